@@ -1,0 +1,444 @@
+"""One supporter turn: three reasoning steps, each free text with a decision, and then the response.
+
+The rendered form is four lines, short enough for a small model to learn and cheap to generate:
+
+    History: New here and has not said yet what is wrong. [exploration]
+    Emotion: Unsure and a little tense about opening up. [negative, anxiety, 3]
+    Strategy: A plain welcome lowers the bar before any question. [Others]
+    Response: No form to fill in here. What brings you tonight?
+
+`render_turn` writes it and `parse_turn` reads it back, and also reads what models really write instead: other labels,
+other order, Chinese, full-width punctuation, code fences, brackets left open. What cannot be read is named, part by
+part, with the reason. The parser never raises and never guesses: a decision outside the vocabulary makes its step
+missing, and so do two differing versions of one step.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from compeer.dialogue import Emotion, Rating, Stage, Strategy
+
+Sentiment = Literal["positive", "negative", "neutral"]
+Part = Literal["history", "emotion", "strategy", "response"]
+
+STAGES: tuple[Stage, ...] = get_args(Stage)
+SENTIMENTS: tuple[Sentiment, ...] = get_args(Sentiment)
+EMOTIONS: tuple[Emotion, ...] = get_args(Emotion)
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+STEPS: tuple[Part, ...] = ("history", "emotion", "strategy")
+PARTS: tuple[Part, ...] = (*STEPS, "response")
+
+LABELS: dict[Part, str] = {"history": "History", "emotion": "Emotion", "strategy": "Strategy", "response": "Response"}
+
+_SENTIMENT_OF: dict[Emotion, Sentiment] = {
+    "relief": "positive",
+    "hope": "positive",
+    "joy": "positive",
+    "gratitude": "positive",
+    "confusion": "neutral",
+    "neutral": "neutral",
+}
+
+
+def sentiment_of(emotion: Emotion) -> Sentiment:
+    """The sentiment that an emotion of the vocabulary carries."""
+    return _SENTIMENT_OF.get(emotion, "negative")
+
+
+# --- a turn ---------------------------------------------------------------------------------------------------------
+
+
+def one_line(text: str) -> str:
+    """Text on one line: runs of white space become single blanks."""
+    return " ".join(text.split())
+
+
+def _step_text(text: str) -> str:
+    if not (text := one_line(_without_closing_tags(text))):
+        raise ValueError("a step needs some text")
+    return text
+
+
+def _response_text(text: str) -> str:
+    text = _without_closing_tags("\n".join(line.rstrip() for line in text.splitlines()).strip())
+    if not text:
+        raise ValueError("the response is empty")
+    return text
+
+
+StepText = Annotated[str, AfterValidator(_step_text)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HistoryStep(_Frozen):
+    """Step 1: the core issue, and the stage of support the conversation is in."""
+
+    text: StepText
+    stage: Stage
+
+    @property
+    def decision(self) -> str:
+        return self.stage
+
+
+class EmotionStep(_Frozen):
+    """Step 2: what the seeker feels now."""
+
+    text: StepText
+    sentiment: Sentiment
+    emotion: Emotion
+    intensity: Rating
+
+    @property
+    def decision(self) -> str:
+        return f"{self.sentiment}, {self.emotion}, {self.intensity}"
+
+
+class StrategyStep(_Frozen):
+    """Step 3: which kind of help fits now, one of eight."""
+
+    text: StepText
+    strategy: Strategy
+
+    @property
+    def decision(self) -> str:
+        return self.strategy
+
+
+Step = HistoryStep | EmotionStep | StrategyStep
+
+
+class SupportTurn(_Frozen):
+    """A whole output of the supporter: three steps, then the response that the seeker reads."""
+
+    history: HistoryStep
+    emotion: EmotionStep
+    strategy: StrategyStep
+    response: Annotated[str, AfterValidator(_response_text)] = Field(min_length=1)
+
+    def step(self, part: Part) -> Step:
+        """The step of that name."""
+        found = getattr(self, part)
+        if isinstance(found, str):
+            raise KeyError(part)
+        return found  # type: ignore[no-any-return]
+
+
+def render_step(part: Part, step: Step) -> str:
+    """One step as its line."""
+    return f"{LABELS[part]}: {step.text} [{step.decision}]"
+
+
+def render_turn(turn: SupportTurn) -> str:
+    """The turn as text. A response line that looks like a label is escaped by a backslash; `parse_turn` takes it off."""
+    response = "\n".join("\\" + line if _needs_escape(line) else line for line in turn.response.split("\n"))
+    steps = [render_step(part, turn.step(part)) for part in STEPS]
+    return "\n".join([*steps, f"{LABELS['response']}: {response}"])
+
+
+def _needs_escape(line: str) -> bool:
+    return line.startswith("\\") or _FENCE.fullmatch(line) is not None or _label(line) is not None
+
+
+# --- reading what models write --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParsedTurn:
+    """What could be read of an output. `turn` is None unless all four parts were."""
+
+    turn: SupportTurn | None
+    parts: dict[Part, Step | str]
+    missing: dict[Part, str] = field(default_factory=dict)
+    """Each part that is not there, with the reason."""
+    problems: tuple[str, ...] = ()
+    """Oddities that did not stop the reading."""
+
+    @property
+    def complete(self) -> bool:
+        return self.turn is not None
+
+
+_NAMES: dict[Part, tuple[str, ...]] = {
+    "history": (
+        "history analysis",
+        "history",
+        "situation analysis",
+        "conversation history analysis",
+        "dialogue history analysis",
+        "历史分析",
+        "对话历史分析",
+        "历史",
+        "情况分析",
+        "情境分析",
+        "現況分析",
+    ),
+    "emotion": (
+        "emotional state analysis",
+        "emotional state",
+        "emotion state",
+        "emotion analysis",
+        "emotions",
+        "emotion",
+        "情绪状态",
+        "情绪分析",
+        "情感状态",
+        "情感分析",
+        "情绪",
+        "情感",
+    ),
+    "strategy": (
+        "strategy selection",
+        "support strategy",
+        "strategy",
+        "支持策略",
+        "策略选择",
+        "策略",
+    ),
+    "response": (
+        "final response",
+        "response",
+        "reply",
+        "回复",
+        "回应",
+        "回應",
+        "回覆",
+        "答复",
+    ),
+}
+_PART_OF = {name: part for part, names in _NAMES.items() for name in names}
+_ALTERNATIVES = "|".join(re.escape(name) for name in sorted(_PART_OF, key=len, reverse=True))
+_MARK = r"[^\S\n]{0,8}(?:[>\-*•][^\S\n])?"  # indentation, a quote mark or a bullet
+_NUMBER = r"(?:(?:step|步骤|第)[^\S\n]?)?(?:[1-4一二三四]步?[^\S\n]?[.)、:：．）(（]?[^\S\n]{0,2})?"
+_INLINE = re.compile(
+    rf"{_MARK}(?:#{{1,6}}[^\S\n]?)?(?:\*\*|__|<)?{_NUMBER}(?:\*\*)?({_ALTERNATIVES})[)）]?"
+    r"(?:\*\*|__)?[^\S\n]?(?:[:：]|>)(?:\*\*|__)?[^\S\n]?",
+    re.IGNORECASE | re.ASCII,
+)
+_HEADING = re.compile(
+    rf"{_MARK}(?:#{{1,6}}[^\S\n]?(?:\*\*|__)?|\*\*|__){_NUMBER}({_ALTERNATIVES})[)）]?(?:\*\*|__)?[^\S\n]*$",
+    re.IGNORECASE | re.ASCII,
+)
+_FENCE = re.compile(r"[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*")
+_CLOSING_TAG = re.compile(rf"</(?:{_ALTERNATIVES})>$", re.IGNORECASE | re.ASCII)
+_OPENING, _CLOSING = "[［【〔", "]］】〕"
+_AFTER_DECISION = " .。!！*_`"
+_SEPARATOR = re.compile(r"[,，、;；|]")
+_INTENSITY = re.compile(r"(?:intensity|强度)?[^\S\n]*[:：=]?[^\S\n]*([1-5])(?:[^\S\n]*/[^\S\n]*5)?", re.IGNORECASE)
+MAX_CHARACTERS = 20_000
+"""An output longer than this is not a turn: it is read no further, and the response counts as missing."""
+
+_CHINESE: dict[str, str] = {
+    "探索": "exploration",
+    "安慰": "comforting",
+    "行动": "action",
+    "积极": "positive",
+    "正面": "positive",
+    "消极": "negative",
+    "负面": "negative",
+    "中性": "neutral",
+    "焦虑": "anxiety",
+    "悲伤": "sadness",
+    "难过": "sadness",
+    "抑郁": "depression",
+    "愤怒": "anger",
+    "生气": "anger",
+    "恐惧": "fear",
+    "害怕": "fear",
+    "羞耻": "shame",
+    "羞愧": "shame",
+    "内疚": "guilt",
+    "愧疚": "guilt",
+    "厌恶": "disgust",
+    "孤独": "loneliness",
+    "沮丧": "frustration",
+    "挫败": "frustration",
+    "受伤": "hurt",
+    "委屈": "hurt",
+    "压力": "stress",
+    "释然": "relief",
+    "希望": "hope",
+    "喜悦": "joy",
+    "开心": "joy",
+    "感激": "gratitude",
+    "感谢": "gratitude",
+    "困惑": "confusion",
+    "平静": "neutral",
+    "提问": "Question",
+    "复述": "Restatement or Paraphrasing",
+    "重述": "Restatement or Paraphrasing",
+    "情感反映": "Reflection of feelings",
+    "情感反应": "Reflection of feelings",
+    "自我表露": "Self-disclosure",
+    "自我暴露": "Self-disclosure",
+    "肯定与安慰": "Affirmation and Reassurance",
+    "肯定和安慰": "Affirmation and Reassurance",
+    "提供建议": "Providing Suggestions",
+    "建议": "Providing Suggestions",
+    "提供信息": "Information",
+    "信息": "Information",
+    "其他": "Others",
+    "一": "1",
+    "二": "2",
+    "三": "3",
+    "四": "4",
+    "五": "5",
+}
+
+
+def parse_turn(text: str, cut_off: bool = False) -> ParsedTurn:
+    """Reads an output of a model. Never raises; names each part that is missing, and why.
+
+    `cut_off` says that the model was stopped before it had ended: its last part then counts as missing.
+    """
+    problems: list[str] = []
+    too_long = len(text) > MAX_CHARACTERS
+    if too_long:
+        problems.append(f"the output has {len(text)} characters; only the first {MAX_CHARACTERS} were read")
+        text = text[:MAX_CHARACTERS]
+    bodies, before = _sections(text)
+    if before:
+        problems.append("text before the first step was ignored")
+    parts: dict[Part, Step | str] = {}
+    missing: dict[Part, str] = {}
+    for part in PARTS:
+        found = bodies.get(part, [])
+        if not found:
+            missing[part] = "not there" if text.strip() else "the output is empty"
+            continue
+        if part == "response" and too_long:
+            missing[part] = f"over-long: more than {MAX_CHARACTERS} characters"
+            continue
+        readings = [_read_part(part, body, problems) for body in found]
+        if len(readings) > 1:
+            problems.append(f"{part} is given {len(readings)} times")
+            if any(reading != readings[0] for reading in readings):
+                missing[part] = f"given {len(readings)} times, differently"
+                continue
+        if isinstance(readings[0], _Unread):
+            missing[part] = readings[0].reason
+        else:
+            parts[part] = readings[0]
+    if cut_off and bodies:
+        last = list(bodies)[-1]
+        parts.pop(last, None)
+        missing[last] = "cut off before the output ended"
+    order = [part for part in bodies if part in parts]
+    if order != [part for part in PARTS if part in parts]:
+        problems.append("the parts are in another order: " + ", ".join(order))
+    turn = SupportTurn.model_validate(parts) if not missing else None
+    return ParsedTurn(turn=turn, parts=parts, missing=missing, problems=tuple(problems))
+
+
+@dataclass(frozen=True)
+class _Unread:
+    reason: str
+
+
+def _label(line: str) -> tuple[Part, str] | None:
+    """The part that a line opens and the rest of the line, or None."""
+    match = _INLINE.match(line) or _HEADING.match(line)
+    return (_PART_OF[match.group(1).lower()], line[match.end() :]) if match else None
+
+
+def _sections(text: str) -> tuple[dict[Part, list[str]], bool]:
+    """The bodies of each labelled part, in the order of first appearance, and whether anything stood before them."""
+    found: list[tuple[Part, list[str]]] = []
+    before = False
+    for line in text.splitlines():
+        if _FENCE.fullmatch(line):
+            continue
+        if label := _label(line):
+            found.append((label[0], [label[1]]))
+        elif found:
+            found[-1][1].append(line)
+        elif line.strip():
+            before = True
+    bodies: dict[Part, list[str]] = {}
+    for part, lines in found:
+        bodies.setdefault(part, []).append("\n".join(lines))
+    return bodies, before
+
+
+def _without_closing_tags(text: str) -> str:
+    while (shorter := _CLOSING_TAG.sub("", text[-40:].rstrip())) != text[-40:].rstrip():
+        text = text[:-40].rstrip() + shorter if len(text) > 40 else shorter
+    return text
+
+
+def _read_part(part: Part, body: str, problems: list[str]) -> Step | str | _Unread:
+    if part == "response":
+        lines = [line[1:] if line.startswith("\\") else line for line in body.splitlines()]
+        try:
+            return _response_text("\n".join(lines))
+        except ValueError as error:
+            return _Unread(str(error))
+    text, decision, complaint = _split_decision(_without_closing_tags(body.rstrip()).rstrip())
+    if complaint:
+        problems.append(f"{part}: {complaint}")
+    if decision is None:
+        return _Unread("no decision in brackets" if body.strip() else "empty")
+    if not text.strip():
+        return _Unread("no text beside the decision")
+    return _read_decision(part, text, decision)
+
+
+def _split_decision(body: str) -> tuple[str, str | None, str | None]:
+    """A step's text, its decision (None if there is none) and what was odd about it."""
+    trimmed = body.rstrip(_AFTER_DECISION)
+    opening = max(trimmed.rfind(mark) for mark in _OPENING)
+    if trimmed and trimmed[-1] in _CLOSING and opening >= 0:
+        return trimmed[:opening], trimmed[opening + 1 : -1], None
+    closing = max(trimmed.rfind(mark) for mark in _CLOSING)
+    if opening > closing:
+        return trimmed[:opening], trimmed[opening + 1 :], "the bracket is left open"
+    opening = max(trimmed.rfind("("), trimmed.rfind("（"))
+    if trimmed and trimmed[-1] in ")）" and opening >= 0:
+        return trimmed[:opening], trimmed[opening + 1 : -1], "round brackets around the decision"
+    return body, None, None
+
+
+_STAGE_OF = {stage.lower(): stage for stage in STAGES}
+_SENTIMENT_NAMED = {sentiment.lower(): sentiment for sentiment in SENTIMENTS}
+_EMOTION_OF = {emotion.lower(): emotion for emotion in EMOTIONS}
+_STRATEGY_OF = {strategy.lower(): strategy for strategy in STRATEGIES}
+
+
+def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
+    words = [one_line(word).strip("\"'“”‘’*`") for word in _SEPARATOR.split(decision)]
+    words = [_CHINESE.get(word, word).lower() for word in words]
+    if part == "history":
+        if len(words) != 1 or words[0] not in _STAGE_OF:
+            return _Unread(_outside("stage", decision, STAGES))
+        return HistoryStep(text=text, stage=_STAGE_OF[words[0]])
+    if part == "strategy":
+        if len(words) != 1 or words[0] not in _STRATEGY_OF:
+            return _Unread(_outside("strategy", decision, STRATEGIES))
+        return StrategyStep(text=text, strategy=_STRATEGY_OF[words[0]])
+    if len(words) != 3:
+        return _Unread(f"the decision needs sentiment, emotion and intensity, not {decision[:60]!r}")
+    intensity = _INTENSITY.fullmatch(words[2])
+    if words[0] not in _SENTIMENT_NAMED:
+        return _Unread(_outside("sentiment", words[0], SENTIMENTS))
+    if words[1] not in _EMOTION_OF:
+        return _Unread(_outside("emotion", words[1], EMOTIONS))
+    if intensity is None:
+        return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
+    return EmotionStep(
+        text=text,
+        sentiment=_SENTIMENT_NAMED[words[0]],
+        emotion=_EMOTION_OF[words[1]],
+        intensity=int(intensity.group(1)),
+    )
+
+
+def _outside(kind: str, found: str, vocabulary: tuple[str, ...]) -> str:
+    return f"{kind} {found[:60]!r} is not one of {', '.join(vocabulary)}"
