@@ -442,3 +442,27 @@ def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
 
 def _outside(kind: str, found: str, vocabulary: tuple[str, ...]) -> str:
     return f"{kind} {found[:60]!r} is not one of {', '.join(vocabulary)}"
+
+
+# --- for constrained decoding ---------------------------------------------------------------------------------------
+
+
+def turn_grammar(step_characters: int = 160, response_characters: int = 600) -> str:
+    """A Lark grammar of the rendered form, for models that can decode under one."""
+
+    def choice(values: tuple[str, ...]) -> str:
+        return " | ".join(f'"{value}"' for value in values)
+
+    return "\n".join(
+        [
+            r'start: "History: " text " [" stage "]\nEmotion: " text " [" sentiment ", " emotion ", " intensity '
+            r'"]\nStrategy: " text " [" strategy "]\nResponse: " response',
+            rf"text: /[A-Za-z\p{{Han}}“\"'][^\n\[\]【】］［]{{3,{step_characters}}}/",
+            f"stage: {choice(STAGES)}",
+            f"sentiment: {choice(SENTIMENTS)}",
+            f"emotion: {choice(EMOTIONS)}",
+            'intensity: "1" | "2" | "3" | "4" | "5"',
+            f"strategy: {choice(STRATEGIES)}",
+            rf"response: /[^\s\[\]\\`~][^\n\\`]{{1,{response_characters}}}/",
+        ]
+    )

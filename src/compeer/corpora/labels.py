@@ -1,0 +1,25 @@
+"""The kinds of problem a dialogue can be about, in our vocabulary."""
+
+PROBLEMS: tuple[str, ...] = (
+    "work",
+    "study",
+    "breakup",
+    "romance",
+    "family",
+    "friendship",
+    "parenting",
+    "grief",
+    "illness",
+    "money",
+    "loneliness",
+    "depression",
+    "self-image",
+    "addiction",
+    "bullying",
+    "sleep",
+    "caregiving",
+    "relocation",
+    "discrimination",
+    "retirement",
+    "other",
+)

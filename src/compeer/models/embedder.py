@@ -1,0 +1,82 @@
+"""Sentence embeddings: rows of unit length whose dot product says how alike two texts are.
+
+The packaged all-MiniLM-L6-v2 is used by default, or any sentence-transformers folder by its path. MiniLM knows English
+only, and would call any two Chinese sentences nearly the same; so a text it does not cover (more than a third of its
+letters outside Latin script) falls back on hashed character n-grams, in their own dimensions beside MiniLM's: a rough
+measure of shared wording, but an honest one. Texts of the two kinds have similarity 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compeer.errors import InputError
+from compeer.models.embedded import embedded_embedder
+
+Matrix = npt.NDArray[np.float32]
+NGRAM_DIMENSIONS = 1024
+
+
+class Embedder:
+    """Embeds texts with the packaged model, or with the sentence-transformers folder given."""
+
+    def __init__(self, folder: str | Path = "embedded", device: str = "cpu", batch_size: int = 64) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self._english_only = str(folder) == "embedded"
+        path = embedded_embedder() if self._english_only else Path(folder)
+        if not (path / "modules.json").is_file():
+            raise InputError(
+                "this is no sentence-transformers folder: there is no modules.json in it.",
+                file=path,
+                do="Give such a folder, or 'embedded' for the packaged one.",
+            )
+        self._model: Any = SentenceTransformer(str(path), device=device)
+        self._batch_size = batch_size
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        """A row of unit length for each text; a text without letters gets zeros, and is like nothing."""
+        if not texts:
+            return np.zeros((0, 1), dtype=np.float32)
+        covered = [not self._english_only or is_latin(text) for text in texts]
+        known = [text for text, is_covered in zip(texts, covered, strict=True) if is_covered]
+        width = int(self._model.get_embedding_dimension())
+        rows = np.zeros((len(texts), width + (NGRAM_DIMENSIONS if self._english_only else 0)), dtype=np.float32)
+        if known:
+            vectors = self._model.encode(
+                known, batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False
+            )
+            rows[np.array(covered), :width] = vectors
+        for index, text in enumerate(texts):
+            if not text.strip():
+                rows[index] = 0
+            elif not covered[index]:
+                rows[index, width:] = ngram_vector(text)
+        return rows
+
+
+def is_latin(text: str) -> bool:
+    """Whether at least two thirds of the letters are Latin (a text without letters counts as such)."""
+    letters = [character for character in text[:2000] if character.isalpha()]
+    latin = sum(1 for character in letters if unicodedata.name(character, "").startswith("LATIN"))
+    return 3 * latin >= 2 * len(letters)
+
+
+def ngram_vector(text: str, dimensions: int = NGRAM_DIMENSIONS) -> npt.NDArray[np.float32]:
+    """Counts of the text's characters, pairs and triples, hashed into a vector of unit length."""
+    letters = [character for character in text.lower() if character.isalnum()]
+    vector = np.zeros(dimensions, dtype=np.float32)
+    for size in (1, 2, 3):
+        for start in range(len(letters) - size + 1):
+            gram = "".join(letters[start : start + size])
+            digest = hashlib.blake2b(gram.encode(), digest_size=4).digest()
+            vector[int.from_bytes(digest) % dimensions] += 1.0
+    norm = float(np.linalg.norm(vector))
+    return vector / norm if norm else vector

@@ -1,0 +1,206 @@
+"""A model that runs in this process: any folder that `transformers` loads, the embedded one by default.
+
+Each row draws from its own random generator, seeded by its request, so an answer does not depend on which other
+requests share the batch (but for the last bits of floating point, which padding can move: the same bytes need the same
+requests in the same order). Sampling is done by the Gumbel trick: to the log-probabilities of the warped distribution
+one adds noise -log(-log u) and takes the largest, which is a draw from that distribution.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
+
+from compeer.errors import InputError
+from compeer.models.base import Failure, Generation, Message, Request, Sampling
+from compeer.models.embedded import embedded_model
+
+
+def best_device() -> torch.device:
+    """CUDA where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def fast_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 on CUDA; float32 on a CPU, where most have no bfloat16 units and emulate them slowly."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def model_folder(model: str | Path) -> Path:
+    """The folder that a model's name means: `embedded`, or a path."""
+    if str(model) == "embedded":
+        return embedded_model()
+    folder = Path(model)
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            "this is no model folder: there is no config.json in it.",
+            file=folder,
+            do="Give a folder that transformers can load, or 'embedded' for the packaged model.",
+        )
+    return folder
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer, padding on the left and able to pad."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """The folder's causal language model, ready to be asked."""
+    try:
+        network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    except (OSError, ValueError, json.JSONDecodeError) as error:
+        raise InputError(f"transformers cannot load it: {error}", file=folder) from error
+    return network.to(device).eval()
+
+
+class LocalModel:
+    """Asks a model in this process, `batch_size` requests at a time, in their order."""
+
+    def __init__(
+        self,
+        model: str | Path = "embedded",
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        batch_size: int = 16,
+        name: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        folder = model_folder(model)
+        self.device = device or best_device()
+        self.tokenizer = load_tokenizer(folder)
+        self.network = load_network(folder, self.device, dtype or fast_dtype(self.device))
+        self._batch_size = batch_size
+        self._name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
+        self._progress = progress or (lambda done: None)
+        self._grammars: Any = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+        answers: list[Generation | Failure] = []
+        for start in range(0, len(requests), self._batch_size):
+            batch = requests[start : start + self._batch_size]
+            answers.extend(self._generate_batch(batch, sampling))
+            self._progress(len(batch))
+        return answers
+
+    def prompt_text(self, messages: Sequence[Message], prefix: str = "") -> str:
+        """What the model is fed for these messages."""
+        text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return text + prefix
+
+    @torch.inference_mode()
+    def _generate_batch(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+        prompts = [self.prompt_text(request.messages, request.prefix) for request in requests]
+        inputs = self.tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False).to(self.device)
+        width = inputs["input_ids"].shape[1]
+        limit = getattr(self.network.config, "max_position_embeddings", None)
+        if limit and width + sampling.max_tokens > limit:
+            reason = f"the prompt and the answer need {width + sampling.max_tokens} tokens; the model takes {limit}"
+            return [Failure("refused", reason) for _ in requests]
+        processors = LogitsProcessorList()
+        if any(request.grammar for request in requests):
+            processors.append(self._grammar_processor(requests, width))
+        if sampling.temperature > 0:
+            processors.append(_RowSampler([request.seed for request in requests], sampling))
+        output = self.network.generate(
+            **inputs,
+            max_new_tokens=sampling.max_tokens,
+            do_sample=False,
+            logits_processor=processors,
+            pad_token_id=self.tokenizer.pad_token_id,
+            eos_token_id=self.tokenizer.eos_token_id,
+            **({"stop_strings": list(sampling.stop), "tokenizer": self.tokenizer} if sampling.stop else {}),
+        )
+        return [
+            self._read_row(request, ids, int(mask.sum()), sampling)
+            for request, ids, mask in zip(requests, output[:, width:].tolist(), inputs["attention_mask"], strict=True)
+        ]
+
+    def _read_row(self, request: Request, ids: list[int], prompt_tokens: int, sampling: Sampling) -> Generation:
+        end = self.tokenizer.eos_token_id
+        ended = end in ids
+        if ended:
+            ids = ids[: ids.index(end)]
+        ids = [token for token in ids if token != self.tokenizer.pad_token_id]
+        text = request.prefix + self.tokenizer.decode(ids, skip_special_tokens=True)
+        for stop in sampling.stop:
+            if stop in text:
+                text, ended = text.split(stop, 1)[0], True
+        return Generation(text=text, cut_off=not ended, prompt_tokens=prompt_tokens, tokens=len(ids))
+
+    def _grammar_processor(self, requests: Sequence[Request], width: int) -> LogitsProcessor:
+        from llguidance.hf import from_tokenizer
+
+        if self._grammars is None:
+            vocabulary = self.network.get_output_embeddings().weight.shape[0]
+            self._grammars = from_tokenizer(self.tokenizer, n_vocab=vocabulary, eos_token=self.tokenizer.eos_token_id)
+        return _GrammarMask(self._grammars, self.tokenizer, requests, width)
+
+
+class _RowSampler(LogitsProcessor):  # type: ignore[misc]
+    """Turns the following argmax into a draw, row by row from the row's own generator."""
+
+    def __init__(self, seeds: Sequence[int], sampling: Sampling) -> None:
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._temperature = sampling.temperature
+        self._top_p = TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.float() / self._temperature
+        if self._top_p:
+            scores = self._top_p(input_ids, scores)
+        width = scores.shape[1]
+        uniform = torch.stack([torch.rand(width, generator=generator) for generator in self._generators])
+        noise = -torch.log(-torch.log(uniform.clamp_(1e-20, 1 - 1e-7)))
+        return scores + noise.to(scores.device)
+
+
+class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
+    """Forbids the tokens that a row's grammar does not allow next."""
+
+    def __init__(self, grammars: Any, tokenizer: Any, requests: Sequence[Request], width: int) -> None:
+        import llguidance.torch as guidance
+        from llguidance import LLMatcher
+
+        self._guidance, self._width, self._end = guidance, width, tokenizer.eos_token_id
+        self._matchers: list[Any] = []
+        for request in requests:
+            matcher = LLMatcher(grammars, LLMatcher.grammar_from_lark(request.grammar)) if request.grammar else None
+            if matcher is not None and (matcher.is_error() or not matcher.consume_tokens(_ids(tokenizer, request.prefix))):
+                raise InputError(
+                    f"the prefix {request.prefix!r} does not follow the grammar. {matcher.get_error()}".strip()
+                )
+            self._matchers.append(matcher)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        mask = self._guidance.allocate_token_bitmask(1, scores.shape[1])
+        for row, matcher in enumerate(self._matchers):
+            if matcher is None:
+                continue
+            if input_ids.shape[1] > self._width and not matcher.is_stopped():
+                matcher.consume_token(int(input_ids[row, -1]))
+            if matcher.is_stopped() or matcher.is_error():
+                scores[row] = -torch.inf
+                scores[row, self._end] = 0
+                continue
+            self._guidance.fill_next_token_bitmask(matcher, mask, 0)
+            self._guidance.apply_token_bitmask_inplace(scores[row : row + 1], mask.to(scores.device))
+        return scores
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+    return ids

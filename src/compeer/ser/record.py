@@ -1,0 +1,97 @@
+"""A SER record: one output for one history, with a verdict on each step and on its response, and where each came from.
+
+`reference` is the other response that the candidate's is compared with, usually the human's. A record without a
+preference (a reference turn itself, say) has nothing to compare.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.dialogue import Utterance
+from compeer.errors import InputError, from_validation
+from compeer.reasoning import SupportTurn
+
+LabelSource = Literal["human", "llm", "silver"]
+Split = Literal["reward", "policy", "test"]
+Preferred = Literal["candidate", "reference", "both", "neither"]
+PREFERENCES: tuple[Preferred, ...] = ("candidate", "reference", "both", "neither")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StepLabel(_Frozen):
+    """True or False for one step, by whom, and how it came about."""
+
+    value: bool
+    source: LabelSource
+    how: str
+
+
+class StepLabels(_Frozen):
+    """The verdicts on the three steps."""
+
+    history: StepLabel
+    emotion: StepLabel
+    strategy: StepLabel
+
+
+class PreferenceLabel(_Frozen):
+    """Which response is better, by whom, and how it came about."""
+
+    value: Preferred
+    source: LabelSource
+    how: str
+
+
+class SerRecord(_Frozen):
+    """One labelled output for one history."""
+
+    id: str = Field(min_length=1)
+    dialogue: str
+    round: int = Field(ge=1)
+    language: str
+    source: str
+    split: Split
+    history: tuple[Utterance, ...] = Field(description="what was said before, without reasoning or labels")
+    candidate: SupportTurn
+    author: str = Field(description="who wrote the candidate: 'corpus', 'silver', or a model's name")
+    reference: str = Field(min_length=1)
+    labels: StepLabels
+    preference: PreferenceLabel | None = None
+    candidate_first: bool = Field(description="whether the candidate's response is shown before the reference")
+    derived: tuple[str, ...] = Field(default=(), description="decisions that a rule gave, not the corpus")
+
+
+def write_records(path: Path, records: Iterable[SerRecord]) -> int:
+    """Writes records as JSON lines, whole or not at all, and says how many."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    count = 0
+    with unfinished.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(record.model_dump_json(exclude_defaults=True) + "\n")
+            count += 1
+    os.replace(unfinished, path)
+    return count
+
+
+def read_records(path: Path) -> Iterator[SerRecord]:
+    """The records of a file, one at a time; an error names the file, line and field."""
+    if not path.is_file():
+        raise InputError("there is no such file of SER records.", file=path)
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield SerRecord.model_validate(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise InputError(f"this is not JSON: {error.msg}", file=path, line=number) from None
+            except ValidationError as error:
+                raise from_validation(error, file=path, line=number) from None
