@@ -153,3 +153,9 @@ def rounds_of(dialogue: Dialogue) -> list[Round]:
 def last_seeker(history: Sequence[Utterance]) -> Utterance | None:
     """The seeker's latest utterance, or None."""
     return next((u for u in reversed(history) if u.speaker == "seeker"), None)
+
+
+def transcript(history: Sequence[Utterance], last: int | None = None) -> str:
+    """What was said, a line an utterance, as models read it; only the `last` utterances if a number is given."""
+    shown = history[-last:] if last else history
+    return "\n".join(f"{utterance.speaker.capitalize()}: {' '.join(utterance.text.split())}" for utterance in shown)

@@ -61,6 +61,8 @@ def one_line(text: str) -> str:
 def _step_text(text: str) -> str:
     if not (text := one_line(_without_closing_tags(text))):
         raise ValueError("a step needs some text")
+    if len(text) > MAX_STEP:
+        raise ValueError(f"over-long: more than {MAX_STEP} characters")
     return text
 
 
@@ -68,8 +70,13 @@ def _response_text(text: str) -> str:
     text = _without_closing_tags("\n".join(line.rstrip() for line in text.splitlines()).strip())
     if not text:
         raise ValueError("the response is empty")
+    if len(text) > MAX_RESPONSE:
+        raise ValueError(f"over-long: more than {MAX_RESPONSE} characters")
     return text
 
+
+MAX_STEP, MAX_RESPONSE = 1_000, 4_000
+"""Characters; longer than this no step or response is read: nobody writes so much, and a judge need not wade through."""
 
 StepText = Annotated[str, AfterValidator(_step_text)]
 
@@ -388,6 +395,8 @@ def _read_part(part: Part, body: str, problems: list[str]) -> Step | str | _Unre
         return _Unread("no decision in brackets" if body.strip() else "empty")
     if not text.strip():
         return _Unread("no text beside the decision")
+    if len(one_line(text)) > MAX_STEP:
+        return _Unread(f"over-long: more than {MAX_STEP} characters")
     return _read_decision(part, text, decision)
 
 

@@ -2,12 +2,10 @@
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel, ask
 from compeer.models.embedded import PACKAGED, embedded_embedder, embedded_model
-from compeer.models.endpoint import EndpointModel
 from compeer.models.scripted import ScriptedModel
 
 __all__ = [
     "PACKAGED",
-    "EndpointModel",
     "Failure",
     "Generation",
     "Message",

@@ -1,0 +1,242 @@
+"""Supervised training of a language model on chats, for judge and supporter alike: TRL's `SFTTrainer`, made resumable.
+
+A checkpoint counts only once it is marked complete, so a run that is killed at any moment goes on from the last whole
+one, with the same batches and the same random numbers. Figures go to `metrics.jsonl`, wall-clock times apart from them
+to `times.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import AutoModelForCausalLM, TrainerCallback
+
+from compeer.models.local import best_device, load_tokenizer
+from compeer.progress import progress
+
+CARD = "compeer.json"
+_MARK = "complete"
+_TIMES = ("step_time", "runtime", "per_second", "profiling/")
+
+
+class WeightSettings(BaseModel):
+    """Which weights are trained, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: int = Field(ge=1, description="optimiser steps")
+    learning_rate: float = Field(gt=0, description="peak learning rate")
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
+        default="linear", description="how the learning rate falls"
+    )
+    lora_rank: int = Field(default=16, ge=0, description="rank of the LoRA adapters; 0 trains the weights themselves")
+    top_layers: int = Field(default=0, ge=0, description="train only this many layers from the top; 0 trains all")
+    save_every: int = Field(default=10, ge=1, description="steps between checkpoints")
+    log: Literal["jsonl", "tensorboard"] = Field(
+        default="jsonl", description="figures as JSON lines, or as those and TensorBoard files"
+    )
+
+
+class SftSettings(WeightSettings):
+    """Supervised training."""
+
+    batch: int = Field(default=4, ge=1, description="chats an optimiser step")
+    max_length: int = Field(default=1024, ge=16, description="tokens of a chat; longer ones are left out and counted")
+
+
+def train_sft(
+    model: Path,
+    chats: Sequence[list[dict[str, Any]]],
+    settings: SftSettings,
+    folder: Path,
+    seed: int,
+    title: str,
+    card: dict[str, Any],
+) -> dict[str, Any]:
+    """Trains on what the assistant says in the chats; leaves the trained model in `folder/model`, with its card."""
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    tokenizer = load_tokenizer(model)
+    lengths = [
+        len(tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)["input_ids"]) for chat in chats
+    ]
+    kept = [chat for chat, length in zip(chats, lengths, strict=True) if length <= settings.max_length]
+    network = trainable_network(model, settings)
+    trainer = SFTTrainer(
+        model=network,
+        args=SFTConfig(
+            **trainer_arguments(settings, folder, seed),
+            per_device_train_batch_size=settings.batch,
+            max_length=settings.max_length,
+            assistant_only_loss=True,
+            train_sampling_strategy="group_by_length",
+        ),
+        train_dataset=Dataset.from_list([{"messages": chat} for chat in kept]),
+        processing_class=tokenizer,
+        peft_config=lora_config(network, settings),
+    )
+    run_trainer(trainer, folder, settings, title)
+    save_model(trainer.model, tokenizer, folder, card)
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    return {
+        "chats": len(kept),
+        "too_long": len(chats) - len(kept),
+        "tokens_a_chat": sum(lengths) / max(1, len(lengths)),
+        "steps": trainer.state.global_step,
+        "loss_first": losses[0] if losses else None,
+        "loss_last": losses[-1] if losses else None,
+    }
+
+
+def trainable_network(model: Path, settings: WeightSettings) -> Any:
+    """The model in float32, its lower layers frozen if so set."""
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    network.config.use_cache = False
+    if not settings.lora_rank and settings.top_layers:
+        top = _top_layers(network, settings)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad = _layer(name) in top
+    return network
+
+
+def lora_config(network: Any, settings: WeightSettings) -> Any:
+    """The adapters to train, or None to train the weights themselves."""
+    if not settings.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.lora_rank,
+        lora_alpha=2 * settings.lora_rank,
+        target_modules=_linear_modules(network, settings) if settings.top_layers else "all-linear",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _linear_modules(network: Any, settings: WeightSettings) -> list[str]:
+    top = _top_layers(network, settings)
+    return [
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Linear) and _layer(name) in top
+    ]
+
+
+def _layer(name: str) -> int | None:
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+
+
+def _top_layers(network: Any, settings: WeightSettings) -> list[int]:
+    layers = network.config.num_hidden_layers
+    return list(range(max(0, layers - settings.top_layers), layers))
+
+
+def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict[str, Any]:
+    """What every trainer of ours is told."""
+    cuda = best_device().type == "cuda"
+    return {
+        "output_dir": str(folder / "checkpoints"),
+        "max_steps": settings.steps,
+        "learning_rate": settings.learning_rate,
+        "warmup_steps": round(settings.warmup * settings.steps),
+        "lr_scheduler_type": settings.schedule,
+        "save_strategy": "steps",
+        "save_steps": settings.save_every,
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "report_to": ["tensorboard"] if settings.log == "tensorboard" else [],
+        "disable_tqdm": True,
+        "seed": seed,
+        "bf16": cuda,
+        "use_cpu": not cuda,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": cuda,
+    }
+
+
+def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str) -> None:
+    """Trains from the last whole checkpoint if there is one, with a progress bar and figures as they come."""
+    if settings.log == "tensorboard":
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
+    checkpoint = last_checkpoint(folder / "checkpoints")
+    with progress(title, settings.steps) as advance:
+        trainer.add_callback(_Record(folder, advance))
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint that was written whole; others are removed."""
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    whole = [path for path in found if (path / _MARK).is_file()]
+    for path in found:
+        if path not in whole:
+            shutil.rmtree(path)
+    return whole[-1] if whole else None
+
+
+def save_model(network: Any, tokenizer: Any, folder: Path, card: dict[str, Any]) -> None:
+    """Leaves a plain model folder in `folder/model`, adapters merged, whole or not at all.
+
+    `card` says what its prompts must look like, for whoever asks the model later.
+    """
+    merged = network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
+    merged.config.use_cache = True
+    unfinished = folder / "model.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    merged.save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
+    (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
+    shutil.rmtree(folder / "model", ignore_errors=True)
+    unfinished.rename(folder / "model")
+
+
+def model_card(folder: Path) -> dict[str, Any]:
+    """What a model of ours says about its prompts; nothing for other models."""
+    path = folder / CARD
+    card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return card
+
+
+class _Record(TrainerCallback):  # type: ignore[misc]
+    """Marks whole checkpoints, moves the bar, and writes figures; on resume the figures of lost steps are dropped."""
+
+    def __init__(self, folder: Path, advance: Callable[[int], None]) -> None:
+        self._folder, self._advance, self._last = folder, advance, time.monotonic()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(_line(row) for row in state.log_history if "loss" in row)
+        self._advance(state.global_step)
+        self._last = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if not state.log_history or "loss" not in state.log_history[-1]:
+            return
+        with (self._folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_line(state.log_history[-1]))
+        with (self._folder / "times.jsonl").open("a", encoding="utf-8") as file:
+            now = time.monotonic()
+            file.write(json.dumps({"step": state.global_step, "seconds": round(now - self._last, 3)}) + "\n")
+            self._last = now
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._advance(1)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        (Path(args.output_dir) / f"checkpoint-{state.global_step}" / _MARK).touch()
+
+
+def _line(row: dict[str, Any]) -> str:
+    figures = {key: value for key, value in row.items() if not any(word in key for word in _TIMES)}
+    return json.dumps(figures, sort_keys=True) + "\n"

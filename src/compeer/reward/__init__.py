@@ -1,0 +1,21 @@
+"""UnifiReward: one judge for the three steps and the response."""
+
+from compeer.reward.conversation import Case, record_case
+from compeer.reward.judge import LocalJudge
+from compeer.reward.metrics import collapsed_verdicts, evaluate_judge
+from compeer.reward.score import Judgment, Score, Unscored, score
+from compeer.reward.train import RewardSettings, train_judge
+
+__all__ = [
+    "Case",
+    "Judgment",
+    "LocalJudge",
+    "RewardSettings",
+    "Score",
+    "Unscored",
+    "collapsed_verdicts",
+    "evaluate_judge",
+    "record_case",
+    "score",
+    "train_judge",
+]

@@ -1,0 +1,79 @@
+"""From a judge's verdicts to a score: five parts of +1 or −1 each, a total in −5 … +5. Pure functions.
+
+A part that is missing, unreadable, over-long or cut off scores −1 whatever the judge might say, and whether the format
+is complete the parser decides: a broken output is never better off than a bad one. Only a failure of the judge itself
+leaves a score without a total: that is `unscored`, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from compeer.reasoning import STEPS, ParsedTurn, Part
+from compeer.ser.record import Preferred
+
+Sign = Literal[-1, 1]
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """What a judge said. `steps` holds the probability of True for each step asked about; `response` that of each
+    preference, or None if the responses were not compared."""
+
+    steps: Mapping[Part, float]
+    response: Mapping[Preferred, float] | None = None
+    threshold: float = 0.5
+
+    def step(self, part: Part) -> bool:
+        return self.steps[part] >= self.threshold
+
+    def preferred(self) -> Preferred | None:
+        return max(self.response, key=lambda value: self.response[value]) if self.response else None  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """The judge failed, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """Five parts and their total; `response` is None where there was no reference to compare with."""
+
+    steps: dict[Part, Sign] = field(default_factory=dict)
+    response: Sign | None = None
+    format: Sign | None = None
+    total: int | None = None
+    unscored: str | None = None
+
+    def parts(self) -> dict[str, int | None]:
+        """The five parts by name."""
+        return {**{str(part): self.steps.get(part) for part in STEPS}, "response": self.response, "format": self.format}
+
+
+def score(parsed_turn: ParsedTurn, judgment: Judgment | Unscored) -> Score:
+    """The score of one output: steps +1 / −1, response +1 if as good as the reference or better, format +1 if whole."""
+    complete: Sign = 1 if parsed_turn.complete else -1
+    if isinstance(judgment, Unscored):
+        if parsed_turn.parts:
+            return Score(format=complete, unscored=judgment.reason)
+        judgment = Judgment(steps={}, response={})  # nothing was there to be judged
+    steps: dict[Part, Sign] = {}
+    for part in STEPS:
+        if part in parsed_turn.missing:
+            steps[part] = -1
+        elif part in judgment.steps:
+            steps[part] = 1 if judgment.step(part) else -1
+        else:
+            return Score(format=complete, unscored=f"the judge gave no verdict on {part}")
+    response: Sign | None = None
+    if "response" in parsed_turn.missing:
+        response = -1
+    elif judgment.response:
+        response = 1 if judgment.preferred() in ("candidate", "both") else -1
+    total = sum(steps.values()) + (response or 0) + complete
+    return Score(steps=steps, response=response, format=complete, total=total)
