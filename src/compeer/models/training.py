@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from transformers import AutoModelForCausalLM, TrainerCallback
+from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 
 from compeer.models.local import best_device, load_tokenizer
 from compeer.progress import progress
@@ -170,6 +170,7 @@ def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
     checkpoint = last_checkpoint(folder / "checkpoints")
     with progress(title, settings.steps) as advance:
+        trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_Record(folder, advance))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 

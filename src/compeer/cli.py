@@ -1,0 +1,144 @@
+"""The command line: parses words, calls one function below, prints with rich.
+
+Heavy imports happen inside the commands, so that help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compeer import __version__
+from compeer.errors import InputError
+from compeer.progress import console
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _quiet() -> None:
+    """No hub, no telemetry, no chatter from the libraries below; what a person set stays as it is."""
+    for name, value in {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Empathetic reasoning for emotional support: data, judge, supporter, evaluation."""
+    _quiet()
+    if version:
+        typer.echo(f"compeer {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (demo) or a TOML file.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as grpo.steps=20.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="The folder under which the run gets its own.")] = Path("runs"),
+) -> None:
+    """Do what a recipe describes, from the corpus to the report. Stopped anywhere, it goes on when called again."""
+    import time
+
+    from compeer.recipe import load_recipe, run_recipe
+
+    _silence_libraries()
+    loaded = load_recipe(recipe, changes or [])
+    start = time.monotonic()
+    report = run_recipe(loaded, runs)
+    console.print(f"\n[bold green]Done[/] in {(time.monotonic() - start) / 60:.1f} min.", highlight=False)
+    console.print(f"  Report   {report.resolve()}", highlight=False, soft_wrap=True)
+    console.print("  Next     open it in a browser; then try, for instance,")
+    console.print(f"           compeer run {recipe} --set grpo.steps=20     more training by reward", highlight=False)
+    console.print(f"           compeer run {recipe} --set seed=8            another draw of everything", highlight=False)
+
+
+@app.command()
+def doctor(
+    runs: Annotated[Path, typer.Option(help="Where runs will be written.")] = Path("runs"),
+) -> None:
+    """Examine this machine: what is there, what is wrong, what to do."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from compeer.doctor import examine
+
+    _silence_libraries()
+    marks = {"good": "[green]✓[/]", "note": "[yellow]•[/]", "wrong": "[red]✗[/]"}
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    findings = examine(runs)
+    for finding in findings:
+        table.add_row(marks[finding.verdict], finding.what, finding.found)
+        if finding.do:
+            table.add_row("", "", f"[yellow]→ {finding.do}[/]")
+    Console().print(table)
+    if any(finding.verdict == "wrong" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _silence_libraries() -> None:
+    import logging
+    import warnings
+
+    import datasets
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+def main() -> None:
+    """Runs the command; what a person can mend ends with one message and exit code 2, without a traceback."""
+    try:
+        app()
+    except InputError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        console.print("\n[yellow]Stopped.[/] Call the same command again to go on from here.")
+        sys.exit(130)
+    except Exception as error:
+        if _disk_is_full(error):
+            _fail("the disk is full.\nFree some space (compeer doctor tells how much there is), then call again to go on.")
+        raise
+
+
+def _fail(message: str) -> None:
+    first, *rest = message.split("\n")
+    console.print(f"[bold red]Error:[/] {_plain(first)}", highlight=False, soft_wrap=True)
+    for line in rest:
+        console.print(f"  {_plain(line)}", highlight=False, soft_wrap=True)
+    sys.exit(2)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is a full disk; some libraries say so only in words."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if "No space left on device" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,128 @@
+"""What this machine can do, line by line, and what to do where something is wrong."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from compeer.models.embedded import PACKAGED, cache_folder, file_hash
+
+Verdict = Literal["good", "note", "wrong"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the examination; `do` says what to do unless all is well."""
+
+    what: str
+    found: str
+    verdict: Verdict = "good"
+    do: str = ""
+
+
+def examine(folder: Path) -> list[Finding]:
+    """All findings; `folder` is where runs will be written. A check that fails is a finding, not an error."""
+    checks: list[Callable[[], list[Finding]]] = [
+        _python,
+        _libraries,
+        _torch,
+        _memory,
+        lambda: _disk(folder),
+        _packaged,
+        _cache,
+    ]
+    found: list[Finding] = []
+    for check in checks:
+        try:
+            found.extend(check())
+        except Exception as error:
+            name = getattr(check, "__name__", "check").strip("_<>")
+            found.append(Finding(name, f"could not be examined: {error}", "wrong", "Set the environment up again."))
+    return found
+
+
+def _python() -> list[Finding]:
+    good = sys.version_info >= (3, 11)
+    text = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return [Finding("Python", text, "good" if good else "wrong", "" if good else "Use Python 3.11 or newer.")]
+
+
+def _libraries() -> list[Finding]:
+    found = []
+    for name, wanted in (("trl", "1.16."), ("transformers", "5."), ("peft", ""), ("llguidance", "")):
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            found.append(Finding(name, "not installed", "wrong", f"pip install '{name}=={wanted or ''}*'"))
+            continue
+        good = installed.startswith(wanted)
+        do = "" if good else f"We rely on its inner workings: pip install '{name}=={wanted}*'"
+        found.append(Finding(name, installed, "good" if good else "wrong", do))
+    return found
+
+
+def _torch() -> list[Finding]:
+    import torch
+
+    from compeer.models.local import best_device, fast_dtype
+
+    device = best_device()
+    dtype = str(fast_dtype(device)).removeprefix("torch.")
+    found = [Finding("torch", torch.__version__)]
+    if device.type == "cuda":
+        found.append(Finding("device", torch.cuda.get_device_name(0)))
+        found.append(Finding("float type", f"{dtype} (fast on this GPU)"))
+    else:
+        do = "Fine for the demo; train larger models on a GPU."
+        found.append(Finding("device", "CPU, no CUDA device", "note", do))
+        found.append(Finding("float type", f"{dtype} (bfloat16 and float16 are emulated, slowly, on most CPUs)"))
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    do = "" if threads <= cores else f"More threads than cores slows it down: export OMP_NUM_THREADS={cores}"
+    found.append(Finding("threads", f"{threads} on {cores} cores", "good" if threads <= cores else "wrong", do))
+    return found
+
+
+def _memory() -> list[Finding]:
+    import psutil
+
+    free = psutil.virtual_memory().available / 2**30
+    good = free >= 6
+    do = "" if good else "The demo needs about 6 GiB: close other programs, or set a smaller batch."
+    return [Finding("free memory", f"{free:.1f} GiB", "good" if good else "wrong", do)]
+
+
+def _disk(folder: Path) -> list[Finding]:
+    place = folder if folder.exists() else Path.cwd()
+    free = shutil.disk_usage(place).free / 2**30
+    good = free >= 10
+    do = "" if good else "A run of the demo needs about 8 GiB while it trains: free some, or give another folder with --runs."
+    return [Finding("free disk", f"{free:.1f} GiB for {folder}", "good" if good else "wrong", do)]
+
+
+def _packaged() -> list[Finding]:
+    found = []
+    for model in PACKAGED:
+        path = model.path()
+        if path is None:
+            found.append(Finding(model.title, "not installed", "wrong", model.install))
+            continue
+        digest = file_hash(path)
+        good = digest == model.sha256
+        do = "" if good else f"The file is not the one we know: {model.install} --force-reinstall"
+        found.append(Finding(model.title, f"sha256 {digest[:16]}…", "good" if good else "wrong", do))
+    return found
+
+
+def _cache() -> list[Finding]:
+    folder = cache_folder()
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    good = os.access(place, os.W_OK)
+    do = "" if good else "It cannot be written to: set COMPEER_CACHE to a folder that can."
+    return [Finding("cache", str(folder), "good" if good else "wrong", do)]
