@@ -32,7 +32,9 @@ CANONICAL = render_turn(TURN)
 def a_turn() -> st.SearchStrategy[SupportTurn]:
     alphabet = st.one_of(st.characters(), st.sampled_from("[]【】()：:\\\n#*<>/`~ "))
     words = st.lists(
-        st.one_of(st.text(alphabet), st.sampled_from(["History:", "\nEmotion: x [a]", "</response>", "\\", "```", "**"]))
+        st.one_of(
+            st.text(alphabet), st.sampled_from(["History:", "\nEmotion: x [a]", "</response>", "\\", "```", "**"])
+        )
     ).map("".join)
     text = words.filter(lambda t: _accepted(HistoryStep, text=t, stage="action"))
     return st.builds(

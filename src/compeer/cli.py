@@ -65,7 +65,9 @@ def run(
     console.print(f"  Report   {report.resolve()}", highlight=False, soft_wrap=True)
     console.print("  Next     open it in a browser; then try, for instance,")
     console.print(f"           compeer run {recipe} --set grpo.steps=20     more training by reward", highlight=False)
-    console.print(f"           compeer run {recipe} --set seed=8            another draw of everything", highlight=False)
+    console.print(
+        f"           compeer run {recipe} --set seed=8            another draw of everything", highlight=False
+    )
 
 
 @app.command()
@@ -115,7 +117,9 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:
         if _disk_is_full(error):
-            _fail("the disk is full.\nFree some space (compeer doctor tells how much there is), then call again to go on.")
+            _fail(
+                "the disk is full.\nFree some space (compeer doctor tells how much there is), then call again to go on."
+            )
         raise
 
 

@@ -207,18 +207,26 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
         Stage(
             "6-report",
             "Writing the report",
-            {},
+            {"page": page_hash()},
             report,
             after=("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate"),
         ),
     ]
 
 
+def page_hash() -> str:
+    """What the report's own code is, so that a finished run gets a new page when that changes."""
+    folder = Path(str(files("compeer.report")))
+    return _digest({path.name: file_hash(path) for path in sorted(folder.iterdir()) if path.is_file()})
+
+
 def model_hash(model: str) -> str:
     """What a starting model is: the packaged file's hash, or that of all files in the folder."""
     if model == "embedded":
         return SMOLLM2.sha256
-    return _digest({str(path.name): file_hash(path) for path in sorted(model_folder(model).iterdir()) if path.is_file()})
+    return _digest(
+        {str(path.name): file_hash(path) for path in sorted(model_folder(model).iterdir()) if path.is_file()}
+    )
 
 
 def run_recipe(recipe: Recipe, runs: Path) -> Path:
@@ -243,7 +251,11 @@ def _do(stage: Stage, folder: Path, seed: int, done: Mapping[str, str]) -> str:
         "versions": {name: version(name) for name in _VERSIONS},
     }
     fingerprint = _digest(wanted)
-    if (manifest := _read_json(folder / MANIFEST)) and manifest.get("fingerprint") == fingerprint and _whole(manifest, folder):
+    if (
+        (manifest := _read_json(folder / MANIFEST))
+        and manifest.get("fingerprint") == fingerprint
+        and _whole(manifest, folder)
+    ):
         console.print(f"[green]✓[/] {stage.title}: done before", highlight=False)
         return _digest(_comparable(manifest))
     state = _read_json(folder / STATE)
@@ -299,7 +311,9 @@ def _only_one(run: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError("another run is at work in this folder.", file=run, do="Wait for it, or stop it.") from None
+            raise InputError(
+                "another run is at work in this folder.", file=run, do="Wait for it, or stop it."
+            ) from None
         yield
 
 

@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
-from compeer.models import Sampling
+from compeer.models import Failure, Sampling
 from compeer.models.embedder import Embedder
 from compeer.models.local import LocalModel
 from compeer.models.training import model_card
-from compeer.policy import generate_turns
+from compeer.policy import Output, generate_turns
 from compeer.policy.grpo import Scorer
 from compeer.progress import progress
 from compeer.reasoning import PARTS
@@ -95,12 +95,12 @@ def _supporter(
     with progress(f"Asking the supporter ({name})", len(records)) as advance:
         local = LocalModel(model, batch_size=settings.batch, progress=advance)
         answers = generate_turns(local, records, settings.sampling, seed, model_card(model).get("history"))
-    outputs = [(r, a) for r, a in zip(records, answers, strict=True) if hasattr(a, "parsed")]
-    parsed = [output.parsed for _, output in outputs]  # type: ignore[union-attr]
+    outputs = [(r, a) for r, a in zip(records, answers, strict=True) if isinstance(a, Output)]
+    parsed = [output.parsed for _, output in outputs]
     rollouts = scorer(
         [record.id for record, _ in outputs],
-        [output.text for _, output in outputs],  # type: ignore[union-attr]
-        [output.cut_off for _, output in outputs],  # type: ignore[union-attr]
+        [output.text for _, output in outputs],
+        [output.cut_off for _, output in outputs],
     )
     totals = [rollout.raw for rollout in rollouts if rollout.score.total is not None]
     low, high = bootstrap_interval(len(totals), lambda drawn: sum(totals[i] for i in drawn) / len(drawn))
@@ -113,20 +113,20 @@ def _supporter(
             "low": low,
             "high": high,
             "scored": len(totals),
-            **{
-                part: mean([value for row in parts if (value := row[part]) is not None]) for part in (*PARTS, "format")
-            },
+            **{part: mean([value for row in parts if (value := row[part]) is not None]) for part in (*PARTS, "format")},
         },
-        "failures": [f"{r.id}: {a.reason}" for r, a in zip(records, answers, strict=True) if not hasattr(a, "parsed")],
+        "failures": [f"{r.id}: {a.reason}" for r, a in zip(records, answers, strict=True) if isinstance(a, Failure)],
         "outputs": [
             {
                 "record": record.id,
                 "said": record.history[-1].text,
                 "reference": record.reference,
-                "text": output.text,  # type: ignore[union-attr]
-                "missing": output.parsed.missing,  # type: ignore[union-attr]
+                "text": output.text,
+                "cut_off": output.cut_off,
+                "missing": output.parsed.missing,
                 "parts": rollout.score.parts(),
                 "total": rollout.score.total,
+                "unscored": rollout.score.unscored,
             }
             for (record, output), rollout in zip(outputs, rollouts, strict=True)
         ],

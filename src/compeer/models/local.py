@@ -179,7 +179,9 @@ class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
         self._matchers: list[Any] = []
         for request in requests:
             matcher = LLMatcher(grammars, LLMatcher.grammar_from_lark(request.grammar)) if request.grammar else None
-            if matcher is not None and (matcher.is_error() or not matcher.consume_tokens(_ids(tokenizer, request.prefix))):
+            if matcher is not None and (
+                matcher.is_error() or not matcher.consume_tokens(_ids(tokenizer, request.prefix))
+            ):
                 raise InputError(
                     f"the prefix {request.prefix!r} does not follow the grammar. {matcher.get_error()}".strip()
                 )

@@ -8,6 +8,7 @@ to `times.jsonl`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
@@ -67,9 +68,7 @@ def train_sft(
     from trl import SFTConfig, SFTTrainer
 
     tokenizer = load_tokenizer(model)
-    lengths = [
-        len(tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)["input_ids"]) for chat in chats
-    ]
+    lengths = [len(tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)["input_ids"]) for chat in chats]
     kept = [chat for chat, length in zip(chats, lengths, strict=True) if length <= settings.max_length]
     network = trainable_network(model, settings)
     trainer = SFTTrainer(
@@ -126,9 +125,7 @@ def lora_config(network: Any, settings: WeightSettings) -> Any:
 def _linear_modules(network: Any, settings: WeightSettings) -> list[str]:
     top = _top_layers(network, settings)
     return [
-        name
-        for name, module in network.named_modules()
-        if isinstance(module, torch.nn.Linear) and _layer(name) in top
+        name for name, module in network.named_modules() if isinstance(module, torch.nn.Linear) and _layer(name) in top
     ]
 
 
@@ -239,5 +236,9 @@ class _Record(TrainerCallback):  # type: ignore[misc]
 
 
 def _line(row: dict[str, Any]) -> str:
-    figures = {key: value for key, value in row.items() if not any(word in key for word in _TIMES)}
+    figures = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+        if not any(word in key for word in _TIMES)
+    }
     return json.dumps(figures, sort_keys=True) + "\n"

@@ -43,9 +43,9 @@ from compeer.policy.redundancy import (
     tied,
 )
 from compeer.reasoning import ParsedTurn, parse_turn
-from compeer.reward import Case, LocalJudge, Score, score
+from compeer.reward import Case, Judgment, LocalJudge, Score, Unscored, score
 from compeer.ser.record import SerRecord
-from compeer.statistics import distinct, generator, words
+from compeer.statistics import distinct, generator, mean, words
 
 
 class GrpoSettings(WeightSettings):
@@ -87,8 +87,11 @@ class Scorer:
 
     def __call__(self, ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
         parsed = [parse_turn(text, cut_off=cut) for text, cut in zip(texts, cut_off, strict=True)]
-        cases = [self._case(self._records[key], turn) for key, turn in zip(ids, parsed, strict=True)]
-        judgments = self._judge.judge(cases)
+        readable = [index for index, turn in enumerate(parsed) if turn.parts]
+        cases = [self._case(self._records[ids[index]], parsed[index]) for index in readable]
+        judgments: list[Judgment | Unscored] = [Unscored("nothing could be read")] * len(parsed)
+        for index, judgment in zip(readable, self._judge.judge(cases), strict=True):
+            judgments[index] = judgment
         histories = {key: self._embedder.embed([u.text for u in self._records[key].history]) for key in set(ids)}
         responses = [str(turn.parts.get("response", "")) for turn in parsed]
         rows = self._embedder.embed(responses)
@@ -263,8 +266,8 @@ def train_grpo(
         "outputs": len(rows) * settings.group * settings.prompts,
         "raw_total_first": rows[0]["raw/total"] if rows else None,
         "raw_total_last": rows[-1]["raw/total"] if rows else None,
-        "tied_groups": _mean([row["raw/tied_groups"] for row in rows]),
-        "unscored_share": _mean([row["raw/unscored_share"] for row in rows]),
+        "tied_groups": mean([row["raw/tied_groups"] for row in rows]),
+        "unscored_share": mean([row["raw/unscored_share"] for row in rows]),
         "parts_that_never_varied": still,
     }
 

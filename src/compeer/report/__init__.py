@@ -1,6 +1,5 @@
-"""What a run found, for people: tables and plots in one self-contained HTML file."""
-from pathlib import Path
-from typing import Any
+"""What a run found, for people: figures, curves, warnings and examples in one self-contained HTML file."""
 
-def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
-    path.write_text("<p>later")
+from compeer.report.page import write_report
+
+__all__ = ["write_report"]

@@ -23,7 +23,6 @@ from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, Questi
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import Preferred
 
-
 _VERDICT = "\u241f"
 """Stands for a verdict while a chat is rendered; taken out of whatever the chat quotes."""
 
@@ -83,7 +82,9 @@ class LocalJudge:
                 rows.append(index)
         if not rows:
             return found
-        cache, mask = self._shared_prefixes([transcript(cases[row].history) for row in rows], [prepared[row][1] for row in rows])
+        cache, mask = self._shared_prefixes(
+            [transcript(cases[row].history) for row in rows], [prepared[row][1] for row in rows]
+        )
         steps: dict[int, dict[Part, float]] = {row: {} for row in rows}
         responses: dict[int, dict[Preferred, float]] = {}
         said: dict[int, list[int]] = {row: [] for row in rows}
@@ -116,9 +117,7 @@ class LocalJudge:
             )
         return found
 
-    def _shared_prefixes(
-        self, histories: Sequence[str], pieces: Sequence[list[list[int]]]
-    ) -> tuple[Any, torch.Tensor]:
+    def _shared_prefixes(self, histories: Sequence[str], pieces: Sequence[list[list[int]]]) -> tuple[Any, torch.Tensor]:
         """The cache of what the rows of one history have in common, computed once a history; cuts it off the pieces."""
         groups: dict[str, list[int]] = {}
         for row, history in enumerate(histories):
@@ -138,9 +137,7 @@ class LocalJudge:
         cache.batch_select_indices(rows)
         return cache, mask[rows]
 
-    def _feed(
-        self, pieces: Sequence[list[int]], cache: Any, mask: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _feed(self, pieces: Sequence[list[int]], cache: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Feeds a piece to each row; returns the logits after it and the mask of all that was fed."""
         width = max(len(piece) for piece in pieces)
         pad = self._tokenizer.pad_token_id

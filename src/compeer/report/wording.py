@@ -1,0 +1,115 @@
+"""How figures are put into words: numbers, shares, intervals, lists, and the names that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+DASH = "–"
+_BLANK = "\u00a0"  # keeps a number and its sign on one line
+_SUPPORTERS = {"untrained": "Untrained", "sft": "SFT", "grpo": "GRPO"}
+_LANGUAGES = {"en": "English", "zh": "Chinese"}
+
+
+def decimal(value: float | None, digits: int = 2) -> str:
+    """A number with a true minus sign, or a dash where it is not known."""
+    if value is None:
+        return DASH
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def signed(value: float | None, digits: int = 2) -> str:
+    """A difference, always with its sign."""
+    text = decimal(value, digits)
+    return text if value is None or text.startswith("−") or float(text) == 0 else f"+{text}"
+
+
+def count(value: float | None) -> str:
+    """A count, or a dash."""
+    return DASH if value is None else f"{value:,.0f}".replace(",", _BLANK)
+
+
+def percent(value: float | None) -> str:
+    """A share in per cent; one decimal only where rounding would make it look like nothing or all."""
+    if value is None:
+        return DASH
+    digits = 0 if value in (0, 1) or 0.005 <= value < 0.995 else 1
+    return f"{decimal(100 * value, digits)}{_BLANK}%"
+
+
+def percent_interval(low: float | None, high: float | None) -> str:
+    """An interval of shares, in brackets."""
+    return interval(None if low is None else 100 * low, None if high is None else 100 * high, digits=0)
+
+
+def interval(low: float | None, high: float | None, digits: int = 2) -> str:
+    """An interval in brackets; nothing where it is not known. One without width is not certainty: all were alike."""
+    if low is None or high is None:
+        return ""
+    return "[all alike]" if low == high else f"[{decimal(low, digits)} to {decimal(high, digits)}]"
+
+
+def with_interval(value: str, bounds: str) -> str:
+    """A figure and its interval, which may stand on the next line, but is not broken itself."""
+    return f"{value} {bounds.replace(' ', _BLANK)}".strip()
+
+
+def listing(names: Sequence[str]) -> str:
+    """Names as a phrase: a, b and c."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
+
+
+def plural(number: float | None, one: str, many: str) -> str:
+    """A count with the right form of its noun."""
+    return f"{count(number)} {one if number == 1 else many}"
+
+
+def supporter_name(name: str) -> str:
+    """A supporter as people call it."""
+    return _SUPPORTERS.get(name, name)
+
+
+def language_name(code: str) -> str:
+    """A language's English name where we know it."""
+    return _LANGUAGES.get(code, code)
+
+
+def without_place(value: Any) -> Any:
+    """A setting as it may be shown: an absolute path tells where somebody's files lie, so only its name is kept."""
+    if isinstance(value, str):
+        for kind in (PurePosixPath, PureWindowsPath):
+            if (path := kind(value)).is_absolute():
+                return f"…/{path.name}"
+        return value
+    if isinstance(value, dict):
+        return {key: without_place(inner) for key, inner in value.items()}
+    return [without_place(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def toml(values: dict[str, Any], table: str = "") -> str:
+    """Settings as TOML, to be saved and run again; what is None is left out, as a recipe leaves it out."""
+    plain = {key: value for key, value in values.items() if not isinstance(value, dict) and value is not None}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    for key, value in values.items():
+        if isinstance(value, dict):
+            name = f"{table}.{key}" if table else key
+            lines += ["", f"[{name}]", toml(value, name)]
+    return "\n".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(inner) for inner in value)}]"
+    if isinstance(value, str):
+        return '"' + "".join(_toml_character(character) for character in value) + '"'
+    return repr(value)
+
+
+def _toml_character(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
