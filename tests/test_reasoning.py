@@ -64,7 +64,8 @@ def _accepted(kind: type, **fields: object) -> bool:
 def test_render_then_parse_is_the_identity(turn: SupportTurn) -> None:
     parsed = parse_turn(render_turn(turn))
     assert parsed.turn == turn
-    assert not parsed.missing and not parsed.problems
+    assert not parsed.missing
+    assert not parsed.problems
 
 
 @given(st.text(), st.booleans())

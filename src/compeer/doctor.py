@@ -102,11 +102,7 @@ def _disk(folder: Path) -> list[Finding]:
     place = folder if folder.exists() else Path.cwd()
     free = shutil.disk_usage(place).free / 2**30
     good = free >= 10
-    do = (
-        ""
-        if good
-        else "A run of the demo needs about 8 GiB while it trains: free some, or give another folder with --runs."
-    )
+    do = "" if good else "A run of the demo needs about 8 GiB: free some, or give another folder with --runs."
     return [Finding("free disk", f"{free:.1f} GiB for {folder}", "good" if good else "wrong", do)]
 
 

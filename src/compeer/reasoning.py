@@ -76,7 +76,7 @@ def _response_text(text: str) -> str:
 
 
 MAX_STEP, MAX_RESPONSE = 1_000, 4_000
-"""Characters; longer than this no step or response is read: nobody writes so much, and a judge need not wade through."""
+"""Characters; nobody writes longer steps or responses, and a judge need not wade through them."""
 
 StepText = Annotated[str, AfterValidator(_step_text)]
 
@@ -145,7 +145,7 @@ def render_step(part: Part, step: Step) -> str:
 
 
 def render_turn(turn: SupportTurn) -> str:
-    """The turn as text. A response line that looks like a label is escaped by a backslash; `parse_turn` takes it off."""
+    """The turn as text. A response line that looks like a label gets a backslash, which `parse_turn` takes off."""
     response = "\n".join("\\" + line if _needs_escape(line) else line for line in turn.response.split("\n"))
     steps = [render_step(part, turn.step(part)) for part in STEPS]
     return "\n".join([*steps, f"{LABELS['response']}: {response}"])

@@ -9,9 +9,9 @@ A recipe is a TOML file. `run_recipe` does its stages under `runs/<name>/`:
     5-evaluate   judge.json, outputs-*.json     judge and supporters on the test split
     6-report     report.html                    what was found, for people
 
-A stage ends by writing `manifest.json`: a fingerprint of its settings and inputs, the hashes of its files, its figures. A
-stage whose manifest matches is skipped. One that was stopped half-way, by whatever, is called again and goes on from what
-it had; if its settings or inputs have changed since, its folder is emptied first.
+A stage ends by writing `manifest.json`: a fingerprint of its settings and inputs, the hashes of its files, its figures.
+A stage whose manifest matches is skipped. One that was stopped half-way, by whatever, is called again and goes on from
+what it had; if its settings or inputs have changed since, its folder is emptied first.
 """
 
 from __future__ import annotations

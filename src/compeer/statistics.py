@@ -69,6 +69,11 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The bootstrap interval of a mean."""
+    return bootstrap_interval(len(values), lambda drawn: sum(values[index] for index in drawn) / len(drawn))
+
+
 def generator(seed: int, *names: str) -> np.random.Generator:
     """A random generator for one purpose: the same seed and names give the same draws, whatever was drawn before."""
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()

@@ -26,9 +26,7 @@ def corpus_path(path: str | Path) -> Path:
     if str(path) == "sample":
         return sample_path()
     if not Path(path).is_file():
-        raise InputError(
-            "there is no such corpus file.", file=path, do="Give a path, or 'sample' for the packaged one."
-        )
+        raise InputError("there is no such corpus file.", file=path, do="Give a path, or 'sample' for our own.")
     return Path(path)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compeer.reasoning import EmotionStep, HistoryStep, ParsedTurn, StrategyStep, SupportTurn
-from compeer.statistics import bootstrap_interval
+from compeer.statistics import mean_interval
 
 
 def _decisions(turn: ParsedTurn) -> dict[str, object]:
@@ -39,7 +39,7 @@ def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn])
     }
     for name, values in truth.items():
         hits = [float(found.get(name) == value) for found, value in zip(said, values, strict=True)]
-        low, high = bootstrap_interval(len(hits), lambda drawn, hits=hits: sum(hits[i] for i in drawn) / len(drawn))
+        low, high = mean_interval(hits)
         figures[name] = {
             "accuracy": sum(hits) / max(1, len(hits)),
             "low": low,

@@ -22,7 +22,7 @@ from compeer.progress import progress
 from compeer.reasoning import PARTS
 from compeer.reward import LocalJudge, collapsed_verdicts, evaluate_judge
 from compeer.ser.record import SerRecord
-from compeer.statistics import bootstrap_interval, generator, mean
+from compeer.statistics import generator, mean, mean_interval
 
 
 class EvaluateSettings(BaseModel):
@@ -103,7 +103,7 @@ def _supporter(
         [output.cut_off for _, output in outputs],
     )
     totals = [rollout.raw for rollout in rollouts if rollout.score.total is not None]
-    low, high = bootstrap_interval(len(totals), lambda drawn: sum(totals[i] for i in drawn) / len(drawn))
+    low, high = mean_interval(totals)
     parts = [rollout.score.parts() for rollout in rollouts if rollout.score.total is not None]
     return {
         "decisions": decision_figures(parsed, [record.candidate for record, _ in outputs]),

@@ -1,7 +1,8 @@
 """GRPO with redundancy-aware rewards, on TRL's trainer.
 
-For each history the supporter writes a group of outputs; UnifiReward scores each; rewards are reweighted by how redundant
-a response is within its group and against its history; the outputs that did better than their group become more likely.
+For each history the supporter writes a group of outputs; UnifiReward scores each; rewards are reweighted by how
+redundant a response is within its group and against its history; outputs that did better than their group become more
+likely.
 
 TRL calls a reward function with one process's rows only, and a group may straddle processes. So the one method that
 gathers rewards, `_calculate_rewards`, is overridden: every process scores and embeds its own rows, all rows are
@@ -134,7 +135,7 @@ class RedundancyGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         groups = [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
         rewards = [self._group_rewards(group) for group in groups]
         mode = "train" if self.model.training else "eval"
-        for name, value in group_figures(groups, rewards, self._settings).items():
+        for name, value in group_figures(groups, self._settings).items():
             self._metrics[mode][name].append(value)
         if mode == "train" and self.accelerator.is_main_process:
             self._keep_samples(groups, rewards)
@@ -169,7 +170,7 @@ class RedundancyGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _never_called(**kwargs: Any) -> list[float]:
+def _never_called(**_: Any) -> list[float]:
     raise AssertionError("rewards are computed in _calculate_rewards")
 
 
@@ -180,9 +181,7 @@ def _completion_text(completion: Any) -> str:
     return completion if isinstance(completion, str) else str(completion[0]["content"])
 
 
-def group_figures(
-    groups: Sequence[Sequence[Rollout]], rewards: Sequence[Sequence[float]], settings: GrpoSettings
-) -> dict[str, float]:
+def group_figures(groups: Sequence[Sequence[Rollout]], settings: GrpoSettings) -> dict[str, float]:
     """What a step's groups look like: raw parts and how much each varies within groups, redundancy, diversity."""
     everyone = [rollout for group in groups for rollout in group]
     scored = [rollout for rollout in everyone if rollout.score.total is not None]

@@ -43,7 +43,7 @@ def build_ser(settings: SerSettings, folder: Path, seed: int) -> dict[str, Any]:
     ]
     if len(dialogues) < 6:
         raise InputError(
-            f"only {len(dialogues)} dialogues in {', '.join(settings.languages) or 'any language'}; at least 6 are needed.",
+            f"{len(dialogues)} dialogues in {', '.join(settings.languages) or 'any language'}; at least 6 are needed.",
             file=settings.corpus,
             field="ser.languages",
         )

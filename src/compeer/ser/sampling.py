@@ -26,10 +26,12 @@ def sample_rounds(rounds: int, count: int, rng: Random) -> list[int]:
     chosen: list[int] = []
     while left and len(chosen) < count:
         point = rng.random() * sum(left.values())
+        picked = next(reversed(left))  # rounding may leave a trace of `point` after the last one
         for number, weight in left.items():
             point -= weight
             if point < 0:
+                picked = number
                 break
-        chosen.append(number)
-        del left[number]
+        chosen.append(picked)
+        del left[picked]
     return sorted(chosen)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -119,10 +120,10 @@ def silver_records(contexts: Sequence[Context], split: Split, false_share: float
     rng = generator(seed, "silver", split)
     whole = rng.random(len(contexts)) < false_share
     donors: dict[Part, list[int]] = {}
-    taken = _donors(contexts, np.flatnonzero(whole), rng, _differs_wholly)
+    taken = _donors(contexts, np.flatnonzero(whole).tolist(), rng, _differs_wholly)
     for part in STEPS:
         alone = ~whole & (rng.random(len(contexts)) < false_share / max(1e-9, 1 - false_share))
-        own = _donors(contexts, np.flatnonzero(alone), rng, lambda a, b, part=part: _differs(a, b, part))
+        own = _donors(contexts, np.flatnonzero(alone).tolist(), rng, partial(_differs, part))
         donors[part] = [w if w >= 0 else s for w, s in zip(taken, own, strict=True)]
     strangers = [_shuffled(contexts, rng) for _ in range(2)]
     for index, context in enumerate(contexts):
@@ -173,7 +174,7 @@ def _bare(utterance: Utterance) -> Utterance:
     return Utterance(speaker=utterance.speaker, text=utterance.text, media=utterance.media)
 
 
-def _differs(one: Context, other: Context, part: Part) -> bool:
+def _differs(part: Part, one: Context, other: Context) -> bool:
     """Whether the other's step is wrong here: another dialogue and, where the decision alone speaks, another one."""
     if one.dialogue.id == other.dialogue.id:
         return False
@@ -182,7 +183,7 @@ def _differs(one: Context, other: Context, part: Part) -> bool:
 
 
 def _differs_wholly(one: Context, other: Context) -> bool:
-    return all(_differs(one, other, part) for part in STEPS)
+    return all(_differs(part, one, other) for part in STEPS)
 
 
 def _kind_of_decision(step: Step) -> str:

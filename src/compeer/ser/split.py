@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast, get_args
+from typing import get_args
 
 from compeer.dialogue import Dialogue
 from compeer.ser.record import Split
@@ -22,5 +22,5 @@ def assign_splits(dialogues: Sequence[Dialogue], shares: Sequence[float], seed: 
     found: dict[str, Split] = {}
     for position, key in enumerate(keys):
         index = next(index for index, bound in enumerate(bounds) if position < bound or index == len(bounds) - 1)
-        found.update(dict.fromkeys(groups[key], cast(Split, SPLITS[index])))
+        found.update(dict.fromkeys(groups[key], SPLITS[index]))
     return found
