@@ -7,7 +7,6 @@ import pytest
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # llguidance compiles its mask with inductor, which takes many seconds
 settings.register_profile("compeer", deadline=None, max_examples=60)
 settings.load_profile("compeer")
 

@@ -288,7 +288,7 @@ def test_languages_are_chosen(tmp_path: Path, records: list[SerRecord]) -> None:
     assert {record.language for record in records} == {"en"}
     build_ser(SerSettings(languages=("zh",)), tmp_path, SEED)
     assert {record.language for record in read_records(tmp_path / "records.jsonl")} == {"zh"}
-    with pytest.raises(InputError, match="only 0 dialogues in fr"):
+    with pytest.raises(InputError, match="0 dialogues in fr"):
         build_ser(SerSettings(languages=("fr",)), tmp_path, SEED)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
@@ -172,10 +173,9 @@ class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
     """Forbids the tokens that a row's grammar does not allow next."""
 
     def __init__(self, grammars: Any, tokenizer: Any, requests: Sequence[Request], width: int) -> None:
-        import llguidance.torch as guidance
         from llguidance import LLMatcher
 
-        self._guidance, self._width, self._end = guidance, width, tokenizer.eos_token_id
+        self._width, self._end = width, tokenizer.eos_token_id
         self._matchers: list[Any] = []
         for request in requests:
             matcher = LLMatcher(grammars, LLMatcher.grammar_from_lark(request.grammar)) if request.grammar else None
@@ -188,7 +188,6 @@ class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
             self._matchers.append(matcher)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        mask = self._guidance.allocate_token_bitmask(1, scores.shape[1])
         for row, matcher in enumerate(self._matchers):
             if matcher is None:
                 continue
@@ -198,8 +197,9 @@ class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
                 scores[row] = -torch.inf
                 scores[row, self._end] = 0
                 continue
-            self._guidance.fill_next_token_bitmask(matcher, mask, 0)
-            self._guidance.apply_token_bitmask_inplace(scores[row : row + 1], mask.to(scores.device))
+            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            allowed = np.unpackbits(bits, bitorder="little")[: scores.shape[1]].astype(bool)
+            scores[row, torch.from_numpy(~allowed).to(scores.device)] = -torch.inf
         return scores
 
 

@@ -13,7 +13,8 @@ holds the contract.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import torch
 from pydantic import Field
 from trl import GRPOConfig, GRPOTrainer
 
+from compeer.errors import InputError
 from compeer.models.embedder import Embedder, Matrix
 from compeer.models.local import load_tokenizer
 from compeer.models.training import (
@@ -118,7 +120,13 @@ class Scorer:
 class RedundancyGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPO, its rewards replaced by reweighted scores of whole groups."""
 
-    def __init__(self, scorer: Scorer, settings: GrpoSettings, samples: Path, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        scorer: Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]],
+        settings: GrpoSettings,
+        samples: Path,
+        **kwargs: Any,
+    ) -> None:
         self._scorer, self._settings, self._samples = scorer, settings, samples
         super().__init__(reward_funcs=[_never_called], **kwargs)
 
@@ -219,40 +227,11 @@ def train_grpo(
     seed: int,
 ) -> dict[str, Any]:
     """Trains the supporter on the histories of the corpus' own turns; leaves it in `folder/model`."""
-    from datasets import Dataset
-
     chosen = {record.id: record for record in records if record.author == "corpus"}
-    tokenizer = load_tokenizer(model)
-    network = trainable_network(model, settings)
-    samples = folder / "samples.jsonl"
-    _drop_lost_samples(samples, folder)
-    trainer = RedundancyGRPOTrainer(
-        scorer=Scorer(judge, embedder, chosen, seed),
-        settings=settings,
-        samples=samples,
-        model=network,
-        args=GRPOConfig(
-            **trainer_arguments(settings, folder, seed),
-            per_device_train_batch_size=settings.group,
-            gradient_accumulation_steps=settings.prompts,
-            num_generations=settings.group,
-            max_completion_length=settings.max_tokens,
-            temperature=settings.temperature,
-            epsilon=settings.epsilon,
-            loss_type="grpo",
-            beta=0.0,
-        ),
-        train_dataset=Dataset.from_list(
-            [
-                {"prompt": supporter_prompt(record.history, settings.history), "record": key}
-                for key, record in chosen.items()
-            ]
-        ),
-        processing_class=tokenizer,
-        peft_config=lora_config(network, settings),
-    )
+    trainer = grpo_trainer(model, Scorer(judge, embedder, chosen, seed), chosen, settings, folder, seed)
     run_trainer(trainer, folder, settings, "Training the supporter by reward")
-    save_model(trainer.model, tokenizer, folder, {"role": "supporter", "history": settings.history})
+    card = {"role": "supporter", "history": settings.history}
+    save_model(trainer.model, trainer.processing_class, folder, card)
     rows = [row for row in trainer.state.log_history if "raw/total" in row]
     still = [
         name
@@ -269,6 +248,54 @@ def train_grpo(
         "unscored_share": mean([row["raw/unscored_share"] for row in rows]),
         "parts_that_never_varied": still,
     }
+
+
+def grpo_trainer(
+    model: Path,
+    scorer: Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]],
+    records: Mapping[str, SerRecord],
+    settings: GrpoSettings,
+    folder: Path,
+    seed: int,
+    kind: type[RedundancyGRPOTrainer] = RedundancyGRPOTrainer,
+) -> RedundancyGRPOTrainer:
+    """The trainer, ready to run; a step generates `prompts` groups, spread over all processes."""
+    from datasets import Dataset
+
+    tokenizer = load_tokenizer(model)
+    network = trainable_network(model, settings)
+    _drop_lost_samples(folder / "samples.jsonl", folder)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    outputs = settings.group * settings.prompts
+    if outputs % processes:
+        raise InputError(f"{outputs} outputs a step cannot be spread evenly over {processes} processes.", field="grpo")
+    here = outputs // processes
+    micro = max(size for size in range(1, min(settings.group, here) + 1) if here % size == 0)
+    return kind(
+        scorer=scorer,
+        settings=settings,
+        samples=folder / "samples.jsonl",
+        model=network,
+        args=GRPOConfig(
+            **trainer_arguments(settings, folder, seed),
+            per_device_train_batch_size=micro,
+            gradient_accumulation_steps=here // micro,
+            num_generations=settings.group,
+            max_completion_length=settings.max_tokens,
+            temperature=settings.temperature,
+            epsilon=settings.epsilon,
+            loss_type="grpo",
+            beta=0.0,
+        ),
+        train_dataset=Dataset.from_list(
+            [
+                {"prompt": supporter_prompt(record.history, settings.history), "record": key}
+                for key, record in records.items()
+            ]
+        ),
+        processing_class=tokenizer,
+        peft_config=lora_config(network, settings),
+    )
 
 
 def _drop_lost_samples(samples: Path, folder: Path) -> None:

