@@ -57,11 +57,11 @@ def test_a_broken_recipe_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken.toml"
-    broken.write_text("name = 'x\n[judge", encoding="utf-8")
+    broken.write_text("name = 'x'\nseed = = 1\n", encoding="utf-8")
     code, printed = run_cli(monkeypatch, capsys, "run", str(broken), "--runs", str(tmp_path))
     assert code == 2
     assert "not TOML" in printed
-    assert "line 1" in printed
+    assert "line 2" in printed
 
 
 def test_a_broken_corpus_line_names_file_line_and_field(

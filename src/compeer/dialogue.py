@@ -157,5 +157,5 @@ def last_seeker(history: Sequence[Utterance]) -> Utterance | None:
 
 def transcript(history: Sequence[Utterance], last: int | None = None) -> str:
     """What was said, a line an utterance, as models read it; only the `last` utterances if a number is given."""
-    shown = history[-last:] if last else history
+    shown = history[-last:] if last is not None else history
     return "\n".join(f"{utterance.speaker.capitalize()}: {' '.join(utterance.text.split())}" for utterance in shown)

@@ -464,9 +464,10 @@ def turn_grammar(step_characters: int = 160, response_characters: int = 600) -> 
 
     return "\n".join(
         [
-            r'start: "History: " text " [" stage "]\nEmotion: " text " [" sentiment ", " emotion ", " intensity '
-            r'"]\nStrategy: " text " [" strategy "]\nResponse: " response',
-            rf"text: /[A-Za-z\p{{Han}}“\"'][^\n\[\]【】］［]{{3,{step_characters}}}/",
+            r'start: "History: " text stage "]\nEmotion: " text sentiment ", " emotion ", " intensity '
+            r'"]\nStrategy: " text strategy "]\nResponse: " response',
+            # the opening bracket belongs to the text: a lexer is greedy, and would only stop at the greatest length
+            rf"text: /[A-Za-z\p{{Han}}“\"'][^\n\[\]【】］［]{{3,{step_characters}}} \[/",
             f"stage: {choice(STAGES)}",
             f"sentiment: {choice(SENTIMENTS)}",
             f"emotion: {choice(EMOTIONS)}",

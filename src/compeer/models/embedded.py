@@ -96,7 +96,6 @@ def chat_template() -> str:
 
 def embedded_model() -> Path:
     """The folder of the embedded language model, made on the first call (about half a minute)."""
-    source = SMOLLM2.path()
     folder = cache_folder() / f"smollm2-135m-instruct-{SMOLLM2.sha256[:12]}"
     if (folder / "model.safetensors").is_file() and (folder / "tokenizer.json").is_file():
         return folder

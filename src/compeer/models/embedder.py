@@ -42,7 +42,7 @@ class Embedder:
         self._batch_size = batch_size
 
     def embed(self, texts: Sequence[str]) -> Matrix:
-        """A row of unit length for each text; a text without letters gets zeros, and is like nothing."""
+        """A row of unit length for each text; a text without letters or digits gets zeros, and is like nothing."""
         if not texts:
             return np.zeros((0, 1), dtype=np.float32)
         covered = [not self._english_only or is_latin(text) for text in texts]
@@ -55,7 +55,7 @@ class Embedder:
             )
             rows[np.array(covered), :width] = vectors
         for index, text in enumerate(texts):
-            if not text.strip():
+            if not any(character.isalnum() for character in text):
                 rows[index] = 0
             elif not covered[index]:
                 rows[index, width:] = ngram_vector(text)

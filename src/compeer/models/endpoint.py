@@ -69,6 +69,13 @@ class EndpointModel:
             )
             choice = answer.choices[0]
             text = choice.message.content
+            usage = answer.usage
+            generation = Generation(
+                text=request.prefix + (text or ""),
+                cut_off=choice.finish_reason == "length",
+                prompt_tokens=int(usage.prompt_tokens or 0) if usage else 0,
+                tokens=int(usage.completion_tokens or 0) if usage else 0,
+            )
         except openai.APITimeoutError:
             return Failure("timeout", f"{self._url} did not answer in time")
         except openai.APIConnectionError:
@@ -82,10 +89,4 @@ class EndpointModel:
             return Failure("answer", f"{self._url} gave an answer that cannot be read ({type(error).__name__})")
         if not text:
             return Failure("answer", f"{self._url} gave an empty answer")
-        usage = answer.usage
-        return Generation(
-            text=request.prefix + text,
-            cut_off=choice.finish_reason == "length",
-            prompt_tokens=usage.prompt_tokens if usage else 0,
-            tokens=usage.completion_tokens if usage else 0,
-        )
+        return generation

@@ -9,7 +9,7 @@ one adds noise -log(-log u) and takes the largest, which is a draw from that dis
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
+from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
@@ -99,35 +100,52 @@ class LocalModel:
 
     def prompt_text(self, messages: Sequence[Message], prefix: str = "") -> str:
         """What the model is fed for these messages."""
-        text: str = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        text: str = self.tokenizer.apply_chat_template(
+            defuse(self.tokenizer, messages), tokenize=False, add_generation_prompt=True
+        )
         return text + prefix
 
-    @torch.inference_mode()
     def _generate_batch(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        prompts = [self.prompt_text(request.messages, request.prefix) for request in requests]
-        inputs = self.tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False).to(self.device)
+        """Answers what can be answered; a request that cannot be does not disturb the others."""
+        found: list[Generation | Failure | None] = []
+        limit = getattr(self.network.config, "max_position_embeddings", None) or 1 << 30
+        good: list[tuple[Request, list[int], Any]] = []
+        for request in requests:
+            ids = _ids(self.tokenizer, self.prompt_text(request.messages, request.prefix))
+            matcher = self._matcher(request)
+            if len(ids) + sampling.max_tokens > limit:
+                reason = f"prompt and answer need {len(ids) + sampling.max_tokens} tokens; the model takes {limit}"
+                found.append(Failure("refused", reason))
+            elif matcher is not None and matcher.is_error():
+                found.append(Failure("refused", f"the prefix {request.prefix!r} does not follow the grammar"))
+            else:
+                found.append(None)
+                good.append((request, ids, matcher))
+        answers = iter(self._answer(good, sampling)) if good else iter(())
+        return [next(answers) if entry is None else entry for entry in found]
+
+    @torch.inference_mode()
+    def _answer(self, asked: Sequence[tuple[Request, list[int], Any]], sampling: Sampling) -> list[Generation]:
+        rows = [ids for _, ids, _ in asked]
+        inputs = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(self.device)
         width = inputs["input_ids"].shape[1]
-        limit = getattr(self.network.config, "max_position_embeddings", None)
-        if limit and width + sampling.max_tokens > limit:
-            reason = f"the prompt and the answer need {width + sampling.max_tokens} tokens; the model takes {limit}"
-            return [Failure("refused", reason) for _ in requests]
         processors = LogitsProcessorList()
-        if any(request.grammar for request in requests):
-            processors.append(self._grammar_processor(requests, width))
+        if any(matcher for _, _, matcher in asked):
+            processors.append(_GrammarMask([matcher for _, _, matcher in asked], self.tokenizer.eos_token_id, width))
         if sampling.temperature > 0:
-            processors.append(_RowSampler([request.seed for request in requests], sampling))
+            processors.append(_RowSampler([request.seed for request, _, _ in asked], sampling))
         output = self.network.generate(
             **inputs,
             max_new_tokens=sampling.max_tokens,
             do_sample=False,
             logits_processor=processors,
+            stopping_criteria=StoppingCriteriaList([_StopStrings(self.tokenizer, sampling.stop, width)]),
             pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self.tokenizer.eos_token_id,
-            **({"stop_strings": list(sampling.stop), "tokenizer": self.tokenizer} if sampling.stop else {}),
         )
         return [
-            self._read_row(request, ids, int(mask.sum()), sampling)
-            for request, ids, mask in zip(requests, output[:, width:].tolist(), inputs["attention_mask"], strict=True)
+            self._read_row(request, new, len(ids), sampling)
+            for (request, ids, _), new in zip(asked, output[:, width:].tolist(), strict=True)
         ]
 
     def _read_row(self, request: Request, ids: list[int], prompt_tokens: int, sampling: Sampling) -> Generation:
@@ -136,19 +154,26 @@ class LocalModel:
         if ended:
             ids = ids[: ids.index(end)]
         ids = [token for token in ids if token != self.tokenizer.pad_token_id]
-        text = request.prefix + self.tokenizer.decode(ids, skip_special_tokens=True)
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
         for stop in sampling.stop:
             if stop in text:
                 text, ended = text.split(stop, 1)[0], True
-        return Generation(text=text, cut_off=not ended, prompt_tokens=prompt_tokens, tokens=len(ids))
+        return Generation(request.prefix + text, cut_off=not ended, prompt_tokens=prompt_tokens, tokens=len(ids))
 
-    def _grammar_processor(self, requests: Sequence[Request], width: int) -> LogitsProcessor:
+    def _matcher(self, request: Request) -> Any:
+        """Follows the request's grammar, its prefix already read; None without a grammar."""
+        if request.grammar is None:
+            return None
+        from llguidance import LLMatcher
         from llguidance.hf import from_tokenizer
 
         if self._grammars is None:
             vocabulary = self.network.get_output_embeddings().weight.shape[0]
             self._grammars = from_tokenizer(self.tokenizer, n_vocab=vocabulary, eos_token=self.tokenizer.eos_token_id)
-        return _GrammarMask(self._grammars, self.tokenizer, requests, width)
+        matcher = LLMatcher(self._grammars, LLMatcher.grammar_from_lark(request.grammar))
+        if not matcher.is_error():
+            matcher.consume_tokens(_ids(self.tokenizer, request.prefix))
+        return matcher
 
 
 class _RowSampler(LogitsProcessor):  # type: ignore[misc]
@@ -172,20 +197,8 @@ class _RowSampler(LogitsProcessor):  # type: ignore[misc]
 class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
     """Forbids the tokens that a row's grammar does not allow next."""
 
-    def __init__(self, grammars: Any, tokenizer: Any, requests: Sequence[Request], width: int) -> None:
-        from llguidance import LLMatcher
-
-        self._width, self._end = width, tokenizer.eos_token_id
-        self._matchers: list[Any] = []
-        for request in requests:
-            matcher = LLMatcher(grammars, LLMatcher.grammar_from_lark(request.grammar)) if request.grammar else None
-            if matcher is not None and (
-                matcher.is_error() or not matcher.consume_tokens(_ids(tokenizer, request.prefix))
-            ):
-                raise InputError(
-                    f"the prefix {request.prefix!r} does not follow the grammar. {matcher.get_error()}".strip()
-                )
-            self._matchers.append(matcher)
+    def __init__(self, matchers: Sequence[Any], end: int, width: int) -> None:
+        self._matchers, self._end, self._width = matchers, end, width
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         for row, matcher in enumerate(self._matchers):
@@ -201,6 +214,35 @@ class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
             allowed = np.unpackbits(bits, bitorder="little")[: scores.shape[1]].astype(bool)
             scores[row, torch.from_numpy(~allowed).to(scores.device)] = -torch.inf
         return scores
+
+
+class _StopStrings(StoppingCriteria):  # type: ignore[misc]
+    """Ends a row once what it said, prompt and prefix apart, holds one of the strings."""
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str], width: int) -> None:
+        self._tokenizer, self._stop, self._width = tokenizer, stop, width
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+        done = [False] * len(input_ids)
+        if self._stop:
+            said = self._tokenizer.batch_decode(input_ids[:, self._width :], skip_special_tokens=True)
+            done = [any(stop in text for stop in self._stop) for text in said]
+        return torch.tensor(done, device=input_ids.device)
+
+
+def defuse(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with every control token that they quote broken up, so that no text can forge a turn."""
+    tokens = [str(token) for token in tokenizer.get_added_vocab()]
+
+    def broken(content: Any) -> Any:
+        if isinstance(content, list):
+            return [{**block, "text": broken(block["text"])} if "text" in block else block for block in content]
+        for token in tokens:
+            if token in content:
+                content = content.replace(token, token[0] + " " + token[1:])
+        return content
+
+    return [{**message, "content": broken(message["content"])} for message in messages]
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

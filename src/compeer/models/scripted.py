@@ -28,7 +28,6 @@ class ScriptedModel:
         text = self._function(request) if self._function else next(self._answers, None)
         if text is None:
             return Failure("script", "the script has no more answers")
-        text = request.prefix + text
         for stop in sampling.stop:
             text = text.split(stop, 1)[0]
-        return Generation(text=text)
+        return Generation(text=request.prefix + text)

@@ -20,12 +20,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 
-from compeer.models.local import best_device, load_tokenizer
+from compeer.models.local import best_device, defuse, load_tokenizer
 from compeer.progress import progress
 
 CARD = "compeer.json"
 _MARK = "complete"
-_TIMES = ("step_time", "runtime", "per_second", "profiling/")
+_NOT_REPEATED = ("step_time", "runtime", "per_second", "profiling/", "num_tokens")
+"""Wall-clock times, and a counter of TRL's that starts anew on resume: left out of the figures."""
 
 
 class WeightSettings(BaseModel):
@@ -68,6 +69,7 @@ def train_sft(
     from trl import SFTConfig, SFTTrainer
 
     tokenizer = load_tokenizer(model)
+    chats = [defuse(tokenizer, chat) for chat in chats]
     lengths = [len(tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)["input_ids"]) for chat in chats]
     kept = [chat for chat, length in zip(chats, lengths, strict=True) if length <= settings.max_length]
     network = trainable_network(model, settings)
@@ -174,7 +176,8 @@ def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that was written whole; others are removed."""
-    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    numbered = [path for path in folder.glob("checkpoint-*") if path.name.split("-")[1].isdigit()]
+    found = sorted(numbered, key=lambda path: int(path.name.split("-")[1]))
     whole = [path for path in found if (path / _MARK).is_file()]
     for path in found:
         if path not in whole:
@@ -239,6 +242,6 @@ def _line(row: dict[str, Any]) -> str:
     figures = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in row.items()
-        if not any(word in key for word in _TIMES)
+        if not any(word in key for word in _NOT_REPEATED)
     }
     return json.dumps(figures, sort_keys=True) + "\n"

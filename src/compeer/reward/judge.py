@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from compeer.dialogue import transcript
 from compeer.errors import InputError
-from compeer.models.local import best_device, fast_dtype, load_network, load_tokenizer, model_folder
+from compeer.models.local import best_device, defuse, fast_dtype, load_network, load_tokenizer, model_folder
 from compeer.models.training import model_card
 from compeer.reasoning import Part
 from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, Question, preferred, questions, system_message
@@ -66,7 +66,7 @@ class LocalJudge:
         for question in rounds:
             messages.append({"role": "user", "content": question.text.replace(_VERDICT, "")})
             messages.append({"role": "assistant", "content": _VERDICT})
-        text: str = self._tokenizer.apply_chat_template(messages, tokenize=False)
+        text: str = self._tokenizer.apply_chat_template(defuse(self._tokenizer, messages), tokenize=False)
         return rounds, [self._ids(piece) for piece in text.split(_VERDICT)[: len(rounds)]]
 
     @torch.inference_mode()

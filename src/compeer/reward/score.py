@@ -7,6 +7,7 @@ leaves a score without a total: that is `unscored`, with the reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -66,13 +67,15 @@ def score(parsed_turn: ParsedTurn, judgment: Judgment | Unscored) -> Score:
     for part in STEPS:
         if part in parsed_turn.missing:
             steps[part] = -1
-        elif part in judgment.steps:
+        elif part in judgment.steps and not math.isnan(judgment.steps[part]):
             steps[part] = 1 if judgment.step(part) else -1
         else:
             return Score(format=complete, unscored=f"the judge gave no verdict on {part}")
     response: Sign | None = None
     if "response" in parsed_turn.missing:
         response = -1
+    elif judgment.response and any(math.isnan(chance) for chance in judgment.response.values()):
+        return Score(format=complete, unscored="the judge gave no verdict on the response")
     elif judgment.response:
         response = 1 if judgment.preferred() in ("candidate", "both") else -1
     total = sum(steps.values()) + (response or 0) + complete

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, rounds_of
@@ -29,7 +29,7 @@ class SerSettings(BaseModel):
     languages: tuple[str, ...] = Field(default=("en",), description="languages to take; empty takes all")
     rounds: int = Field(default=5, ge=1, description="rounds sampled from a dialogue (equation 1)")
     false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
-    shares: tuple[float, float, float] = Field(
+    shares: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = Field(
         default=(0.45, 0.35, 0.2), description="shares of dialogues for judge, supporter and test"
     )
 
@@ -53,9 +53,9 @@ def build_ser(settings: SerSettings, folder: Path, seed: int) -> dict[str, Any]:
     records: list[SerRecord] = []
     for split in SPLITS:
         here = [context for context in contexts if splits[context.dialogue.id] == split]
-        if len(here) < 2:
+        if len({context.dialogue.id for context in here}) < 2:
             raise InputError(
-                f"the {split} split has {len(here)} usable rounds; at least 2 are needed.",
+                f"the {split} split has usable rounds of fewer than 2 dialogues.",
                 field="ser.shares",
                 do="Give a larger corpus or other shares.",
             )

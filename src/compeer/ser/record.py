@@ -6,7 +6,6 @@ preference (a reference turn itself, say) has nothing to compare.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Utterance
 from compeer.errors import InputError, from_validation
 from compeer.reasoning import SupportTurn
@@ -87,11 +87,8 @@ def read_records(path: Path) -> Iterator[SerRecord]:
     """The records of a file, one at a time; an error names the file, line and field."""
     if not path.is_file():
         raise InputError("there is no such file of SER records.", file=path)
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield SerRecord.model_validate(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise InputError(f"this is not JSON: {error.msg}", file=path, line=number) from None
-            except ValidationError as error:
-                raise from_validation(error, file=path, line=number) from None
+    for number, value in read_json_lines(path):
+        try:
+            yield SerRecord.model_validate(value)
+        except ValidationError as error:
+            raise from_validation(error, file=path, line=number) from None

@@ -128,6 +128,8 @@ def silver_records(contexts: Sequence[Context], split: Split, false_share: float
     strangers = [_shuffled(contexts, rng) for _ in range(2)]
     for index, context in enumerate(contexts):
         yield _record(context, split, "reference", context.turn, {}, context.turn.response, None, True)
+        if any(order[index] < 0 for order in strangers):
+            continue  # there is nobody else whose reply could stand beside this one
         for kind in ("true", "spoiled"):
             swapped = {part: donors[part][index] for part in STEPS if kind == "spoiled" and donors[part][index] >= 0}
             steps = {part: contexts[swapped.get(part, index)].turn.step(part) for part in STEPS}
@@ -216,16 +218,19 @@ def _donors(
 
 
 def _shuffled(contexts: Sequence[Context], rng: np.random.Generator) -> list[int]:
-    """For each context the index of one from another dialogue."""
-    donors = _donors(contexts, range(len(contexts)), rng, lambda a, b: a.dialogue.id != b.dialogue.id)
-    return [donor if donor >= 0 else (index + 1) % len(contexts) for index, donor in enumerate(donors)]
+    """For each context the index of one from another dialogue, with another reply; -1 where there is none."""
+    return _donors(contexts, range(len(contexts)), rng, _says_otherwise)
+
+
+def _says_otherwise(one: Context, other: Context) -> bool:
+    return one.dialogue.id != other.dialogue.id and one.turn.response != other.turn.response
 
 
 def _pair(own: str, others: Sequence[str], rng: np.random.Generator) -> tuple[str, str, PreferenceLabel]:
     """Two responses, the candidate's and the other one, and which is better."""
     shorter = _shortened(own)
     value: Preferred = str(rng.choice(["candidate", "reference", "both", "neither"], p=[0.3, 0.3, 0.2, 0.2]))  # type: ignore[assignment]
-    if value == "both" and shorter is None:
+    if (value == "both" and shorter is None) or (value == "neither" and others[0] == others[1]):
         value = "candidate" if rng.random() < 0.5 else "reference"
     if value == "both" and shorter is not None:
         pair = (own, shorter) if rng.random() < 0.5 else (shorter, own)
