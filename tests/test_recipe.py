@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from compeer.errors import InputError
-from compeer.recipe import load_recipe, run_recipe
+from compeer.recipe import explain, load_recipe, run_recipe
 
 STAGES = ["1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate", "6-report"]
 
@@ -146,6 +146,16 @@ def test_settings_can_be_changed_from_the_command_line() -> None:
     assert recipe.ser.languages == ()
     assert recipe.grpo.negatives == "paper"
     assert recipe.judge.learning_rate == 1e-5
+
+
+def test_every_setting_is_explained() -> None:
+    rows = list(explain(load_recipe("demo")))
+    keys = [key for key, _, _ in rows]
+    assert {"seed", "grpo.alpha", "evaluate.sampling.top_p", "ser.false_share"} <= set(keys)
+    assert all(meaning for _, _, meaning in rows)
+    for key, value, _ in rows:
+        if value != "null":
+            load_recipe("demo", [f"{key}={value}"])
 
 
 def test_a_wrong_value_names_the_file_and_the_field() -> None:

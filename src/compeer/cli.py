@@ -71,6 +71,25 @@ def run(
 
 
 @app.command()
+def recipe(
+    name: Annotated[str, typer.Argument(help="A recipe's name (demo) or a TOML file.")] = "demo",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as grpo.steps=20.")
+    ] = None,
+) -> None:
+    """Show every setting of a recipe: its key for --set, its value, and what it means."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from compeer.recipe import explain, load_recipe
+
+    table = Table("key", "value", "meaning", box=None)
+    for key, value, meaning in explain(load_recipe(name, changes or [])):
+        table.add_row(_plain(key), _plain(value), _plain(meaning))
+    Console().print(table)
+
+
+@app.command()
 def doctor(
     runs: Annotated[Path, typer.Option(help="Where runs will be written.")] = Path("runs"),
 ) -> None:

@@ -123,6 +123,17 @@ def _hint(location: tuple[int | str, ...], kind: str) -> str | None:
     return f"Did you mean '{near[0]}'?" if near else f"Known keys here: {known}"
 
 
+def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Each setting's key, value and meaning, tables unfolded."""
+    for name, field_ in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from explain(value, f"{prefix}{name}.")
+        else:
+            shown = json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{name}", shown, field_.description or ""
+
+
 # --- stages ---------------------------------------------------------------------------------------------------------
 
 

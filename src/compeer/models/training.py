@@ -142,6 +142,8 @@ def _top_layers(network: Any, settings: WeightSettings) -> list[int]:
 
 def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict[str, Any]:
     """What every trainer of ours is told."""
+    if settings.log == "tensorboard":
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
     cuda = best_device().type == "cuda"
     return {
         "output_dir": str(folder / "checkpoints"),
@@ -165,8 +167,6 @@ def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict
 
 def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str) -> None:
     """Trains from the last whole checkpoint if there is one, with a progress bar and figures as they come."""
-    if settings.log == "tensorboard":
-        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
     checkpoint = last_checkpoint(folder / "checkpoints")
     with progress(title, settings.steps) as advance:
         trainer.remove_callback(PrinterCallback)

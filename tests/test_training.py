@@ -1,0 +1,82 @@
+"""Supervised training: what is learnt, what is left out, where the figures go."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compeer.models.local import LocalModel, load_tokenizer
+from compeer.models.training import SftSettings, model_card, train_sft
+
+CHAT: list[dict[str, Any]] = [
+    {"role": "user", "content": "Say the word."},
+    {"role": "assistant", "content": "marmalade"},
+]
+
+
+def settings(**changes: Any) -> SftSettings:
+    return SftSettings.model_validate({"steps": 2, "learning_rate": 0.01, "lora_rank": 0, "batch": 2, **changes})
+
+
+def test_it_learns_what_the_assistant_says(tiny_model: Path, tmp_path: Path) -> None:
+    card = {"role": "supporter", "history": 3}
+    figures = train_sft(tiny_model, [CHAT] * 8, settings(steps=30), tmp_path, 0, "test", card)
+    assert figures["loss_last"] < 0.1 < figures["loss_first"]
+    assert model_card(tmp_path / "model") == card
+    model = LocalModel(tmp_path / "model")
+    import asyncio
+
+    from compeer.models import Request, Sampling
+
+    request = Request(({"role": "user", "content": "Say the word."},))
+    (answer,) = asyncio.run(model.generate([request], Sampling(temperature=0, max_tokens=8)))
+    assert getattr(answer, "text", "") == "marmalade"
+
+
+def test_the_loss_is_on_the_assistant_alone(tiny_model: Path, tmp_path: Path) -> None:
+    """A chat whose user part cannot be predicted still reaches a loss near zero."""
+    chats = [[{"role": "user", "content": f"{n * 7919} {n * 104729}"}, CHAT[1]] for n in range(1, 9)]
+    figures = train_sft(tiny_model, chats, settings(steps=40), tmp_path, 0, "test", {})
+    assert figures["loss_last"] < 0.1
+
+
+def test_chats_that_are_too_long_are_left_out_and_counted(tiny_model: Path, tmp_path: Path) -> None:
+    long = [{"role": "user", "content": "word " * 100}, CHAT[1]]
+    figures = train_sft(tiny_model, [CHAT, CHAT, long], settings(max_length=64), tmp_path, 0, "test", {})
+    assert (figures["chats"], figures["too_long"]) == (2, 1)
+
+
+@pytest.mark.parametrize(("rank", "layers"), [(4, 0), (4, 1), (0, 1)])
+def test_adapters_and_upper_layers(tiny_model: Path, tmp_path: Path, rank: int, layers: int) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    train_sft(tiny_model, [CHAT] * 4, settings(lora_rank=rank, top_layers=layers), tmp_path, 0, "test", {})
+    before = AutoModelForCausalLM.from_pretrained(tiny_model).state_dict()
+    after = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert set(after) == set(before)
+    assert not any("embed" in name or "lm_head" in name for name in moved)
+    if layers:
+        assert all(".layers.1." in name for name in moved)
+    else:
+        assert any(".layers.0." in name for name in moved)
+
+
+def test_figures_go_to_json_lines_and_to_tensorboard_if_asked(tiny_model: Path, tmp_path: Path) -> None:
+    train_sft(tiny_model, [CHAT] * 4, settings(log="tensorboard"), tmp_path, 0, "test", {})
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(not any(word in key for word in ("time", "second")) for row in rows for key in row)
+    assert len((tmp_path / "times.jsonl").read_text().splitlines()) == 2
+    assert list((tmp_path / "tensorboard").rglob("events.out.tfevents.*"))
+
+
+def test_a_saved_tokenizer_still_ends_and_pads(tiny_model: Path, tmp_path: Path) -> None:
+    train_sft(tiny_model, [CHAT] * 2, settings(steps=1), tmp_path, 0, "test", {})
+    tokenizer = load_tokenizer(tmp_path / "model")
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert tokenizer.pad_token not in (None, tokenizer.eos_token)
+    assert "generation" in tokenizer.chat_template
