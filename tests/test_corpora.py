@@ -180,7 +180,7 @@ def test_a_missing_file_and_an_unknown_format_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such corpus file") as caught:
         read_corpus(tmp_path / "nowhere.jsonl")
     assert caught.value.file == tmp_path / "nowhere.jsonl"
-    with pytest.raises(InputError, match="no such corpus file"):
+    with pytest.raises(InputError, match="no corpus file in this folder"):
         read_corpus(tmp_path)
     with pytest.raises(InputError, match="unknown format 'csv'") as caught:
         read_corpus("sample", format="csv")

@@ -35,6 +35,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from compeer import __version__
 from compeer.corpora import corpus_path
 from compeer.errors import InputError, from_validation
 from compeer.evaluate import EvaluateSettings, evaluate_run
@@ -51,7 +52,7 @@ from compeer.ser.record import SerRecord, Split
 
 MANIFEST, STATE = "manifest.json", "state.json"
 _NOT_OUTPUT = ("checkpoints", "tensorboard", "times.jsonl", MANIFEST, STATE)
-_VERSIONS = ("compeer", "torch", "transformers", "trl", "peft", "accelerate", "sentence-transformers")
+_VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "sentence-transformers")
 
 
 class Recipe(BaseModel):
@@ -259,7 +260,7 @@ def _do(stage: Stage, folder: Path, seed: int, done: Mapping[str, str]) -> str:
         "seed": seed,
         "settings": dict(stage.settings),
         "inputs": {**stage.inputs, **{name: done[name] for name in stage.after}},
-        "versions": {name: version(name) for name in _VERSIONS},
+        "versions": {"compeer": __version__, **{name: version(name) for name in _VERSIONS}},
     }
     fingerprint = _digest(wanted)
     if (

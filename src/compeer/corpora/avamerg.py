@@ -1,0 +1,135 @@
+"""AvaMERG: empathetic dialogues with a talking avatar, and a chain of empathy before each reply.
+
+A conversation is a list of turns, and each turn repeats the whole history before its response; the longest one is the
+dialogue. The chain of a turn goes to the reply it was written for: `event_scenario` is our note on the history,
+`speaker_emotion` with `emotion_cause` that on the emotion, `goal_to_response` that on the strategy; the chain itself
+stays in the reply's `extra`. The emotion is also the label of the seeker's utterance before the reply. A turn whose
+response is not what the longest turn has in its place belongs to another version of the dialogue: it is kept in the
+dialogue's `extra` under `other_turns` and labels nothing.
+
+Each utterance has a clip `dia{conversation}utt{index}_{ID}.mp4`; the ID is that of the profile who speaks.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from compeer.corpora.labels import EMOTIONS, SPEAKERS
+from compeer.corpora.reading import Item, Text
+from compeer.dialogue import Dialogue, Media, Notes, Speaker, Utterance
+
+_READ = ("conversation_id", "turns")
+
+
+# Ids become parts of file names.
+_Name = Annotated[str, StringConstraints(pattern=r"^[^/\\]+$")]
+
+
+class _Raw(BaseModel):
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
+
+
+class _Spoken(_Raw):
+    index: int = Field(ge=0, le=1_000_000)
+    role: str
+    utterance: Text
+
+
+class _Chain(_Raw):
+    speaker_emotion: str | None = None
+    event_scenario: str | None = None
+    emotion_cause: str | None = None
+    goal_to_response: str | None = None
+
+
+class _Turn(_Raw):
+    dialogue_history: list[_Spoken]
+    response: Text
+    chain_of_empathy: _Chain = _Chain()
+
+    @property
+    def reply_index(self) -> int:
+        return self.dialogue_history[-1].index + 1 if self.dialogue_history else 0
+
+
+class _Profile(_Raw):
+    ID: _Name
+
+
+class _Conversation(_Raw):
+    conversation_id: _Name
+    speaker_profile: _Profile
+    listener_profile: _Profile
+    turns: list[_Turn] = Field(min_length=1)
+
+
+def avamerg_dialogue(item: Item) -> Dialogue:
+    """A dialogue of AvaMERG."""
+    raw = item.check(_Conversation)
+    longest = max(range(len(raw.turns)), key=lambda number: len(raw.turns[number].dialogue_history))
+    said = _said(item, raw.turns[longest], longest)
+    fields: dict[int, dict[str, Any]] = {index: {"extra": {}} for index in said}
+    others: list[Any] = []
+    for number, turn in enumerate(raw.turns):
+        reply, as_it_was = turn.reply_index, item.value["turns"][number]
+        if said.get(reply) != ("supporter", turn.response):
+            others.append(as_it_was)
+            continue
+        fields[reply]["notes"] = _notes(turn.chain_of_empathy)
+        fields[reply]["extra"] |= {
+            key: value for key, value in as_it_was.items() if key not in ("dialogue_history", "response")
+        }
+        if theirs := turn.chain_of_empathy.speaker_emotion:
+            field = f"turns.{number}.chain_of_empathy.speaker_emotion"
+            emotion = item.label(EMOTIONS["avamerg"], theirs, "emotion", field)
+            before = max((index for index in said if index < reply and said[index][0] == "seeker"), default=None)
+            if before is not None:
+                fields[before]["emotion"] = emotion
+    profiles = {"seeker": raw.speaker_profile.ID, "supporter": raw.listener_profile.ID}
+    extra = {key: value for key, value in item.value.items() if key not in _READ}
+    return Dialogue(
+        id=item.id("avamerg", raw.conversation_id),
+        language="en",
+        source="avamerg",
+        utterances=tuple(
+            Utterance(
+                speaker=speaker,
+                text=text,
+                media=(_clip(item.media, f"dia{raw.conversation_id}utt{index}_{profiles[speaker]}.mp4"),),
+                **fields[index],
+            )
+            for index, (speaker, text) in said.items()
+        ),
+        extra={**extra, "other_turns": others} if others else extra,
+    )
+
+
+def _said(item: Item, turn: _Turn, number: int) -> dict[int, tuple[Speaker, str]]:
+    """Speaker and text by index, in order, the response last."""
+    said: dict[int, tuple[Speaker, str]] = {}
+    for place, spoken in enumerate(turn.dialogue_history):
+        field = f"turns.{number}.dialogue_history.{place}"
+        if said and spoken.index <= max(said):
+            raise item.bad("the indices do not rise", f"{field}.index")
+        said[spoken.index] = (
+            item.label(SPEAKERS["avamerg"], spoken.role, "speaker", f"{field}.role"),
+            spoken.utterance,
+        )
+    said[turn.reply_index] = ("supporter", turn.response)
+    return said
+
+
+def _notes(chain: _Chain) -> Notes | None:
+    notes = Notes(
+        history=chain.event_scenario or None,
+        emotion=": ".join(part for part in (chain.speaker_emotion, chain.emotion_cause) if part) or None,
+        strategy=chain.goal_to_response or None,
+    )
+    return notes if notes != Notes() else None
+
+
+def _clip(folder: str, name: str) -> Media:
+    return Media(kind="video", path=str(PurePosixPath(folder) / name))

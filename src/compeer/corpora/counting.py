@@ -1,0 +1,98 @@
+"""What a corpus holds: how many dialogues and utterances, and which labels how often. Nothing is kept but counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from compeer.dialogue import Dialogue
+from compeer.reasoning import EMOTIONS, STRATEGIES
+
+
+@dataclass
+class CorpusCounts:
+    """Counts over dialogues; `bad` is filled by whoever left dialogues out."""
+
+    lengths: list[int] = field(default_factory=list)
+    speakers: Counter[str] = field(default_factory=Counter)
+    languages: Counter[str] = field(default_factory=Counter)
+    strategies: Counter[str] = field(default_factory=Counter)
+    dialogue_emotions: Counter[str] = field(default_factory=Counter)
+    utterance_emotions: Counter[str] = field(default_factory=Counter)
+    problems: Counter[str] = field(default_factory=Counter)
+    feedback: Counter[int] = field(default_factory=Counter)
+    clips: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
+
+    def add(self, dialogue: Dialogue) -> None:
+        self.lengths.append(len(dialogue.utterances))
+        self.languages[dialogue.language] += 1
+        if dialogue.emotion:
+            self.dialogue_emotions[dialogue.emotion] += 1
+        if dialogue.problem:
+            self.problems[dialogue.problem] += 1
+        for utterance in dialogue.utterances:
+            self.speakers[utterance.speaker] += 1
+            self.clips += len(utterance.media)
+            if utterance.strategy:
+                self.strategies[utterance.strategy] += 1
+            if utterance.emotion:
+                self.utterance_emotions[utterance.emotion] += 1
+            if utterance.feedback:
+                self.feedback[utterance.feedback] += 1
+
+    def strategy_shares(self) -> dict[str, float]:
+        """The percentage of each strategy among the supporter utterances that have one."""
+        return {strategy: percentage(count, self.strategies.total()) for strategy, count in self.strategies.items()}
+
+
+def count_corpus(dialogues: Iterable[Dialogue]) -> CorpusCounts:
+    """The counts of a corpus, read once."""
+    counts = CorpusCounts()
+    for dialogue in dialogues:
+        counts.add(dialogue)
+    return counts
+
+
+def percentage(part: int, whole: int) -> float:
+    """A share in per cent; 0 of nothing."""
+    return 100 * part / whole if whole else 0.0
+
+
+def table_rows(columns: list[CorpusCounts]) -> Iterator[tuple[str, list[str]]]:
+    """The lines of a table with a column a corpus: what it is about, and a cell for each."""
+    yield "dialogues", [f"{len(counts.lengths):,}" for counts in columns]
+    yield "utterances", [f"{sum(counts.lengths):,}" for counts in columns]
+    for speaker in ("seeker", "supporter"):
+        yield f"  by the {speaker}", [_share(counts.speakers, speaker) for counts in columns]
+    yield "median utterances a dialogue", [f"{median(c.lengths):g}" if c.lengths else "–" for c in columns]
+    yield from _group("language", [counts.languages for counts in columns])
+    yield from _group("strategy", [counts.strategies for counts in columns], STRATEGIES, shares=True)
+    yield from _group("emotion of the dialogue", [counts.dialogue_emotions for counts in columns], EMOTIONS)
+    yield from _group("emotion of an utterance", [counts.utterance_emotions for counts in columns], EMOTIONS)
+    yield from _group("problem", [counts.problems for counts in columns])
+    yield from _group("feedback", [_named(counts.feedback) for counts in columns], ("1", "2", "3", "4", "5"))
+    if any(counts.clips for counts in columns):
+        yield "clips", [f"{counts.clips:,}" for counts in columns]
+    yield from _group("left out", [counts.bad for counts in columns])
+
+
+def _group(
+    title: str, counters: list[Counter[str]], order: tuple[str, ...] = (), *, shares: bool = False
+) -> Iterator[tuple[str, list[str]]]:
+    together: Counter[str] = sum(counters, Counter())
+    if not together:
+        return
+    yield title, [f"{counter.total():,}" for counter in counters]
+    for name in [name for name in order if together[name]] or [name for name, _ in together.most_common()]:
+        yield f"  {name}", [_share(c, name) if shares else f"{c[name]:,}" if c[name] else "–" for c in counters]
+
+
+def _share(counter: Counter[str], name: str) -> str:
+    return f"{percentage(counter[name], counter.total()):.1f} %" if counter[name] else "–"
+
+
+def _named(counter: Counter[int]) -> Counter[str]:
+    return Counter({str(value): count for value, count in counter.items()})

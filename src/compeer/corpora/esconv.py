@@ -1,0 +1,144 @@
+"""ESConv in all its shapes, and the dialogues that failed.
+
+Three shapes are read alike: JSON lines with turns `{text, speaker: usr|sys, strategy}`; the official JSON array with
+turns `{speaker: seeker|supporter, annotation: {strategy, feedback}, content}`; MultiESC's JSON lines, re-tokenised and
+merged, with `feedback` on a turn and `init_intensity` and `final_intensity` on the dialogue. FailedESConv has the
+official shape, calls the two `speaker` (the seeker) and `listener`, and names strategies otherwise.
+
+Feedback stands on a seeker's utterance and rates what the supporter wrote before it. Seekers were asked for a rating
+after every second message of the supporter, so a rating goes to the supporter's last two blocks (messages in a row),
+as far as they come after the rating before; nothing is rated twice, and a rating with nothing new before it rates
+nothing. The rating also stays where it stood, as `feedback` in the `extra` of the seeker's utterance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES
+from compeer.corpora.reading import Item, Score, Text
+from compeer.dialogue import Dialogue, Intensity, Speaker, Utterance
+
+RATED_BLOCKS = 2
+_READ = ("dialog", "situation", "emotion_type", "problem_type", "init_intensity", "final_intensity")
+
+
+class _Annotation(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    strategy: str | None = None
+    feedback: Score = None
+
+
+class _Turn(_Annotation):
+    speaker: str
+    text: Text = Field(validation_alias=AliasChoices("text", "content"))
+    annotation: _Annotation = _Annotation()
+
+
+class _Feelings(BaseModel):
+    initial_emotion_intensity: Score = None
+    final_emotion_intensity: Score = None
+
+
+class _Survey(BaseModel):
+    seeker: _Feelings = _Feelings()
+
+
+class _Conversation(BaseModel):
+    emotion_type: str | None = None
+    problem_type: str | None = None
+    situation: str | None = None
+    survey_score: _Survey = _Survey()
+    init_intensity: Score = None
+    final_intensity: Score = None
+    dialog: list[_Turn] = Field(min_length=1)
+
+
+def esconv_dialogue(item: Item) -> Dialogue:
+    """A dialogue of ESConv, in any of its shapes."""
+    return _dialogue(item, "esconv")
+
+
+def failed_esconv_dialogue(item: Item) -> Dialogue:
+    """A dialogue of FailedESConv."""
+    return _dialogue(item, "failed-esconv")
+
+
+def _dialogue(item: Item, source: str) -> Dialogue:
+    raw = item.check(_Conversation)
+    extra = {key: value for key, value in item.value.items() if key not in _READ}
+    emotion = problem = None
+    if raw.emotion_type:
+        emotion = item.label(EMOTIONS[source], raw.emotion_type, "emotion", "emotion_type")
+        _keep(extra, "emotion_type", raw.emotion_type, emotion)
+    if raw.problem_type:
+        problem = item.label(PROBLEM_TYPES[source], raw.problem_type, "problem", "problem_type")
+        _keep(extra, "problem_type", raw.problem_type, problem)
+    feelings = raw.survey_score.seeker
+    return Dialogue(
+        id=item.id(source),
+        language="en",
+        source=source,
+        situation=(raw.situation or "").strip() or None,
+        problem=problem,
+        emotion=emotion,
+        intensity=Intensity(
+            initial=feelings.initial_emotion_intensity or raw.init_intensity,
+            final=feelings.final_emotion_intensity or raw.final_intensity,
+        ),
+        utterances=_utterances(item, raw.dialog, source),
+        extra=extra,
+    )
+
+
+def _utterances(item: Item, turns: Sequence[_Turn], source: str) -> tuple[Utterance, ...]:
+    speakers: list[Speaker] = [
+        item.label(SPEAKERS[source], turn.speaker, "speaker", f"dialog.{index}.speaker")
+        for index, turn in enumerate(turns)
+    ]
+    feedback = [turn.feedback or turn.annotation.feedback for turn in turns]
+    ratings = rated(speakers, feedback)
+    utterances = []
+    for index, (speaker, turn) in enumerate(zip(speakers, turns, strict=True)):
+        extra: dict[str, Any] = {**(turn.model_extra or {}), **(turn.annotation.model_extra or {})}
+        if feedback[index] is not None:
+            extra["feedback"] = feedback[index]
+        strategy, theirs = None, turn.strategy or turn.annotation.strategy
+        if theirs and speaker == "supporter":
+            field = f"dialog.{index}.strategy" if turn.strategy else f"dialog.{index}.annotation.strategy"
+            strategy = item.label(STRATEGIES[source], theirs, "strategy", field)
+        if theirs:
+            _keep(extra, "strategy", theirs, strategy)
+        utterances.append(
+            Utterance(speaker=speaker, text=turn.text, strategy=strategy, feedback=ratings.get(index), extra=extra)
+        )
+    return tuple(utterances)
+
+
+def rated(speakers: Sequence[Speaker], feedback: Sequence[int | None]) -> dict[int, int]:
+    """Which supporter utterances got which rating, by the rule at the head of this module."""
+    ratings: dict[int, int] = {}
+    start = 0
+    for index, rating in enumerate(feedback):
+        if rating is None or speakers[index] != "seeker":
+            continue
+        blocks = 0
+        for earlier in range(index - 1, start - 1, -1):
+            if speakers[earlier] != "supporter":
+                continue
+            blocks += speakers[earlier + 1] == "seeker"
+            if blocks > RATED_BLOCKS:
+                break
+            ratings[earlier] = rating
+        start = index + 1
+    return ratings
+
+
+def _keep(extra: dict[str, Any], key: str, theirs: str, ours: str | None) -> None:
+    """A label that changed on its way stays in `extra` as it was."""
+    if theirs != ours:
+        extra[key] = theirs

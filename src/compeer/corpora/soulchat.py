@@ -1,0 +1,55 @@
+"""SoulChat and SMILE: Chinese counselling dialogues of many turns, without labels.
+
+SoulChat is a JSON array of `{id, topic, messages: [{role, content}]}`, SMILE one `{id, dialog: [{role, content}]}` a
+line. Both bring ids of their own. What else stands in an object, as the topic, is kept in `extra`.
+"""
+
+from __future__ import annotations
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from compeer.corpora.labels import SPEAKERS
+from compeer.corpora.reading import Item, Text
+from compeer.dialogue import Dialogue, Utterance
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: Text
+
+
+class _Conversation(BaseModel):
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
+
+    id: str | None = Field(default=None, min_length=1)
+    messages: list[_Message] = Field(min_length=1, validation_alias=AliasChoices("messages", "dialog"))
+
+
+def soulchat_dialogue(item: Item) -> Dialogue:
+    """A dialogue of SoulChat."""
+    return _dialogue(item, "soulchat", "messages")
+
+
+def smile_dialogue(item: Item) -> Dialogue:
+    """A dialogue of SMILE."""
+    return _dialogue(item, "smile", "dialog")
+
+
+def _dialogue(item: Item, source: str, messages: str) -> Dialogue:
+    raw = item.check(_Conversation)
+    return Dialogue(
+        id=item.id(source, raw.id),
+        language="zh",
+        source=source,
+        utterances=tuple(
+            Utterance(
+                speaker=item.label(SPEAKERS[source], message.role, "speaker", f"{messages}.{index}.role"),
+                text=message.content,
+                extra=message.model_extra or {},
+            )
+            for index, message in enumerate(raw.messages)
+        ),
+        extra=raw.model_extra or {},
+    )
