@@ -115,6 +115,12 @@ def test_changed_settings_redo_what_depends_on_them(undisturbed: Path, tiny_mode
     assert after["2-judge"] == before["2-judge"]
     assert after["5-evaluate"]["figures"]["supporters"]["sft"]["decisions"]["outputs"] == 2
     assert after["6-report"] != before["6-report"]
+    kept = sorted(path.name.rsplit("-", 1)[0] for path in (tmp_path / "tiny" / "before").iterdir())
+    assert kept == ["5-evaluate", "6-report"]
+    stamp = (tmp_path / "tiny" / "2-judge" / "manifest.json").stat().st_mtime_ns
+    run_recipe(load_recipe("demo", tiny_changes(tiny_model)), tmp_path)
+    assert comparable(tmp_path / "tiny") == before, "what was kept is taken back"
+    assert (tmp_path / "tiny" / "2-judge" / "manifest.json").stat().st_mtime_ns == stamp
 
 
 def test_a_damaged_output_is_made_again(undisturbed: Path, tiny_model: Path, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def _quiet() -> None:
         "TRANSFORMERS_VERBOSITY": "error",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "TRL_EXPERIMENTAL_SILENCE": "1",
+        "TQDM_DISABLE": "1",
     }.items():
         os.environ.setdefault(name, value)
 
@@ -66,9 +67,10 @@ def run(
     console.print(f"\n[bold green]Done[/] in {(time.monotonic() - start) / 60:.1f} min.", highlight=False)
     console.print(f"  Report   {report.resolve()}", highlight=False, soft_wrap=True)
     console.print("  Next     open it in a browser; then try, for instance,")
-    console.print(f"           compeer run {recipe} --set grpo.steps=20     more training by reward", highlight=False)
     console.print(
-        f"           compeer run {recipe} --set seed=8            another draw of everything", highlight=False
+        f"           compeer run {recipe} --set grpo.steps=20                more training by reward\n"
+        f"           compeer run {recipe} --set seed=8 --set name=another    another draw of everything",
+        highlight=False,
     )
 
 

@@ -11,7 +11,8 @@ A recipe is a TOML file. `run_recipe` does its stages under `runs/<name>/`:
 
 A stage ends by writing `manifest.json`: a fingerprint of its settings and inputs, the hashes of its files, its figures.
 A stage whose manifest matches is skipped. One that was stopped half-way, by whatever, is called again and goes on from
-what it had; if its settings or inputs have changed since, its folder is emptied first.
+what it had; if its settings or inputs have changed since, it starts anew. A finished stage of other settings is kept
+under `before/`, and taken back when those settings return.
 """
 
 from __future__ import annotations
@@ -263,20 +264,20 @@ def _do(stage: Stage, folder: Path, seed: int, done: Mapping[str, str]) -> str:
         "versions": {"compeer": __version__, **{name: version(name) for name in _VERSIONS}},
     }
     fingerprint = _digest(wanted)
-    if (
-        (manifest := _read_json(folder / MANIFEST))
-        and manifest.get("fingerprint") == fingerprint
-        and _whole(manifest, folder)
-    ):
+    if not _is_done(folder, fingerprint):
+        _set_aside(folder)
+        if _is_done(before := _aside(folder, fingerprint), fingerprint):
+            shutil.rmtree(folder, ignore_errors=True)
+            before.rename(folder)
+    if _is_done(folder, fingerprint):
         console.print(f"[green]✓[/] {stage.title}: done before", highlight=False)
-        return _digest(_comparable(manifest))
+        return _digest(_comparable(_read_json(folder / MANIFEST) or {}))
     state = _read_json(folder / STATE)
     if folder.exists() and (state is None or state.get("fingerprint") != fingerprint):
         shutil.rmtree(folder)
     elif folder.exists():
         console.print(f"[yellow]↻[/] {stage.title}: going on from where it was stopped", highlight=False)
     folder.mkdir(exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
     _write_json(folder / STATE, {"fingerprint": fingerprint})
     console.print(f"[bold]→[/] {stage.title}", highlight=False)
     start = time.monotonic()
@@ -294,6 +295,31 @@ def _do(stage: Stage, folder: Path, seed: int, done: Mapping[str, str]) -> str:
     _write_json(folder / MANIFEST, manifest)
     console.print(f"[green]✓[/] {stage.title}: {_duration(seconds)}", highlight=False)
     return _digest(_comparable(manifest))
+
+
+def _is_done(folder: Path, fingerprint: str) -> bool:
+    """Whether the stage that the fingerprint describes lies whole in the folder."""
+    manifest = _read_json(folder / MANIFEST)
+    return manifest is not None and manifest.get("fingerprint") == fingerprint and _whole(manifest, folder)
+
+
+def _set_aside(folder: Path) -> None:
+    """Keeps a finished stage of other settings under `before/`: it cost time, and may be wanted again."""
+    manifest = _read_json(folder / MANIFEST)
+    if manifest is None:
+        return
+    if not _whole(manifest, folder):
+        shutil.rmtree(folder)
+        return
+    place = _aside(folder, manifest["fingerprint"])
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(exist_ok=True)
+    folder.rename(place)
+    console.print(f"[yellow]•[/] {folder.name} was done with other settings: kept as {place}", highlight=False)
+
+
+def _aside(folder: Path, fingerprint: str) -> Path:
+    return folder.parent / "before" / f"{folder.name}-{fingerprint[:8]}"
 
 
 def _comparable(manifest: dict[str, Any]) -> dict[str, Any]:

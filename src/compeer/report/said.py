@@ -1,4 +1,4 @@
-"""What was said: a few held-out histories, each with the human's reply and every supporter's output, read part by part.
+"""What was said: a few held-out histories, each with the corpus' reply and every supporter's output, read part by part.
 
 The histories are the first ones in the order of the file. Nobody chose them, so they flatter nobody.
 """
@@ -40,7 +40,7 @@ class OutputSaid:
 
 @dataclass(frozen=True)
 class Example:
-    """A history's last words, the human's reply, and what each supporter made of it."""
+    """A history's last words, the corpus' reply, and what each supporter made of it."""
 
     said: str
     reference: str

@@ -1,6 +1,6 @@
 """A SER record: one output for one history, with a verdict on each step and on its response, and where each came from.
 
-`reference` is the other response that the candidate's is compared with, usually the human's. A record without a
+`reference` is the other response that the candidate's is compared with, usually the corpus' own. A record without a
 preference (a reference turn itself, say) has nothing to compare.
 """
 

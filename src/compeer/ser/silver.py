@@ -1,9 +1,9 @@
 """Silver labels: step verdicts and preferences made by rule from what a corpus knows, where no people are at hand.
 
-A *reference turn* carries the decisions that the corpus gives for a round, and the human's reply. A *spoiled turn* puts
+A *reference turn* carries the decisions that the corpus gives for a round, and the corpus' reply. A *spoiled turn* puts
 the reference step of another dialogue in the place of one step, or of all three. So every text that stands as False in
 one history stands as True in another, and a judge cannot tell them apart without reading the history. The pairs of
-responses are made alike: humans stand on both sides, at home or out of place.
+responses are made alike: the corpus' replies stand on both sides, at home or out of place.
 
 What the corpus does not label is derived by rules that look at the history only, and the record says so:
 
