@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,26 +85,39 @@ def test_a_broken_corpus_line_names_file_line_and_field(
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "free"),
     [
-        OSError(errno.ENOSPC, "No space left on device"),
-        RuntimeError("SafetensorError: I/O error: No space left on device (os error 28)"),
+        (OSError(errno.ENOSPC, "No space left on device"), 2**40),
+        (RuntimeError("SafetensorError: I/O error: No space left on device (os error 28)"), 2**40),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 5312 vs 5204"), 2**40),
+        (RuntimeError("something could not be written"), 1000),
     ],
 )
 def test_a_full_disk_is_told_plainly(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, error: Exception, free: int
 ) -> None:
-    def full() -> None:
+    def full(*_: object) -> None:
         try:
             raise error
         except Exception as cause:
             raise RuntimeError("could not save") from cause
 
-    monkeypatch.setattr(cli, "app", full)
-    with pytest.raises(SystemExit) as stop:
+    monkeypatch.setattr("compeer.recipe.run_recipe", full)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    code, printed = run_cli(monkeypatch, capsys, "run", "demo", "--runs", str(tmp_path))
+    assert code == 2
+    assert "the disk is full" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_bug_during_a_run_is_not_called_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def bug(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("compeer.recipe.run_recipe", bug)
+    monkeypatch.setattr(sys, "argv", ["compeer", "run", "demo", "--runs", str(tmp_path)])
+    with pytest.raises(RuntimeError, match="a bug"):
         cli.main()
-    assert stop.value.code == 2
-    assert "disk is full" in capsys.readouterr().err
 
 
 def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,13 @@ def run(
     _silence_libraries()
     loaded = load_recipe(recipe, changes or [])
     start = time.monotonic()
-    report = run_recipe(loaded, runs)
+    try:
+        report = run_recipe(loaded, runs)
+    except Exception as error:
+        if not isinstance(error, InputError) and _disk_is_full(error, runs):
+            do = "Free some space (compeer doctor says how much there is), then call again to go on."
+            raise InputError("the disk is full.", file=runs, do=do) from error
+        raise
     console.print(f"\n[bold green]Done[/] in {(time.monotonic() - start) / 60:.1f} min.", highlight=False)
     console.print(f"  Report   {report.resolve()}", highlight=False, soft_wrap=True)
     console.print("  Next     open it in a browser; then try, for instance,")
@@ -192,12 +198,6 @@ def main() -> None:
     except KeyboardInterrupt:
         console.print("\n[yellow]Stopped.[/] Call the same command again to go on from here.")
         sys.exit(130)
-    except Exception as error:
-        if _disk_is_full(error):
-            _fail(
-                "the disk is full.\nFree some space (compeer doctor tells how much there is), then call again to go on."
-            )
-        raise
 
 
 def _fail(message: str) -> None:
@@ -214,12 +214,16 @@ def _plain(text: str) -> str:
     return escape(text)
 
 
-def _disk_is_full(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, is a full disk; some libraries say so only in words."""
+def _disk_is_full(error: BaseException | None, folder: Path) -> bool:
+    """Whether a full disk caused an error. Libraries say so in various words, or only fail to write."""
+    import shutil
+
+    if shutil.disk_usage(folder if folder.exists() else Path.cwd()).free < 2**24:
+        return True
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if "No space left on device" in str(error):
+        if any(words in str(error) for words in ("No space left on device", "unexpected pos", "StreamWriter failed")):
             return True
         error = error.__cause__ or error.__context__
     return False
