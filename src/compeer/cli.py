@@ -77,6 +77,7 @@ def run(
         f"           compeer run {recipe} --set grpo.steps=20                more training by reward\n"
         f"           compeer run {recipe} --set seed=8 --set name=another    another draw of everything",
         highlight=False,
+        soft_wrap=True,
     )
 
 
