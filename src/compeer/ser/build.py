@@ -1,97 +1,148 @@
-"""From dialogues to SER records: sample rounds, make reference turns, spoil some, split."""
+"""The whole builder: corpora in, step-labelled preference records out, stage after stage in one folder.
+
+    screened.jsonl   dialogues that passed the rules, personal data masked (dropped.jsonl: what did not, and why)
+    judged.jsonl     those that a model found fit too, where one was given (verdicts.jsonl: what it said)
+    splits.jsonl     which dialogue serves the judge, the supporter, or measuring
+    contexts.jsonl   sampled rounds
+    turns.jsonl      candidate turns written by models, where there are any
+    records.jsonl    SER records with silver labels
+
+Every file has its manifest beside it. A stage that is done is not done again; one that was stopped goes on.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import Field, PositiveFloat
 
-from compeer.corpora import read_corpus
-from compeer.dialogue import Dialogue, rounds_of
 from compeer.errors import InputError
+from compeer.models.base import TextModel
+from compeer.progress import console
 from compeer.reasoning import STEPS
-from compeer.ser.record import SerRecord, write_records
-from compeer.ser.sampling import sample_rounds
-from compeer.ser.silver import Context, reference_context, silver_records
-from compeer.ser.split import SPLITS, assign_splits
-from compeer.statistics import generator
+from compeer.ser.reason import ReasonSettings, reason_stage
+from compeer.ser.record import SPLITS, read_records
+from compeer.ser.sampling import sample_stage
+from compeer.ser.screen import ScreenSettings, screen_stage
+from compeer.ser.silver import SilverSettings, silver_stage
+from compeer.ser.split import split_stage
+from compeer.ser.verdict import verdict_stage
+
+Manifest = dict[str, Any]
 
 
-class SerSettings(BaseModel):
-    """How SER records are made from a corpus."""
+class BuildSettings(SilverSettings):
+    """How records are made from dialogues."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    corpus: str = Field(default="sample", description="a corpus file, or 'sample' for the packaged one")
     languages: tuple[str, ...] = Field(default=("en",), description="languages to take; empty takes all")
     rounds: int = Field(default=5, ge=1, description="rounds sampled from a dialogue (equation 1)")
-    false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
     shares: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = Field(
         default=(0.45, 0.35, 0.2), description="shares of dialogues for judge, supporter and test"
     )
 
 
+class SerSettings(BuildSettings):
+    """How SER records are made from a corpus."""
+
+    corpus: str = Field(default="sample", description="a corpus file or folder, or 'sample' for the packaged one")
+
+
 def build_ser(settings: SerSettings, folder: Path, seed: int) -> dict[str, Any]:
-    """Writes `records.jsonl` into the folder and returns what was made and what was dropped, by reason."""
-    dialogues = [
-        dialogue
-        for dialogue in read_corpus(settings.corpus)
-        if not settings.languages or dialogue.language in settings.languages
-    ]
-    if len(dialogues) < 6:
-        raise InputError(
-            f"{len(dialogues)} dialogues in {', '.join(settings.languages) or 'any language'}; at least 6 are needed.",
-            file=settings.corpus,
-            field="ser.languages",
+    """Builds the records of a recipe's corpus in the folder and returns what was made and what was dropped."""
+    chosen = BuildSettings.model_validate(settings.model_dump(exclude={"corpus"}))
+    build_records([settings.corpus], folder, chosen, seed)
+    return summary(folder)
+
+
+def build_records(
+    corpora: Sequence[str],
+    folder: Path,
+    settings: BuildSettings,
+    seed: int,
+    *,
+    workers: int = 1,
+    skip_bad: bool = False,
+    screener: TextModel | None = None,
+    models: Sequence[TextModel] = (),
+    reasoning: ReasonSettings | None = None,
+) -> Path:
+    """Does what is still to be done of all stages; returns the file of records."""
+    dialogues = folder / "screened.jsonl"
+    screening = ScreenSettings(languages=settings.languages)
+    _tell("Screening", lambda: screen_stage(corpora, dialogues, screening, workers, skip_bad))
+    if screener is not None:
+        judged = folder / "judged.jsonl"
+        _tell(
+            "Asking which dialogues are fit", lambda: asyncio.run(verdict_stage(dialogues, judged, screener, seed=seed))
         )
-    dropped: Counter[str] = Counter()
-    contexts = _contexts(dialogues, settings.rounds, seed, dropped)
-    splits = assign_splits(dialogues, settings.shares, seed)
-    records: list[SerRecord] = []
-    for split in SPLITS:
-        here = [context for context in contexts if splits[context.dialogue.id] == split]
-        if len({context.dialogue.id for context in here}) < 2:
-            raise InputError(
-                f"the {split} split has usable rounds of fewer than 2 dialogues.",
-                field="ser.shares",
-                do="Give a larger corpus or other shares.",
-            )
-        records.extend(silver_records(here, split, settings.false_share, seed))
-    write_records(folder / "records.jsonl", records)
-    return _summary(dialogues, contexts, records, dropped)
+        dialogues = judged
+    splits, contexts, turns = folder / "splits.jsonl", folder / "contexts.jsonl", folder / "turns.jsonl"
+    _tell("Splitting", lambda: split_stage(dialogues, splits, settings.shares, seed, workers=workers))
+    _tell("Sampling rounds", lambda: sample_stage(dialogues, splits, contexts, settings.rounds, seed, workers))
+    if models:
+        asked = reasoning or ReasonSettings()
+        _tell("Asking for turns", lambda: asyncio.run(reason_stage(contexts, turns, models, asked, seed)))
+    records = folder / "records.jsonl"
+    chosen = SilverSettings(false_share=settings.false_share, embedder=settings.embedder)
+    written = turns if models else None
+    made = _tell("Labelling", lambda: silver_stage(contexts, records, chosen, seed, workers, written))
+    missing = [split for split in SPLITS if not made["counts"].get("splits", {}).get(split)]
+    if missing and not models:
+        why = ", ".join(f"{reason} {count:,}" for reason, count in made["counts"].get("no record", {}).items())
+        raise InputError(
+            f"no record for the {missing[0]} split" + (f" (contexts without one: {why})." if why else "."),
+            file=records,
+            do="Give a larger corpus, one with strategy and emotion labels, or models to write turns (--model).",
+        )
+    return records
 
 
-def _contexts(dialogues: Sequence[Dialogue], count: int, seed: int, dropped: Counter[str]) -> list[Context]:
-    found: list[Context] = []
-    for dialogue in dialogues:
-        rounds = rounds_of(dialogue)
-        for number in sample_rounds(len(rounds), count, generator(seed, "rounds", dialogue.id)):
-            context = reference_context(dialogue, rounds[number - 1])
-            if isinstance(context, str):
-                dropped[context] += 1
-            else:
-                found.append(context)
-    return found
+def _tell(title: str, work: Callable[[], Manifest]) -> Manifest:
+    start = time.monotonic()
+    manifest = work()
+    counts = {name: number for names in manifest["counts"].values() for name, number in names.items() if number}
+    shown = ", ".join(f"{name} {number:,}" for name, number in list(counts.items())[:8])
+    console.print(f"[green]✓[/] {title} ({time.monotonic() - start:.0f} s): {shown}", highlight=False, soft_wrap=True)
+    if failed := manifest.get("failed"):
+        raise InputError(
+            f"{failed:,} questions got no answer; what came is kept.",
+            do="Call the same command again to ask those again.",
+        )
+    return manifest
 
 
-def _summary(
-    dialogues: Sequence[Dialogue], contexts: Sequence[Context], records: Sequence[SerRecord], dropped: Counter[str]
-) -> dict[str, Any]:
-    candidates = [record for record in records if record.preference]
-    false = {
-        part: sum(not getattr(record.labels, part).value for record in candidates) / len(candidates) for part in STEPS
-    }
+def summary(folder: Path) -> dict[str, Any]:
+    """What a build folder holds, in figures."""
+    from compeer.ser.stage import read_manifest
+
+    false: Counter[str] = Counter()
+    preferences: Counter[str] = Counter()
+    splits: Counter[str] = Counter()
+    strategies: Counter[str] = Counter()
+    histories = 0
+    for record in read_records(folder / "records.jsonl"):
+        splits[record.split] += 1
+        if record.author == "corpus":
+            histories += 1
+            strategies[record.candidate.strategy.strategy] += 1
+        if record.preference and record.labels:
+            preferences[record.preference.value] += 1
+            false.update(part for part in STEPS if not getattr(record.labels, part).value)
+    screened = (read_manifest(folder / "screened.jsonl") or {"counts": {}})["counts"]
+    silver = (read_manifest(folder / "records.jsonl") or {"counts": {}})["counts"]
     return {
-        "dialogues": len(dialogues),
-        "histories": len(contexts),
-        "records": len(records),
-        "records_by_split": {split: sum(record.split == split for record in records) for split in SPLITS},
-        "false_share": false,
-        "preferences": dict(Counter(record.preference.value for record in candidates if record.preference)),
-        "strategies": dict(Counter(context.turn.strategy.strategy for context in contexts).most_common()),
-        "dropped": dict(dropped.most_common()),
+        "dialogues": screened.get("screen", {}).get("kept", 0),
+        "histories": histories,
+        "records": splits.total(),
+        "records_by_split": {split: splits[split] for split in SPLITS},
+        "false_share": {part: false[part] / max(1, preferences.total()) for part in STEPS},
+        "preferences": dict(preferences),
+        "strategies": dict(strategies.most_common()),
+        "dropped": {**screened.get("dropped", {}), **silver.get("no record", {})},
         "label_source": "silver",
     }

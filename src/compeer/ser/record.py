@@ -1,7 +1,7 @@
 """A SER record: one output for one history, with a verdict on each step and on its response, and where each came from.
 
 `reference` is the other response that the candidate's is compared with, usually the corpus' own. A record without a
-preference (a reference turn itself, say) has nothing to compare.
+preference (a reference turn itself, say) has nothing to compare; one without labels waits for people to judge it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,7 @@ from compeer.reasoning import SupportTurn
 LabelSource = Literal["human", "llm", "silver"]
 Split = Literal["reward", "policy", "test"]
 Preferred = Literal["candidate", "reference", "both", "neither"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 PREFERENCES: tuple[Preferred, ...] = ("candidate", "reference", "both", "neither")
 
 
@@ -29,11 +30,13 @@ class _Frozen(BaseModel):
 
 
 class StepLabel(_Frozen):
-    """True or False for one step, by whom, and how it came about."""
+    """True or False for one step, by whom, and how it came about; `kind` names what is wrong with a False one."""
 
     value: bool
     source: LabelSource
     how: str
+    kind: str | None = None
+    reason: str | None = Field(default=None, description="the annotator's own words, where there are any")
 
 
 class StepLabels(_Frozen):
@@ -50,6 +53,7 @@ class PreferenceLabel(_Frozen):
     value: Preferred
     source: LabelSource
     how: str
+    reason: str | None = Field(default=None, description="the annotator's own words, where there are any")
 
 
 class SerRecord(_Frozen):
@@ -65,10 +69,16 @@ class SerRecord(_Frozen):
     candidate: SupportTurn
     author: str = Field(description="who wrote the candidate: 'corpus', 'silver', or a model's name")
     reference: str = Field(min_length=1)
-    labels: StepLabels
+    labels: StepLabels | None = Field(default=None, description="none: not judged yet")
     preference: PreferenceLabel | None = None
     candidate_first: bool = Field(description="whether the candidate's response is shown before the reference")
     derived: tuple[str, ...] = Field(default=(), description="decisions that a rule gave, not the corpus")
+    rewritten: Literal["plain", "personality"] | None = Field(default=None, description="how the dialogue was reworded")
+
+
+def is_judged(record: SerRecord) -> bool:
+    """Whether a record has all labels that a judge learns from: one for each step, and a preference."""
+    return record.labels is not None and record.preference is not None
 
 
 def write_records(path: Path, records: Iterable[SerRecord]) -> int:

@@ -1,9 +1,122 @@
-"""Which rounds of a dialogue become records: more from its middle, where support really happens (equation 1)."""
+"""Which rounds of a dialogue become records: more from its middle, where support really happens (equation 1).
+
+A sampled round is a `Context`: what was said before, the reply that the corpus has, and what the corpus knows of that
+moment. It holds all that later stages need, so that they can read contexts one at a time.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.corpora import read_corpus
+from compeer.corpora.jsonlines import read_json_lines
+from compeer.dialogue import Dialogue, Emotion, Rating, Strategy, Utterance, last_seeker, rounds_of
+from compeer.errors import InputError, from_validation
+from compeer.ser.record import Split
+from compeer.ser.split import read_splits
+from compeer.ser.stage import Done, Stage, in_blocks, work_through
+from compeer.statistics import generator
+
+DIALOGUES_A_UNIT = 200
+
+
+class Context(BaseModel):
+    """A sampled round. `history` holds words only; `reply` keeps the corpus' labels."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(min_length=1)
+    dialogue: str
+    round: int = Field(ge=1)
+    language: str
+    source: str
+    split: Split
+    history: tuple[Utterance, ...]
+    reply: Utterance
+    emotion: Emotion | None = Field(default=None, description="of the seeker's last message, else of the dialogue")
+    intensity: Rating | None = Field(default=None, description="of the seeker's last message, else the initial one")
+    derived: tuple[str, ...] = Field(default=(), description="what is not the corpus' own label of this moment")
+    earlier_emotions: tuple[Emotion, ...] = Field(default=(), description="of the seeker's messages before the last")
+    earlier_strategies: tuple[Strategy | None, ...] = Field(default=(), description="of the supporter's blocks so far")
+    helped: bool | None = Field(default=None, description="whether the seeker's distress fell over the dialogue")
+
+
+def contexts_of(dialogue: Dialogue, split: Split, count: int, seed: int) -> list[Context]:
+    """The sampled rounds of a dialogue. Its own id seeds the draw: order and parallelism change nothing."""
+    rounds = rounds_of(dialogue)
+    before, after = dialogue.intensity.initial, dialogue.intensity.final
+    found = []
+    for number in sample_rounds(len(rounds), count, generator(seed, "rounds", dialogue.id)):
+        round_ = rounds[number - 1]
+        seeker = last_seeker(round_.history)
+        derived = [] if round_.reply.stage else ["stage"]
+        derived += [] if seeker and seeker.emotion else ["emotion"]
+        derived += [] if seeker and seeker.intensity else ["intensity"]
+        said = [u for u in round_.history if u.speaker == "seeker" and u is not seeker]
+        context = Context(
+            id=f"{dialogue.id}:{number}",
+            dialogue=dialogue.id,
+            round=number,
+            language=dialogue.language,
+            source=dialogue.source,
+            split=split,
+            history=tuple(Utterance(speaker=u.speaker, text=u.text, media=u.media) for u in round_.history),
+            reply=round_.reply,
+            emotion=(seeker.emotion if seeker else None) or dialogue.emotion,
+            intensity=(seeker.intensity if seeker else None) or before,
+            derived=tuple(derived),
+            earlier_emotions=tuple(u.emotion for u in said if u.emotion),
+            earlier_strategies=tuple(u.strategy for u in round_.history if u.speaker == "supporter"),
+            helped=None if before is None or after is None else after < before,
+        )
+        found.append(context)
+    return found
+
+
+def sample_stage(dialogues: Path, splits: Path, out: Path, rounds: int, seed: int, workers: int = 1) -> dict[str, Any]:
+    """Writes the contexts of a file of dialogues; returns the stage's manifest."""
+    stage = Stage(out, {"rounds": rounds, "seed": seed}, {"dialogues": dialogues, "splits": splits})
+    if found := stage.finished():
+        return found
+    with stage:
+        units = in_blocks(_with_splits(dialogues, splits), DIALOGUES_A_UNIT)
+        work_through(stage, units, partial(_sample, rounds, seed), workers)
+        return stage.finish()
+
+
+def _with_splits(dialogues: Path, splits: Path) -> Iterator[tuple[Dialogue, Split]]:
+    known = read_splits(splits)
+    for dialogue in read_corpus(dialogues):
+        if dialogue.id not in known:
+            raise InputError(f"dialogue '{dialogue.id}' has no split.", file=splits, do="Split these dialogues first.")
+        yield dialogue, known[dialogue.id]
+
+
+def _sample(rounds: int, seed: int, block: list[tuple[Dialogue, Split]]) -> Done:
+    lines, counts = [], {"contexts": 0, "dialogues": len(block), "without a round": 0}
+    for dialogue, split in block:
+        found = contexts_of(dialogue, split, rounds, seed)
+        counts["contexts"] += len(found)
+        counts["without a round"] += not found
+        lines += [context.model_dump_json(exclude_defaults=True) for context in found]
+    return Done(lines, counts={"sampling": counts})
+
+
+def read_contexts(path: Path) -> Iterator[Context]:
+    """The contexts of a file, one at a time; an error names the file, line and field."""
+    if not path.is_file():
+        raise InputError("there is no such file of contexts.", file=path, do="Make it with: compeer ser sample")
+    for number, value in read_json_lines(path):
+        try:
+            yield Context.model_validate(value)
+        except ValidationError as error:
+            raise from_validation(error, file=path, line=number) from None
 
 
 class Random(Protocol):

@@ -14,12 +14,15 @@ from typing import Annotated
 import typer
 
 from compeer import __version__
+from compeer.cli.corpus import corpus
+from compeer.cli.printing import plain, silence_libraries
+from compeer.cli.ser import ser
 from compeer.errors import InputError
 from compeer.progress import console
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-corpus = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at corpora and convert them.")
 app.add_typer(corpus, name="corpus")
+app.add_typer(ser, name="ser")
 
 
 def _quiet() -> None:
@@ -60,7 +63,7 @@ def run(
 
     from compeer.recipe import load_recipe, run_recipe
 
-    _silence_libraries()
+    silence_libraries()
     loaded = load_recipe(recipe, changes or [])
     start = time.monotonic()
     try:
@@ -96,7 +99,7 @@ def recipe(
 
     table = Table("key", "value", "meaning", box=None)
     for key, value, meaning in explain(load_recipe(name, changes or [])):
-        table.add_row(_plain(key), _plain(value), _plain(meaning))
+        table.add_row(plain(key), plain(value), plain(meaning))
     Console().print(table)
 
 
@@ -110,7 +113,7 @@ def doctor(
 
     from compeer.doctor import examine
 
-    _silence_libraries()
+    silence_libraries()
     marks = {"good": "[green]✓[/]", "note": "[yellow]•[/]", "wrong": "[red]✗[/]"}
     table = Table(show_header=False, box=None, padding=(0, 1))
     findings = examine(runs)
@@ -121,73 +124,6 @@ def doctor(
     Console().print(table)
     if any(finding.verdict == "wrong" for finding in findings):
         raise typer.Exit(1)
-
-
-Format = Annotated[str | None, typer.Option(help="The corpus' format, where it is not recognised.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave bad dialogues out and count them by reason.")]
-Merge = Annotated[bool, typer.Option("--merge", help="Join what one speaker says in a row.")]
-
-
-@corpus.command()
-def stats(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Corpus files or folders, or 'sample'.")],
-    format: Format = None,
-    skip_bad: SkipBad = False,
-    merge: Merge = False,
-) -> None:
-    """Count what corpora hold: dialogues, utterances, and every kind of label; a column a corpus."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from compeer.corpora import BadDialogues, read_corpus
-    from compeer.corpora.counting import count_corpus, table_rows
-
-    columns, table = [], Table("", box=None)
-    for path in paths:
-        bad = BadDialogues()
-        counts = count_corpus(read_corpus(path, format, merge=merge, skip_bad=bad if skip_bad else None))
-        counts.bad = bad.reasons
-        columns.append(counts)
-        table.add_column(_plain(Path(path).name or path), justify="right")
-    for what, cells in table_rows(columns):
-        table.add_row(_plain(what), *cells, style="" if what.startswith(" ") else "bold")
-    Console().print(table)
-
-
-@corpus.command()
-def convert(
-    path: Annotated[str, typer.Argument(help="A corpus file or folder.")],
-    out: Annotated[Path, typer.Argument(help="The file to write, in our JSON lines (docs/data.md).")],
-    format: Format = None,
-    skip_bad: SkipBad = False,
-    merge: Merge = False,
-    media: Annotated[str, typer.Option(help="The folder of the corpus' clips, put before their names.")] = "",
-) -> None:
-    """Write a corpus as our JSON lines, whole or not at all."""
-    from compeer.corpora import BadDialogues, read_corpus, write_jsonlines
-
-    bad = BadDialogues()
-    dialogues = read_corpus(path, format, merge=merge, skip_bad=bad if skip_bad else None, media=media)
-    count = write_jsonlines(dialogues, out)
-    console.print(f"{count:,} dialogues written to {_plain(str(out))}", highlight=False, soft_wrap=True)
-    for reason, number in bad.reasons.most_common():
-        first = str(bad.first[reason]).partition("\n")[0]
-        console.print(
-            f"  {number:,} left out: {_plain(reason)} (first: {_plain(first)})", highlight=False, soft_wrap=True
-        )
-
-
-def _silence_libraries() -> None:
-    import logging
-    import warnings
-
-    import datasets
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    datasets.disable_progress_bars()
-    warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
 def main() -> None:
@@ -203,16 +139,10 @@ def main() -> None:
 
 def _fail(message: str) -> None:
     first, *rest = message.split("\n")
-    console.print(f"[bold red]Error:[/] {_plain(first)}", highlight=False, soft_wrap=True)
+    console.print(f"[bold red]Error:[/] {plain(first)}", highlight=False, soft_wrap=True)
     for line in rest:
-        console.print(f"  {_plain(line)}", highlight=False, soft_wrap=True)
+        console.print(f"  {plain(line)}", highlight=False, soft_wrap=True)
     sys.exit(2)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 def _disk_is_full(error: BaseException | None, folder: Path) -> bool:

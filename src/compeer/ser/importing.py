@@ -1,0 +1,317 @@
+"""Step-labelled turns made elsewhere, as SER records.
+
+Two shapes are read, one JSON object a line; the first line says which:
+
+- our own `SerRecord`, as another build or the annotation workbench wrote it;
+- *contexts with candidates*: a history, the human's response, and candidate turns, each with three verdicts, the
+  annotators' votes and reasons, and which response is better (`_Context` lists the fields). Rewrites of such contexts
+  name the original in `rewritten_from`, and carry a `profile` where they were made toward a personality.
+
+A dialogue gets the id that our reader of the corpus gives it, so that imported records and a build of the same corpus
+share their splits. Candidates on one of whose steps no two votes agree are dropped and counted; where no two agree on
+the responses, the record has no preference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.corpora.jsonlines import read_json_lines
+from compeer.corpora.reading import Item
+from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy, Utterance
+from compeer.errors import InputError, from_validation
+from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, Sentiment, StepText, StrategyStep, SupportTurn
+from compeer.ser.record import LabelSource, PreferenceLabel, Preferred, SerRecord, Split, StepLabel, StepLabels
+from compeer.ser.split import SPLITS, read_splits
+from compeer.ser.stage import Done, in_blocks, work_through
+from compeer.ser.stage import Stage as Files
+from compeer.statistics import generator
+
+LINES_A_UNIT = 200
+SHARES = (0.45, 0.35, 0.2)
+"""Of dialogues for judge, supporter and test, where no file of splits is given."""
+_DO = "Give SER records as a build writes them, or contexts with judged candidates."
+_AN_ORDER = re.compile(r"\b(first|second|former|latter)\b", re.IGNORECASE)
+
+Line = tuple[int, dict[str, Any]]
+
+
+class _Raw(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Said(_Raw):
+    speaker: Speaker
+    text: str = Field(min_length=1)
+
+
+class _Verdict(_Raw):
+    correct: bool | None
+    votes: tuple[bool, ...] = ()
+    reason: str | None = None
+
+
+class _Candidate(_Raw):
+    analysis: StepText
+    stage: Stage
+    feeling: StepText
+    sentiment: Sentiment
+    emotion: Emotion
+    intensity: Rating
+    plan: StepText
+    strategy: Strategy
+    response: str
+    steps: tuple[_Verdict, _Verdict, _Verdict]
+    preference: Preferred | None = None
+    preference_votes: tuple[Preferred, ...] = ()
+    preference_reasons: tuple[str, ...] | None = None
+
+
+class _Context(_Raw):
+    """A history with candidate turns. `dialogue` is the 0-based line of the corpus file that `split` names."""
+
+    id: str = Field(min_length=1)
+    corpus: str = Field(min_length=1)
+    split: str = Field(min_length=1)
+    dialogue: int = Field(ge=0)
+    turn: int = Field(ge=1, description="0-based, what one speaker says in a row counting once")
+    language: str = Field(min_length=2)
+    history: tuple[_Said, ...] = Field(min_length=1)
+    reference: str = Field(min_length=1)
+    reference_strategies: tuple[str, ...] = ()
+    candidates: tuple[_Candidate, ...] = Field(min_length=1)
+    rewritten_from: str | None = None
+    profile: dict[str, Any] | None = None
+
+
+def import_turns(
+    path: Path,
+    out: Path,
+    source: Literal["human", "llm"] | None = None,
+    splits: Path | None = None,
+    leave_out: Sequence[Strategy] = (),
+    seed: int = 0,
+    workers: int = 1,
+) -> dict[str, Any]:
+    """Writes the turns of a file as SER records; returns the stage's manifest.
+
+    `source` says whose the labels are; without it records keep what they say, and contexts with candidates count as
+    judged by language models. A dialogue's split is taken from the file `splits`, where it must stand; without one,
+    records keep theirs and other dialogues are dealt out by the seed. Turns of a strategy in `leave_out` are dropped.
+    """
+    settings = {"source": source, "leave_out": sorted(leave_out), "seed": seed, "shares": SHARES}
+    inputs = {"turns": _file(path)} | ({"splits": splits} if splits else {})
+    stage = Files(out, settings, inputs)
+    if found := stage.finished():
+        return found
+    with stage:
+        known = read_splits(splits) if splits else None
+        work = partial(_records, path, source, splits, known, frozenset(leave_out), seed)
+        work_through(stage, in_blocks(_lines(path), LINES_A_UNIT), work, workers)
+        return stage.finish()
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError("there is no such file to import.", file=path)
+    return path
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    """The objects of the file with their line numbers, all of one shape, each with an id of its own."""
+    shape, seen = None, set()
+    for number, value in read_json_lines(path):
+        found = _shape(value, path, number)
+        shape = shape or found
+        if found != shape:
+            raise InputError(
+                f"there is a '{found}' here, but the file began with '{shape}'.", file=path, line=number, do=_DO
+            )
+        key = value.get("id")
+        if not isinstance(key, str) or key in seen:
+            what = "this id is used twice." if isinstance(key, str) else "an id is missing."
+            raise InputError(what, file=path, line=number, field="id", do="Give every line an id of its own.")
+        seen.add(key)
+        yield number, value
+
+
+def _shape(value: Any, path: Path, number: int) -> Literal["candidate", "candidates"]:
+    if not isinstance(value, dict):
+        raise InputError("this line is not an object.", file=path, line=number, do=_DO)
+    if "candidates" in value:
+        return "candidates"
+    if "candidate" in value:
+        return "candidate"
+    raise InputError("a field is missing: 'candidates', or 'candidate'.", file=path, line=number, do=_DO)
+
+
+def _records(
+    path: Path,
+    source: LabelSource | None,
+    file: Path | None,
+    splits: dict[str, Split] | None,
+    leave_out: frozenset[Strategy],
+    seed: int,
+    block: list[Line],
+) -> Done:
+    """The records of some lines, with what was read, dropped and labelled."""
+    lines: list[str] = []
+    read: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    counts: dict[str, Counter[str]] = {"import": read, "dropped": dropped}
+    for number, value in block:
+        try:
+            made = _taken(value, source) if "candidate" in value else _judged(value, source or "llm", seed)
+        except ValidationError as error:
+            raise from_validation(error, file=path, line=number, do=_DO) from None
+        except InputError as error:
+            raise InputError(error.what, file=path, line=number, field=error.field, do=error.do) from None
+        read["lines"] += 1
+        for record in made:
+            read["turns"] += 1
+            if record is None:
+                dropped["no two votes agree on a step"] += 1
+                continue
+            if record.candidate.strategy.strategy in leave_out:
+                dropped["strategy left out"] += 1
+                continue
+            if splits is not None and record.dialogue not in splits:
+                what = f"dialogue '{record.dialogue}' has no split in {file}."
+                raise InputError(what, file=path, line=number, field="dialogue", do="Split the whole corpus first.")
+            if splits is not None:
+                record = record.model_copy(update={"split": splits[record.dialogue]})
+            lines.append(record.model_dump_json(exclude_defaults=True))
+            _count(counts, record)
+    return Done(lines, counts=counts)
+
+
+def _count(counts: dict[str, Counter[str]], record: SerRecord) -> None:
+    def add(group: str, name: str) -> None:
+        counts.setdefault(group, Counter())[name] += 1
+
+    add("import", "records")
+    add("split", record.split)
+    add("rewritten", record.rewritten or "no")
+    add("preference", record.preference.value if record.preference else "none")
+    for part in STEPS:
+        if record.labels:
+            add("steps", f"{part} {getattr(record.labels, part).value}")
+
+
+def dealt_split(dialogue: str, seed: int) -> Split:
+    """The split of a dialogue by its id alone, so that all that is made of one dialogue falls into one split."""
+    point = generator(seed, "import split", dialogue).random() * sum(SHARES)
+    for split, share in zip(SPLITS, SHARES, strict=True):
+        point -= share
+        if point < 0:
+            return split
+    return SPLITS[-1]
+
+
+# --- our own shape ----------------------------------------------------------------------------------------------------
+
+
+def _taken(value: dict[str, Any], source: LabelSource | None) -> list[SerRecord | None]:
+    """The record as it stands; a `source` given takes the place of its labels' own."""
+    record = SerRecord.model_validate(value)
+    if source is None:
+        return [record]
+    labels, preference = record.labels, record.preference
+    update = {"source": source}
+    changed: dict[str, Any] = {}
+    if labels:
+        changed["labels"] = StepLabels(**{part: getattr(labels, part).model_copy(update=update) for part in STEPS})
+    if preference:
+        changed["preference"] = preference.model_copy(update=update)
+    return [record.model_copy(update=changed)]
+
+
+# --- contexts with candidates -----------------------------------------------------------------------------------------
+
+
+def _judged(value: dict[str, Any], source: LabelSource, seed: int) -> list[SerRecord | None]:
+    """A record for each candidate of a context; None for one that has no verdict on a step."""
+    context = _Context.model_validate(value)
+    # The reader's own rule for the id; the corpus file is named after its split.
+    dialogue = Item(None, Path(f"{context.split}.jsonl"), context.dialogue + 1).id(context.corpus)
+    kind: Literal["plain", "personality"] | None = None
+    if context.rewritten_from is not None:
+        kind = "personality" if context.profile else "plain"
+    found: list[SerRecord | None] = []
+    for index, candidate in enumerate(context.candidates):
+        if (labels := _labels(candidate, source)) is None:
+            found.append(None)
+            continue
+        key = f"{context.id}:{index + 1}"
+        if kind is not None:  # as a record that was rewritten here is named
+            key = f"{context.rewritten_from}:{index + 1}~{kind}"
+        record = SerRecord(
+            id=key,
+            dialogue=dialogue,
+            round=(context.turn + 1) // 2,  # the speakers take turns, so every second block is the supporter's
+            language=context.language,
+            source=context.corpus,
+            split=dealt_split(dialogue, seed),
+            history=tuple(Utterance(speaker=said.speaker, text=said.text) for said in context.history),
+            candidate=_turn(candidate, index),
+            author="llm",
+            reference=context.reference,
+            labels=labels,
+            preference=_preference(candidate, source),
+            candidate_first=bool(generator(seed, "order", key).random() < 0.5),
+            rewritten=kind,
+        )
+        found.append(record)
+    return found
+
+
+def _turn(candidate: _Candidate, index: int) -> SupportTurn:
+    try:
+        return SupportTurn(
+            history=HistoryStep(text=candidate.analysis, stage=candidate.stage),
+            emotion=EmotionStep(
+                text=candidate.feeling,
+                sentiment=candidate.sentiment,
+                emotion=candidate.emotion,
+                intensity=candidate.intensity,
+            ),
+            strategy=StrategyStep(text=candidate.plan, strategy=candidate.strategy),
+            response=candidate.response,
+        )
+    except ValidationError as error:  # the steps have been checked
+        raise InputError(error.errors()[0]["msg"], field=f"candidates.{index}.response", do=_DO) from None
+
+
+def _labels(candidate: _Candidate, source: LabelSource) -> StepLabels | None:
+    found: dict[Part, StepLabel] = {}
+    for part, verdict in zip(STEPS, candidate.steps, strict=True):
+        if verdict.correct is None:
+            return None
+        how = _how(source, [("True" if vote else "False") for vote in verdict.votes])
+        found[part] = StepLabel(value=verdict.correct, source=source, how=how, reason=verdict.reason)
+    return StepLabels(history=found["history"], emotion=found["emotion"], strategy=found["strategy"])
+
+
+def _preference(candidate: _Candidate, source: LabelSource) -> PreferenceLabel | None:
+    """The label with the words of an annotator who chose it.
+
+    Words that speak of the first and the second response are left out: the order that annotator saw is not known.
+    """
+    if candidate.preference is None:
+        return None
+    told = zip(candidate.preference_votes, candidate.preference_reasons or (), strict=False)
+    fitting = (reason for vote, reason in told if vote == candidate.preference and not _AN_ORDER.search(reason))
+    how = _how(source, candidate.preference_votes)
+    return PreferenceLabel(value=candidate.preference, source=source, how=how, reason=next(fitting, None))
+
+
+def _how(source: LabelSource, votes: Sequence[str]) -> str:
+    who = "annotators who are language models" if source == "llm" else "human annotators"
+    return f"judged by {who}" + (f"; votes: {', '.join(votes)}" if votes else "")

@@ -1,0 +1,181 @@
+"""A matched set from judged turns: the same turn stands in two histories, with opposite labels.
+
+Turns that were written to be wrong give themselves away by how they are worded. So only right turns are taken, and the
+contexts paired, near ones first, within a split. The two turns of a pair, and mixtures of their steps, are put into
+*both* histories: a step is True at home and False at the partner's. Since every text, alone and in company, is True
+once and False once, nobody who does not read the history can do better than chance. The responses are matched alike:
+the one to this moment is the better one here and the worse one there, in the same order of showing.
+
+Half of the labels are False, all of them by rule (`silver`); the True ones keep their own source and reason. A pair
+differs in emotion and strategy, and is not so near that it could share an issue; that the partner's step is wrong
+then is very likely, not certain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from compeer.dialogue import last_seeker
+from compeer.errors import InputError
+from compeer.reasoning import STEPS, Part, Step, SupportTurn
+from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
+from compeer.ser.silver.exchange import exchange
+from compeer.ser.stage import Done, Stage, work_through
+from compeer.statistics import generator
+
+BLOCK = 1000
+"""Right turns of a split among which pairs are sought."""
+TOO_NEAR = 0.85
+"""Contexts more alike than this may share an issue, and are no pair."""
+MIXTURES = ("abb", "bab", "bba", "aab", "aba", "baa")
+"""Which of the pair's turns, a or b, each step is from."""
+_KINDS: dict[Part, str] = {
+    "history": "another seeker's issue",
+    "emotion": "another seeker's emotion",
+    "strategy": "another moment's strategy",
+}
+
+
+class Embeds(Protocol):
+    """Anything that gives a row of unit length for each text, as `compeer.models.embedder.Embedder` does."""
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
+
+
+def match_turns(
+    records: Path, out: Path, seed: int, mixtures: int = 2, mistakes: bool = False, embedder: Embeds | None = None
+) -> dict[str, Any]:
+    """Writes the matched set of a file of judged records; returns the stage's manifest.
+
+    A pair gives its two turns and `mixtures` of them, each in both histories. With `mistakes`, records that have a
+    False label are added as they stand.
+    """
+    if not 0 <= mixtures <= len(MIXTURES):
+        raise InputError(f"there are 0 to {len(MIXTURES)} mixtures of two turns.", field="mixtures")
+    stage = Stage(out, {"seed": seed, "mixtures": mixtures, "mistakes": mistakes}, {"records": records})
+    if found := stage.finished():
+        return found
+    if embedder is None:
+        import torch
+
+        from compeer.models.embedder import Embedder
+
+        torch.set_num_threads(1)  # the last bits depend on the number of threads, and with them who is nearest
+        embedder = Embedder()
+    with stage:
+        work_through(stage, _blocks(records, mistakes), partial(_matched, embedder, mixtures, seed))
+        return stage.finish()
+
+
+def _blocks(path: Path, mistakes: bool) -> Iterator[list[SerRecord]]:
+    """Right turns that may be paired with each other, one a context; or, as blocks of their own, mistaken ones."""
+    waiting: dict[tuple[str | None, ...], list[SerRecord]] = {}
+    seen: set[int] = set()
+    for record in read_records(path):
+        if record.labels is None:
+            continue
+        if not is_right(record):
+            if mistakes:
+                yield [record]
+            continue
+        context = hash((record.dialogue, record.round, record.rewritten))
+        if context in seen:
+            continue
+        seen.add(context)
+        alike = (record.split, record.language, record.rewritten)
+        here = waiting.setdefault(alike, [])
+        here.append(record)
+        if len(here) == 2 * BLOCK:
+            yield here[:BLOCK]
+            waiting[alike] = here[BLOCK:]
+    yield from waiting.values()
+
+
+def is_right(record: SerRecord) -> bool:
+    """Whether all steps of the record are True."""
+    return record.labels is not None and all(getattr(record.labels, part).value for part in STEPS)
+
+
+def _matched(embedder: Embeds, mixtures: int, seed: int, block: list[SerRecord]) -> Done:
+    if not is_right(block[0]):
+        found = block
+        counts = {"matched": Counter({"mistaken turns as they stood": len(block)})}
+    else:
+        pairs = pair_up(block, embedder, seed)
+        found = [record for one, other in pairs for record in matched_records(block[one], block[other], mixtures, seed)]
+        numbers = {"right turns": len(block), "pairs": len(pairs), "without a partner": len(block) - 2 * len(pairs)}
+        counts = {"matched": Counter({**numbers, "records": len(found)})}
+    counts["split"] = Counter(record.split for record in found)
+    return Done([record.model_dump_json(exclude_defaults=True) for record in found], counts=counts)
+
+
+def pair_up(records: Sequence[SerRecord], embedder: Embeds, seed: int) -> list[tuple[int, int]]:
+    """Pairs of records by index, near ones first, that differ in dialogue, emotion and strategy."""
+    vectors = embedder.embed([_about(record) for record in records])
+    closeness = np.round(vectors @ vectors.T, 4).astype(np.float32)  # the last bits differ between machines
+
+    def differ(values: Sequence[str]) -> npt.NDArray[np.bool_]:
+        return np.array([[one != other for other in values] for one in values], dtype=bool)
+
+    allowed = closeness < TOO_NEAR
+    allowed &= differ([record.dialogue for record in records])
+    allowed &= differ([record.candidate.response for record in records])
+    allowed &= differ([record.candidate.emotion.emotion for record in records])
+    allowed &= differ([record.candidate.strategy.strategy for record in records])
+    count, rng = len(records), generator(seed, "matched", records[0].id)
+    return exchange([0] * count, [()] * count, allowed, closeness, 1.0, np.ones(count, dtype=bool), rng)
+
+
+def _about(record: SerRecord) -> str:
+    seeker = last_seeker(record.history)
+    return f"{record.candidate.history.text} {seeker.text if seeker else ''}"
+
+
+def matched_records(a: SerRecord, b: SerRecord, mixtures: int, seed: int) -> Iterator[SerRecord]:
+    """The two turns and some mixtures of them, each in both histories."""
+    rng = generator(seed, "mixtures", a.id, b.id)
+    mixed = [MIXTURES[index] for index in sorted(rng.permutation(len(MIXTURES))[:mixtures].tolist())]
+    for letters in ("aaa", "bbb", *mixed):
+        owners = [a if letter == "a" else b for letter in letters]
+        steps: dict[str, Step] = {part: owner.candidate.step(part) for part, owner in zip(STEPS, owners, strict=True)}
+        speaker = owners[-1]  # the response goes with the strategy
+        turn = SupportTurn.model_validate({**steps, "response": speaker.candidate.response})
+        candidate_first = bool(rng.random() < 0.5)
+        for home, partner in ((a, b), (b, a)):
+            yield home.model_copy(
+                update={
+                    "id": f"{home.id}~{partner.id}~{letters}",
+                    "candidate": turn,
+                    "author": home.author if home.author == partner.author else f"{a.author} and {b.author}",
+                    "reference": (b if speaker is a else a).candidate.response,
+                    "labels": _labels(home, partner, owners),
+                    "preference": _preference(home, partner, speaker),
+                    "candidate_first": candidate_first,
+                    "derived": tuple(dict.fromkeys((*a.derived, *b.derived))),
+                }
+            )
+
+
+def _labels(home: SerRecord, partner: SerRecord, owners: Sequence[SerRecord]) -> StepLabels:
+    how = f"a right step of {partner.id}, put where it is wrong"
+    labels: dict[str, StepLabel] = {}
+    for part, owner in zip(STEPS, owners, strict=True):
+        wrong = StepLabel(value=False, source="silver", how=how, kind=_KINDS[part])
+        labels[part] = getattr(home.labels, part) if owner is home else wrong
+    return StepLabels(**labels)
+
+
+def _preference(home: SerRecord, partner: SerRecord, speaker: SerRecord) -> PreferenceLabel | None:
+    """The response to this moment is the better one; unknown where either was judged worse than its own reference."""
+    for record in (home, partner):
+        if record.preference is None or record.preference.value not in ("candidate", "both"):
+            return None
+    how = f"the response to this moment against that of {partner.id}"
+    return PreferenceLabel(value="candidate" if speaker is home else "reference", source="silver", how=how)

@@ -1,0 +1,259 @@
+"""Candidate turns: for each sampled history, what one or more models would think and say next.
+
+A model is asked for the four lines of `compeer.reasoning`, under a grammar where it can decode under one. What cannot
+be read is asked for again with the parser's complaint, at most `retries` times, and then kept as it is, unparsed: how
+often a model fails belongs to what is known of it. A part that merely repeats the task's own example counts as
+unreadable too. Every turn says who wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from compeer.corpora.jsonlines import read_json_lines
+from compeer.dialogue import Utterance, transcript
+from compeer.errors import InputError, from_validation
+from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.reasoning import (
+    EMOTIONS,
+    LABELS,
+    SENTIMENTS,
+    STAGES,
+    STRATEGIES,
+    EmotionStep,
+    HistoryStep,
+    ParsedTurn,
+    Part,
+    StrategyStep,
+    SupportTurn,
+    parse_turn,
+    render_turn,
+    turn_grammar,
+)
+from compeer.ser.asking import Complaint, Read, ask_until_read
+from compeer.ser.sampling import Context, read_contexts
+from compeer.ser.stage import Done, Stage, ask_through, in_blocks
+from compeer.statistics import generator
+
+EXAMPLE = SupportTurn(
+    history=HistoryStep(text="New here and has not said yet what is wrong.", stage="exploration"),
+    emotion=EmotionStep(
+        text="Unsure and a little tense about opening up.", sentiment="negative", emotion="anxiety", intensity=3
+    ),
+    strategy=StrategyStep(text="A plain welcome lowers the bar before any question.", strategy="Others"),
+    response="No form to fill in here. What brings you tonight?",
+)
+_OTHER_LANGUAGE = (
+    " Write the text of the steps and the response in the language of the conversation;"
+    " labels and decisions stay English."
+)
+
+
+class ReasonSettings(BaseModel):
+    """How models are asked for turns."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    candidates: int = Field(default=1, ge=1, description="turns that each model writes for a history")
+    retries: int = Field(default=2, ge=0, description="how often a turn that cannot be read is asked for again")
+    history: int | None = Field(default=None, ge=1, description="utterances of the history that are shown; none: all")
+    temperature: float = Field(default=0.8, ge=0, description="0 takes the most probable token")
+    top_p: float = Field(default=0.95, gt=0, le=1, description="share of probability kept")
+    max_tokens: int = Field(default=320, ge=16, description="longest turn, in tokens")
+    images: bool = Field(default=False, description="give the history's pictures to the models, which must see")
+
+    @model_validator(mode="after")
+    def _varied(self) -> Self:
+        if self.candidates > 1 and self.temperature == 0:
+            raise ValueError("several candidates need a temperature above 0, or they are all the same")
+        return self
+
+
+class CandidateTurn(BaseModel):
+    """One turn that a model wrote for a context, or what it wrote instead and what is missing of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    context: str = Field(min_length=1, description="the context's id")
+    model: str = Field(min_length=1, description="who wrote it")
+    number: int = Field(ge=1, description="which of the model's candidates")
+    turn: SupportTurn | None = None
+    text: str | None = Field(default=None, description="the answer as it was, where it could not be read")
+    missing: dict[Part, str] = Field(default_factory=dict, description="each part that is not there, and why")
+    tries: int = Field(default=1, ge=1)
+
+
+def read_turns(path: Path) -> Iterator[CandidateTurn]:
+    """The candidate turns of a file, one at a time; an error names the file, line and field."""
+    if not path.is_file():
+        raise InputError("there is no such file of turns.", file=path, do="Make it with: compeer ser reason")
+    for number, value in read_json_lines(path):
+        try:
+            yield CandidateTurn.model_validate(value)
+        except ValidationError as error:
+            raise from_validation(error, file=path, line=number) from None
+
+
+# --- the stage --------------------------------------------------------------------------------------------------------
+
+
+async def reason_stage(
+    contexts: Path, out: Path, models: Sequence[TextModel], settings: ReasonSettings, seed: int = 0
+) -> dict[str, Any]:
+    """Writes the turns that the models give for a file of contexts; returns the stage's manifest."""
+    names = [model.name for model in models]
+    if not names or len(set(names)) < len(names):
+        raise InputError("the models need a name each, and there must be one at least.", field="models")
+    told = {**settings.model_dump(), "models": names, "seed": seed, "prompt": _task("en"), "grammar": turn_grammar()}
+    stage = Stage(out, told, {"contexts": contexts})
+    if found := stage.finished():
+        return found
+    gates = {model.name: asyncio.Semaphore(model.at_once) for model in models}
+
+    async def ask(model: TextModel, block: Sequence[Context]) -> list[CandidateTurn | Failure]:
+        async with gates[model.name]:
+            return await candidate_turns(model, block, settings, seed)
+
+    async def work(block: list[Context]) -> Done:
+        """All models at once; what they wrote for one context stands together, in the models' order."""
+        answers = await asyncio.gather(*(ask(model, block) for model in models))
+        per = settings.candidates
+        found = [
+            (name, turn)
+            for index in range(len(block))
+            for name, written in zip(names, answers, strict=True)
+            for turn in written[index * per : (index + 1) * per]
+        ]
+        return _done(found)
+
+    size = max(1, max(model.batch_size for model in models) // settings.candidates)
+    with stage:
+        await ask_through(stage, in_blocks(read_contexts(contexts), size), work, max(model.at_once for model in models))
+        return stage.finish(failed=sum(stage.counts.get("failed", {}).values()))
+
+
+async def candidate_turns(
+    model: TextModel, contexts: Sequence[Context], settings: ReasonSettings, seed: int
+) -> list[CandidateTurn | Failure]:
+    """The model's candidates for each context, one after the other; a failure where it could not be asked."""
+    asked = [(context, number) for context in contexts for number in range(1, settings.candidates + 1)]
+    missing: dict[int, dict[Part, str]] = {}
+
+    def read(index: int, answer: Generation) -> SupportTurn | Complaint:
+        parsed = parse_turn(answer.text, cut_off=answer.cut_off)
+        missing[index] = {**parsed.missing, **_copied(parsed)}
+        return Complaint(_complaint(missing[index])) if parsed.turn is None or missing[index] else parsed.turn
+
+    sampling = Sampling(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=settings.max_tokens,
+        stop=("\nSeeker:", "\nSupporter:"),  # a model that plays on both sides
+    )
+    requests = [_request(context, model.name, number, settings, seed) for context, number in asked]
+    found: list[CandidateTurn | Failure] = []
+    for index, answer in enumerate(await ask_until_read(model, requests, read, sampling, settings.retries)):
+        if isinstance(answer, Failure):
+            found.append(answer)
+            continue
+        context, number = asked[index]
+        written = {"turn": answer.value} if isinstance(answer, Read) else {"text": answer.text}
+        turn = CandidateTurn(
+            context=context.id,
+            model=model.name,
+            number=number,
+            missing=missing[index],
+            tries=answer.tries,
+            **written,
+        )
+        found.append(turn)
+    return found
+
+
+def _copied(parsed: ParsedTurn) -> dict[Part, str]:
+    """The parts that repeat what stands in the task, as small models like to do; short ones may do so by chance."""
+    task = _task("en")
+    texts = {part: found if isinstance(found, str) else found.text for part, found in parsed.parts.items()}
+    return {part: "copied from the task" for part, text in texts.items() if len(text) > 20 and text in task}
+
+
+def _complaint(missing: dict[Part, str]) -> str:
+    return "; ".join(f"the {LABELS[part]} line is missing or unusable ({why})" for part, why in missing.items())
+
+
+def _done(found: Sequence[tuple[str, CandidateTurn | Failure]]) -> Done:
+    lines = []
+    counts: dict[str, Counter[str]] = {}
+    for group in ("reason", "parsed", "unparsed", "missing", "failed", "dropped"):
+        counts[group] = Counter()
+    for model, turn in found:
+        counts["reason"]["asked"] += 1
+        if isinstance(turn, Failure):
+            counts["dropped" if turn.kind == "refused" else "failed"][turn.kind] += 1
+            continue
+        counts["reason"]["written"] += 1
+        counts["reason"]["asked again"] += turn.tries > 1
+        counts["parsed" if turn.turn else "unparsed"][model] += 1
+        counts["missing"].update(list(turn.missing))
+        lines.append(turn.model_dump_json(exclude_defaults=True))
+    return Done(lines, counts=counts)
+
+
+# --- what a model is asked --------------------------------------------------------------------------------------------
+
+
+def _request(context: Context, model: str, number: int, settings: ReasonSettings, seed: int) -> Request:
+    own = int(generator(seed, "reason", context.id, model, str(number)).integers(2**31))
+    shown = context.history[-settings.history :] if settings.history else context.history
+    content: str | list[dict[str, Any]] = _with_images(shown) if settings.images else transcript(shown)
+    messages: tuple[Message, ...] = (
+        {"role": "system", "content": _task(context.language)},
+        {"role": "user", "content": content},
+    )
+    return Request(messages, seed=own, grammar=turn_grammar())
+
+
+def _task(language: str) -> str:
+    text = files("compeer.ser").joinpath("prompts", "reason.txt").read_text(encoding="utf-8").strip()
+    return text.format(
+        stages=", ".join(STAGES),
+        sentiments=", ".join(SENTIMENTS),
+        emotions=", ".join(EMOTIONS),
+        strategies=", ".join(STRATEGIES),
+        language="" if language == "en" else _OTHER_LANGUAGE,
+        example=render_turn(EXAMPLE),
+    )
+
+
+def _with_images(history: Sequence[Utterance]) -> str | list[dict[str, Any]]:
+    """The transcript with each picture after the message it came with; plain text where there is none."""
+    blocks: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for utterance in history:
+        lines.append(transcript([utterance]))
+        images = [media.path for media in utterance.media if media.kind == "image"]
+        if images:
+            blocks.append({"type": "text", "text": "\n".join(lines)})
+            blocks += [{"type": "image_url", "image_url": {"url": _data_url(Path(path))}} for path in images]
+            lines = []
+    if not blocks:
+        return "\n".join(lines)
+    return [*blocks, {"type": "text", "text": "\n".join(lines)}] if lines else blocks
+
+
+def _data_url(path: Path) -> str:
+    try:
+        data = base64.b64encode(path.read_bytes()).decode()
+    except OSError as error:
+        do = "Give the folder of the media when the corpus is read, or leave the images out."
+        raise InputError(f"this picture cannot be read: {error.strerror}", file=path, do=do) from None
+    return f"data:{mimetypes.guess_type(path.name)[0] or 'image/png'};base64,{data}"
