@@ -113,7 +113,7 @@ def _format_in_folder(file: Path) -> str | None:
 def _dialogues(
     chosen: list[tuple[Path, str]], merge: bool, skip_bad: Callable[[InputError], None] | None, media: str
 ) -> Iterator[Dialogue]:
-    seen: dict[str, Item] = {}
+    seen: dict[str, tuple[Path, int, int | None]] = {}
     for file, name in chosen:
         for item in csv_items(file) if name == "mesc" and is_csv(file) else json_items(file):
             try:
@@ -130,15 +130,19 @@ def _dialogues(
 
 
 def _checked(
-    item: Item | InputError, convert: Callable[[Item], Dialogue], seen: dict[str, Item], media: str
+    item: Item | InputError,
+    convert: Callable[[Item], Dialogue],
+    seen: dict[str, tuple[Path, int, int | None]],
+    media: str,
 ) -> Dialogue:
     """The item's dialogue, whose id is its own."""
     if isinstance(item, InputError):
         raise item
     dialogue = convert(replace(item, media=media))
     if before := seen.get(dialogue.id):
-        where = before.where if before.file == item.file else f"{before.where} of {before.file.name}"
+        first = Item(None, *before)
+        where = first.where if first.file == item.file else f"{first.where} of {first.file.name}"
         what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
         raise item.bad(what, "id", do="Give every dialogue an id of its own.")
-    seen[dialogue.id] = Item(None, item.file, item.position, item.line)
+    seen[dialogue.id] = (item.file, item.position, item.line)
     return dialogue

@@ -21,7 +21,7 @@ from compeer.policy.grpo import Scorer
 from compeer.progress import progress
 from compeer.reasoning import PARTS
 from compeer.reward import LocalJudge, collapsed_verdicts, evaluate_judge
-from compeer.ser.record import SerRecord
+from compeer.ser.record import SerRecord, is_judged
 from compeer.statistics import generator, mean, mean_interval
 
 
@@ -53,7 +53,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Measures the judge, then each supporter on the same histories. What is there already is not done again."""
     test = [record for record in records if record.split == "test"]
-    judged = draw([record for record in test if record.preference], settings.records, seed, "judge")
+    judged = draw([record for record in test if is_judged(record)], settings.records, seed, "judge")
     asked = draw([record for record in test if record.author == "corpus"], settings.histories, seed, "supporters")
     with progress("Measuring the judge", len(judged)) as advance:
         judge = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)

@@ -56,9 +56,13 @@ class Generation:
 
 @dataclass(frozen=True)
 class Failure:
-    """No answer, and why. `kind` groups reasons in tables."""
+    """No answer, and why. `kind` groups reasons in tables.
 
-    kind: Literal["connection", "timeout", "rate limit", "server", "refused", "answer", "script"]
+    `refused` is about this one request, which can never be answered as it is (too long, say); `access` is about the
+    server, which wants another key or has no such model. All the others may pass.
+    """
+
+    kind: Literal["connection", "timeout", "rate limit", "server", "access", "refused", "answer", "script"]
     reason: str
 
 
@@ -68,6 +72,14 @@ class TextModel(Protocol):
     @property
     def name(self) -> str:
         """What to call it in tables and records."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many requests it likes in one call of `generate`."""
+
+    @property
+    def at_once(self) -> int:
+        """How many calls of `generate` may be under way at the same time."""
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         """One answer or failure for each request, in their order."""

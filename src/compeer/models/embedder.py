@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from compeer.errors import InputError
 from compeer.models.embedded import embedded_embedder
+from compeer.statistics import words
 
 Matrix = npt.NDArray[np.float32]
 NGRAM_DIMENSIONS = 1024
@@ -60,6 +62,28 @@ class Embedder:
             elif not covered[index]:
                 rows[index, width:] = ngram_vector(text)
         return rows
+
+
+class WordEmbedder:
+    """A cheap stand-in for very large sets: hashed words, the rarer among the texts given the heavier."""
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        """A row of unit length for each text; zeros for a text without words."""
+        places = [np.array([_place(word) for word in words(text)], dtype=np.int64) for text in texts]
+        spread = np.zeros(NGRAM_DIMENSIONS)
+        for row in places:
+            spread[np.unique(row)] += 1
+        weights = np.log((1 + len(texts)) / (1 + spread))
+        rows = np.zeros((len(texts), NGRAM_DIMENSIONS), dtype=np.float32)
+        for index, row in enumerate(places):
+            rows[index, row] = weights[row]
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0))
+
+
+@lru_cache(maxsize=100_000)
+def _place(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest()) % NGRAM_DIMENSIONS
 
 
 def is_latin(text: str) -> bool:

@@ -90,6 +90,14 @@ class LocalModel:
     def name(self) -> str:
         return self._name
 
+    @property
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    @property
+    def at_once(self) -> int:
+        return 1
+
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         answers: list[Generation | Failure] = []
         for start in range(0, len(requests), self._batch_size):

@@ -10,10 +10,17 @@ from compeer.models.base import Failure, Generation, Request, Sampling
 class ScriptedModel:
     """Gives its answers in order, or what a function makes of each request; after the last one it fails."""
 
-    def __init__(self, answers: Iterable[str] | Callable[[Request], str], name: str = "scripted") -> None:
+    def __init__(
+        self,
+        answers: Iterable[str] | Callable[[Request], str],
+        name: str = "scripted",
+        batch_size: int = 1,
+        at_once: int = 1,
+    ) -> None:
         self._function = answers if callable(answers) else None
         self._answers = iter(()) if callable(answers) else iter(answers)
         self._name = name
+        self.batch_size, self.at_once = batch_size, at_once
         self.requests: list[Request] = []
 
     @property

@@ -1,4 +1,4 @@
-"""Small charts as SVG, written by hand: lines over steps, and dots with their intervals.
+"""Small charts as SVG, written by hand: lines over steps, dots with their intervals, and bars.
 
 A chart is a figure with a caption, a drawing that scales with its box, and a legend in HTML, which wraps on a phone.
 Colours are CSS variables of the page, so that one drawing serves light and dark; series differ in dashes too, for those
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from compeer.report.wording import decimal
+from compeer.report.wording import count, decimal
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
@@ -44,6 +44,14 @@ class Dot:
     value: float | None
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of a bar chart: a value for each series, each of which may be unknown."""
+
+    name: str
+    values: Sequence[float | None]
 
 
 @dataclass(frozen=True)
@@ -107,9 +115,13 @@ def dot_chart(
     ticks: Sequence[float],
     mark: tuple[str, float | None] | None = None,
     words: Callable[[float | None], str] = decimal,
+    left: int = 92,
 ) -> Markup:
-    """A dot with its interval for each row, from the first tick to the last; `mark` is a named line to compare with."""
-    row, left, top = 30, 92, 12
+    """A dot with its interval for each row, from the first tick to the last; `mark` is a named line to compare with.
+
+    `left` is the room for the rows' names.
+    """
+    row, top = 30, 12
     bottom = top + row * len(dots)
     axis = Axis(ticks[0], ticks[-1], left, WIDTH - 30)
     body = Markup("")
@@ -132,6 +144,51 @@ def dot_chart(
         swatch = Markup('<svg width="26" height="10" aria-hidden="true"><path class="mark" d="M1 5H25"/></svg>')
         legend = Markup('<ul class="legend"><li>{}{} ({})</li></ul>').format(swatch, mark[0], words(value_of_mark))
     return _figure(title, _svg(key, f"{title}: {'; '.join(said)}.", bottom + 26, body), legend)
+
+
+def bar_chart(
+    key: str,
+    title: str,
+    bars: Sequence[Bar],
+    series: Sequence[str] = ("",),
+    words: Callable[[float | None], str] = count,
+) -> Markup:
+    """A bar from zero for each row and series, with its value beside it. Long names stand above their bars."""
+    known = [value for bar in bars for value in bar.values if value is not None]
+    if not known:
+        return _figure(title, Markup('<p class="none">No figures.</p>'), Markup(""))
+    thick, gap, longest = 14, 10, max(len(bar.name) for bar in bars)
+    above = longest > 14
+    left = 4 if above else 16 + 7 * longest
+    axis = Axis(0, max(*known, 1e-9), left, WIDTH - 72)
+    body, top, said = Markup(""), 4.0, []
+    for bar in bars:
+        height = thick * len(bar.values)
+        if above:
+            body += Markup('<text x="{}" y="{:.1f}">{}</text>').format(left, top + 12, bar.name)
+            top += 18
+        else:
+            body += Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                left - 10, top + height / 2 + 5, bar.name
+            )
+        for index, value in enumerate(bar.values):
+            length = float(axis.place(value or 0)) - left
+            body += Markup('<rect class="s{}" x="{}" y="{:.1f}" width="{:.1f}" height="{}" rx="2"/>').format(
+                index % COLOURS + 1, left, top + thick * index + 1, max(length, 1), thick - 2
+            )
+            body += Markup('<text class="label" x="{:.1f}" y="{:.1f}">{}</text>').format(
+                left + length + 6, top + thick * index + 12, words(value)
+            )
+        top += height + gap
+        said.append(f"{bar.name} {', '.join(map(words, bar.values))}")
+    legend = Markup("")
+    if len(series) > 1:
+        swatch = (
+            '<li><svg width="16" height="10" aria-hidden="true"><rect class="s{}" width="14" height="10"/></svg>{}</li>'
+        )
+        items = [Markup(swatch).format(index % COLOURS + 1, name) for index, name in enumerate(series)]
+        legend = Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
+    return _figure(title, _svg(key, f"{title}: {'; '.join(said)}.", top, body), legend)
 
 
 def _dot(dot: Dot, axis: Axis, middle: float) -> Markup:

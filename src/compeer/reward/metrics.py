@@ -10,13 +10,13 @@ from compeer.reasoning import STEPS
 from compeer.reward.conversation import record_case
 from compeer.reward.judge import LocalJudge
 from compeer.reward.score import Judgment, Unscored
-from compeer.ser.record import SerRecord
+from compeer.ser.record import SerRecord, is_judged
 from compeer.statistics import balanced_accuracy, recall, weighted_f1
 
 
 def evaluate_judge(judge: LocalJudge, records: Sequence[SerRecord]) -> dict[str, Any]:
     """Weighted-F1, recall of False and balanced accuracy by step; Weighted-F1 and accuracy for the response."""
-    tested = [record for record in records if record.preference]
+    tested = [record for record in records if is_judged(record)]
     return judge_figures(tested, judge.judge([record_case(record) for record in tested]))
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from compeer.models.local import model_folder
 from compeer.models.training import SftSettings, train_sft
 from compeer.reward.conversation import chat, record_case, record_verdicts
-from compeer.ser.record import SerRecord
+from compeer.ser.record import SerRecord, is_judged
 
 
 class RewardSettings(SftSettings):
@@ -24,7 +24,7 @@ class RewardSettings(SftSettings):
 def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: Path, seed: int) -> dict[str, Any]:
     """Trains on the records that compare responses; leaves the judge in `folder/model`."""
     chats = [
-        chat(record_case(record), record_verdicts(record), settings.history) for record in records if record.preference
+        chat(record_case(record), record_verdicts(record), settings.history) for record in records if is_judged(record)
     ]
     card = {"role": "judge", "history": settings.history}
     return train_sft(model_folder(settings.model), chats, settings, folder, seed, "Training the judge", card)

@@ -1,0 +1,233 @@
+"""Answers that were paid for once, kept on disk: an SQLite file that several processes and threads may share.
+
+A row's key is a SHA-256 of everything that the answer depends on; its value is the answer. The file holds no failure,
+no prompt and no key of any service. An answer is in the file before anyone gets to see it, so a run that is killed at
+any moment asks only for what it had not received. (A power cut may take the last few rows, but not harm the others.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from compeer.errors import InputError
+from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
+from compeer.models.counters import Counters
+
+_APPLICATION = 0x636F6D70
+"""SQLite's mark for whose file this is: "comp"."""
+_TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answers TEXT NOT NULL) WITHOUT ROWID"
+
+
+def cache_key(*parts: str | bytes) -> str:
+    """A key for what is asked: the same parts in the same order give the same key, and nothing else does."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"%d " % len(data) + data)
+    return digest.hexdigest()
+
+
+class AnswerCache:
+    """Answers by key, in the file given; it is made if it is not there."""
+
+    def __init__(self, path: str | Path, busy_seconds: float = 60.0) -> None:
+        self._path, self._busy_seconds = Path(path), busy_seconds
+        self._read_lock, self._write_lock = threading.Lock(), threading.Lock()
+        with self._errors_told():
+            self._writer = self._connected()
+            try:
+                self._prepare_in_turn()
+            except BaseException:
+                self._writer.close()
+                raise
+            self._reader = self._connected()  # so that reading need not wait for the disk to write
+
+    def get(self, key: str) -> list[Generation] | None:
+        """The answers kept under a key; None if there are none, or they cannot be read."""
+        with self._read_lock, self._errors_told():
+            row = self._reader.execute("SELECT answers FROM answers WHERE key = ?", (key,)).fetchone()
+        try:
+            return _generations(json.loads(row[0])) if row else None
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def put(self, answers: Mapping[str, Sequence[Generation]]) -> None:
+        """Keeps answers by their keys; they are in the file when this returns."""
+        rows = [(key, json.dumps([asdict(answer) for answer in kept])) for key, kept in answers.items()]
+        with self._write_lock, self._errors_told(), self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        with self._read_lock, self._errors_told():
+            return int(self._reader.execute("SELECT count(*) FROM answers").fetchone()[0])
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._read_lock, self._write_lock:
+            self._reader.close()
+            self._writer.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
+        )
+        connection.text_factory = bytes  # text that is not UTF-8 must not be an error
+        return connection
+
+    def _prepare_in_turn(self) -> None:
+        """Prepares the file; where others do so at this moment, SQLite does not wait for them, so we do."""
+        patience = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                return self._prepare()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                    raise
+            time.sleep(0.01)
+
+    def _prepare(self) -> None:
+        """Makes sure that the file is ours, and that many can use it."""
+        with self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            mark = self._writer.execute("PRAGMA application_id").fetchone()[0]
+            tables = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if mark != _APPLICATION and (mark or tables):
+                do = "Give another name for the cache."
+                raise InputError("this database belongs to another program.", file=self._path, do=do)
+            self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
+            self._writer.execute(_TABLE)
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        self._writer.execute("PRAGMA synchronous = NORMAL")
+
+    @contextmanager
+    def _errors_told(self) -> Iterator[None]:
+        """Turns what SQLite says into an error that names the file and what to do."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            do = "See that its folder exists and can be written, and that the disk has room; then run again."
+            raise InputError(f"the cache cannot be used: {error}.", file=self._path, do=do) from error
+        except sqlite3.DatabaseError as error:
+            do = "Move it away, or give another name for the cache; what it held will be asked again."
+            raise InputError(f"this is no readable cache: {error}.", file=self._path, do=do) from error
+
+
+class Keeping:
+    """Stores answers without holding up an event loop: what comes in while the disk is busy is stored together."""
+
+    def __init__(self, cache: AnswerCache) -> None:
+        self._cache = cache
+        self._waiting: list[tuple[str, Generation, asyncio.Future[None]]] = []
+        self._storing: asyncio.Task[None] | None = None
+
+    async def put(self, key: str, answer: Generation) -> None:
+        """Keeps an answer; it is in the file when this returns."""
+        stored = asyncio.get_running_loop().create_future()
+        self._waiting.append((key, answer, stored))
+        if self._storing is None:
+            self._storing = asyncio.create_task(self._store())
+        await stored
+
+    async def _store(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            problem: InputError | None = None
+            try:
+                await asyncio.to_thread(self._cache.put, {key: [answer] for key, answer, _ in batch})
+            except InputError as error:
+                problem = error
+            for _, _, stored in batch:
+                if not stored.done():
+                    stored.set_exception(problem) if problem else stored.set_result(None)
+        self._storing = None
+
+
+def _generations(stored: Any) -> list[Generation]:
+    """Answers as they were stored; an error if it is anything else."""
+    types = {"text": str, "cut_off": bool, "prompt_tokens": int, "tokens": int}
+    if not isinstance(stored, list):
+        raise ValueError
+    for answer in stored:
+        if answer.keys() != types.keys() or any(type(answer[name]) is not kind for name, kind in types.items()):
+            raise ValueError
+    return [Generation(**answer) for answer in stored]
+
+
+class CachedModel:
+    """A model with its answers kept, batch by batch: a batch is taken from the cache whole or asked whole.
+
+    For models whose last bits depend on which requests share a batch: what is asked together never depends on what the
+    cache holds. A batch in which a request failed is not kept.
+    """
+
+    def __init__(self, model: TextModel, cache: AnswerCache, identity: str = "") -> None:
+        """`identity` tells models of the same name apart, such as a hash of the weights."""
+        self._model, self._cache, self._identity = model, cache, identity
+        self.counters = Counters()
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def batch_size(self) -> int:
+        return self._model.batch_size
+
+    @property
+    def at_once(self) -> int:
+        return self._model.at_once
+
+    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+        found: list[Generation | Failure] = []
+        for batch in self._batches(requests):
+            self.counters.requests += len(batch)
+            key = self._key(batch, sampling)
+            kept = self._cache.get(key)
+            if kept is not None:
+                self.counters.cached += len(batch)
+                found += kept
+                continue
+            answers = await self._model.generate(batch, sampling)
+            good = [answer for answer in answers if isinstance(answer, Generation)]
+            if len(good) == len(batch):
+                self._cache.put({key: good})
+            self._count(answers)
+            found += answers
+        return found
+
+    def remembered(self, requests: Sequence[Request], sampling: Sampling) -> list[bool]:
+        """For each request, whether the cache has its batch."""
+        found = []
+        for batch in self._batches(requests):
+            found += [self._cache.get(self._key(batch, sampling)) is not None] * len(batch)
+        return found
+
+    def _batches(self, requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
+        for start in range(0, len(requests), self.batch_size):
+            yield requests[start : start + self.batch_size]
+
+    def _key(self, batch: Sequence[Request], sampling: Sampling) -> str:
+        asked = json.dumps([asdict(request) for request in batch], sort_keys=True)
+        return cache_key(self.name, self._identity, sampling.model_dump_json(), asked)
+
+    def _count(self, answers: Sequence[Generation | Failure]) -> None:
+        self.counters.calls += len(answers)
+        for answer in answers:
+            if isinstance(answer, Failure):
+                self.counters.failed[answer.kind] += 1
+            else:
+                self.counters.successes += 1
+                self.counters.prompt_tokens += answer.prompt_tokens
+                self.counters.completion_tokens += answer.tokens

@@ -1,0 +1,384 @@
+"""Answers kept on disk: whole, for everyone who shares the file, and only where nothing that matters differs."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compeer.errors import InputError
+from compeer.models import (
+    AnswerCache,
+    CachedModel,
+    EndpointModel,
+    EndpointSettings,
+    Failure,
+    Generation,
+    ModelSettings,
+    Request,
+    Sampling,
+    ScriptedModel,
+    ask,
+    estimate,
+    open_model,
+)
+from compeer.models.opening import folder_mark
+
+ANSWER = Generation("That sounds hard. 很难。\ud83d", cut_off=True, prompt_tokens=7, tokens=3)
+
+
+def request(text: str, **more: Any) -> Request:
+    return Request(messages=({"role": "user", "content": text},), **more)
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_put_is_got_again(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path / "a.sqlite")
+    assert cache.get("k") is None
+    cache.put({"k": [ANSWER, Generation("")], "l": []})
+    for reader in (cache, AnswerCache(tmp_path / "a.sqlite")):
+        assert reader.get("k") == [ANSWER, Generation("")]
+        assert reader.get("l") == []
+        assert reader.get("m") is None
+        assert reader.count() == 2
+        reader.close()
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(b"no database, but long enough to be taken for one " * 100)
+    with pytest.raises(InputError, match="no readable cache") as caught:
+        AnswerCache(path)
+    assert str(path) in str(caught.value)
+    assert "Move it away" in str(caught.value)
+    assert path.read_bytes().startswith(b"no database")
+
+
+def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    cache = AnswerCache(path)
+    cache.put({f"{number}": [ANSWER] for number in range(500)})
+    cache.close()
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="no readable cache"):
+        AnswerCache(path).get("1")
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE answers (key TEXT, answers TEXT)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="another program"):
+        AnswerCache(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", [".", "no/such/folder/a.sqlite"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="cannot be used") as caught:
+        AnswerCache(tmp_path / name)
+    assert caught.value.do
+
+
+def test_a_cache_that_stays_locked_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    cache = AnswerCache(path, busy_seconds=0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(InputError, match="cannot be used"):
+        cache.put({"k": [ANSWER]})
+    assert cache.get("k") is None  # reading goes on
+    other.execute("ROLLBACK")
+    cache.put({"k": [ANSWER]})
+    assert cache.get("k") == [ANSWER]
+    other.close()
+
+
+GOOD = {"text": "x", "cut_off": False, "prompt_tokens": 1, "tokens": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "[",
+        "7",
+        "null",
+        "{}",
+        "[7]",
+        '["x"]',
+        json.dumps([{"text": "x"}]),
+        json.dumps([{**GOOD, "text": None}]),
+        json.dumps([{**GOOD, "tokens": "1"}]),
+        json.dumps([{**GOOD, "more": 1}]),
+        b"\xff\xfe",
+        12,
+    ],
+)
+def test_a_row_that_cannot_be_read_is_a_miss(tmp_path: Path, value: object) -> None:
+    cache = AnswerCache(tmp_path / "a.sqlite")
+    cache.put({"k": [ANSWER], "l": [ANSWER]})
+    with sqlite3.connect(tmp_path / "a.sqlite") as other:
+        other.execute("UPDATE answers SET answers = ? WHERE key = 'k'", (value,))
+        other.execute("UPDATE answers SET answers = CAST(x'ff22' AS TEXT) WHERE key = 'l'")
+    other.close()
+    assert cache.get("k") is None
+    assert cache.get("l") is None
+    cache.put({"k": [ANSWER]})
+    assert cache.get("k") == [ANSWER]
+
+
+WRITE = """
+import sys
+from compeer.models import AnswerCache, Generation
+cache = AnswerCache(sys.argv[1])
+for number in range(150):
+    cache.put({f"{sys.argv[2]} {number}": [Generation("x" * number)]})
+    assert cache.get(f"{sys.argv[2]} {number}")
+"""
+
+
+def test_processes_and_threads_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(path), str(number)]) for number in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    cache = AnswerCache(path)
+
+    def write(name: int) -> None:
+        for number in range(50):
+            cache.put({f"thread {name} {number}": [ANSWER]})
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.count() == 3 * 150 + 4 * 50
+    assert cache.get("2 149") == [Generation("x" * 149)]
+
+
+def test_many_can_make_the_file_at_once(tmp_path: Path) -> None:
+    problems: list[BaseException] = []
+
+    def make(path: Path, start: threading.Barrier) -> None:
+        start.wait()
+        try:
+            AnswerCache(path).put({"k": [ANSWER]})
+        except BaseException as error:
+            problems.append(error)
+
+    for turn in range(10):
+        start = threading.Barrier(6)
+        threads = [threading.Thread(target=make, args=(tmp_path / f"{turn}.sqlite", start)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert problems == []
+
+
+# --- what an endpoint's answer depends on -----------------------------------------------------------------------------
+
+SETTINGS = EndpointSettings(url="http://x.invalid/v1", model="m", constrain="vllm")
+ASKED = request("a", seed=1, grammar='start: "x"')
+SAMPLING = Sampling(temperature=0.5, stop=("END",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked", "sampling"),
+    [
+        ({"url": "http://x.invalid/v2"}, {}, {}),
+        ({"model": "n"}, {}, {}),
+        ({"constrain": "llama.cpp"}, {}, {}),
+        ({"constrain": "off"}, {}, {}),
+        ({}, {"messages": ({"role": "system", "content": "a"},)}, {}),
+        ({}, {"messages": ({"role": "user", "content": "b"},)}, {}),
+        ({}, {"messages": ({"role": "user", "content": [{"type": "text", "text": "a"}]},)}, {}),
+        ({}, {"seed": 2}, {}),
+        ({}, {"prefix": "p"}, {}),
+        ({}, {"grammar": None}, {}),
+        ({}, {"grammar": 'start: "y"'}, {}),
+        ({}, {}, {"temperature": 0.6}),
+        ({}, {}, {"top_p": 0.9}),
+        ({}, {}, {"max_tokens": 191}),
+        ({}, {}, {"stop": ()}),
+    ],
+)
+def test_whatever_matters_is_in_the_key(
+    tmp_path: Path, setting: dict[str, Any], asked: dict[str, Any], sampling: dict[str, Any]
+) -> None:
+    def key(model: EndpointModel, one: Request, how: Sampling) -> str:
+        return model._cache_key(one, model._body(one, how))
+
+    first = EndpointModel(SETTINGS)
+    other = EndpointModel(SETTINGS.model_copy(update=setting))
+    changed = key(other, replace(ASKED, **asked), SAMPLING.model_copy(update=sampling))
+    assert changed != key(first, ASKED, SAMPLING)
+    cache = AnswerCache(tmp_path / "a.sqlite")
+    cache.put({changed: [ANSWER]})
+    assert EndpointModel(SETTINGS, cache).remembered([ASKED], SAMPLING) == [False]
+
+
+def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = AnswerCache(tmp_path / "a.sqlite")
+    first = EndpointModel(SETTINGS, cache)
+    cache.put({first._cache_key(ASKED, first._body(ASKED, SAMPLING)): [ANSWER]})
+    monkeypatch.setenv("ANOTHER", "key")
+    caps = {
+        "concurrency": 3,
+        "requests_per_minute": 5,
+        "tokens_per_minute": 5,
+        "timeout": 1,
+        "deadline": 2,
+        "retries": 0,
+    }
+    more = {**caps, "key_variable": "ANOTHER", "url": "http://x.invalid/v1/"}
+    other = EndpointModel(SETTINGS.model_copy(update=more), cache)
+    assert ask(other, [ASKED], SAMPLING) == [ANSWER]
+    assert (other.counters.calls, other.counters.cached) == (0, 1)
+
+
+# --- models in this process -------------------------------------------------------------------------------------------
+
+
+class Together:
+    """A model whose answer to a request depends on which others are asked along with it, as the last bits can."""
+
+    name, at_once = "together", 1
+
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.asked: list[list[Request]] = []
+
+    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+        found: list[Generation | Failure] = []
+        for start in range(0, len(requests), self.batch_size):
+            batch = list(requests[start : start + self.batch_size])
+            self.asked.append(batch)
+            told = "+".join(str(one.messages[0]["content"]) for one in batch)
+            found += [Generation(f"{one.messages[0]['content']} of {told} {sampling.temperature}") for one in batch]
+        return found
+
+
+CALLS = st.lists(st.lists(st.sampled_from("abc"), max_size=7), max_size=6)
+
+
+@settings(max_examples=30)
+@given(before=CALLS, calls=CALLS, size=st.integers(1, 4))
+def test_the_cache_never_changes_an_answer(
+    tmp_path_factory: pytest.TempPathFactory, before: list[list[str]], calls: list[list[str]], size: int
+) -> None:
+    cache = AnswerCache(tmp_path_factory.mktemp("cache") / "a.sqlite")
+    filled = CachedModel(Together(size), cache)
+    for texts in before:
+        ask(filled, [request(text) for text in texts], Sampling())
+    plain, inner = Together(size), Together(size)
+    model = CachedModel(inner, cache)
+    for texts in calls:
+        requests = [request(text) for text in texts]
+        assert ask(model, requests, Sampling()) == ask(plain, requests, Sampling())
+    assert [batch for batch in inner.asked if batch not in plain.asked] == []
+    asked = sum(len(batch) for batch in inner.asked)
+    assert model.counters.calls == model.counters.successes == asked
+    assert model.counters.requests == asked + model.counters.cached
+    inner.asked.clear()
+    for texts in calls:
+        ask(model, [request(text) for text in texts], Sampling())
+    assert inner.asked == []
+    cache.close()
+
+
+def test_a_batch_with_a_failure_is_asked_again(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path / "a.sqlite")
+    requests, sampling = [request(text) for text in "abcd"], Sampling(max_tokens=9)
+    short = CachedModel(ScriptedModel(["1", "2", "3"], batch_size=2), cache)
+    found = ask(short, requests, sampling)
+    assert [isinstance(one, Generation) for one in found] == [True, True, True, False]
+    assert short.counters.failed == {"script": 1}
+    assert estimate(requests, sampling, short).completion_tokens_at_most == 18
+    again = CachedModel(ScriptedModel(["7", "8"], batch_size=2), cache)
+    assert ask(again, requests, sampling) == [Generation(text) for text in "1278"]
+    assert (again.name, again.batch_size, again.at_once) == ("scripted", 2, 1)
+
+
+def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path / "a.sqlite")
+    for identity in ("one", "two"):
+        model = CachedModel(ScriptedModel([identity]), cache, identity)
+        assert ask(model, [request("a")], Sampling()) == [Generation(identity)]
+
+
+# --- models by name -------------------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_by_name(tmp_path: Path) -> None:
+    how = ModelSettings(concurrency=5, constrain="vllm", batch=3)
+    model = open_model("org/big@2@http://x.invalid:8000/v1", settings=how, cache=tmp_path / "a.sqlite")
+    assert isinstance(model, EndpointModel)
+    assert (model.name, model.batch_size, model.at_once) == ("org/big@2", 1, 20)
+    assert model._settings.url == "http://x.invalid:8000/v1"
+    assert model._settings.constrain == "vllm"
+    assert (tmp_path / "a.sqlite").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("http://x/v1", "NAME@http://x/v1"),
+        ("@http://x/v1", "NAME@http://x/v1"),
+        ("m@http://", "no URL"),
+        ("m@http://x:y/v1", "no URL"),
+        ("m@localhost:8000", "NAME@http://host:8000/v1"),
+        ("no/such/folder", "no model 'no/such/folder'"),
+        ("", "no model ''"),
+    ],
+)
+def test_a_name_that_means_no_model_is_told(name: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        open_model(name)
+    assert says in str(caught.value)
+
+
+def test_an_endpoint_needs_no_torch() -> None:
+    code = "import sys, compeer.models as m; m.open_model('m@http://x/v1'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_folder_by_name_with_its_cache(tiny_model: Path, tmp_path: Path) -> None:
+    requests = [request(f"hello {number}", seed=number) for number in range(3)]
+    sampling = Sampling(max_tokens=4)
+    path = tmp_path / "a.sqlite"
+    model = open_model(str(tiny_model), settings=ModelSettings(batch=2), cache=path)
+    assert isinstance(model, CachedModel)
+    assert (model.batch_size, model.at_once) == (2, 1)
+    found = ask(model, requests, sampling)
+    assert (model.counters.calls, model.counters.successes) == (3, 3)
+    again = open_model(str(tiny_model), settings=ModelSettings(batch=2), cache=path)
+    assert ask(again, requests, sampling) == found
+    assert isinstance(again, CachedModel)
+    assert (again.counters.calls, again.counters.cached) == (0, 3)
+
+
+def test_a_folders_mark_changes_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    first = folder_mark(tmp_path)
+    assert folder_mark(tmp_path) == first
+    (tmp_path / "model.safetensors").write_bytes(b"1234")
+    second = folder_mark(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"1235")
+    assert len({first, second, folder_mark(tmp_path)}) == 3
