@@ -9,9 +9,9 @@ import pytest
 
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, sentiment_of
 from compeer.ser.check import Finding, check_records
-from compeer.ser.duplicates import text_hash
+from compeer.ser.check.seen import shared_texts
 from compeer.ser.record import PREFERENCES, SerRecord, Split, write_records
-from compeer.ser.seen import shared_texts
+from compeer.ser.split.duplicates import text_hash
 
 WORDS = [f"{a}{b}" for a in ("bar", "del", "kin", "lom", "mus", "nev") for b in ("an", "es", "ik", "ol", "um", "eth")]
 Values = list[dict[str, Any]]

@@ -85,6 +85,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("compeer-*.whl"))
 
 
+SER_PROMPTS = ("personality", "reason", "rewrite_personality", "rewrite_plain", "screen")
+
+
 def test_the_wheel_holds_what_the_package_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
@@ -93,7 +96,12 @@ def test_the_wheel_holds_what_the_package_reads(wheel: Path) -> None:
         "compeer/policy/prompts/supporter.txt",
         "compeer/recipes/demo.toml",
         "compeer/report/report.html.jinja",
+        "compeer/report/card.html.jinja",
+        "compeer/report/card.md.jinja",
         "compeer/reward/prompts/system.txt",
+        *(f"compeer/ser/prompts/{name}.txt" for name in SER_PROMPTS),
+        "compeer/ser/silver/wordings/en.toml",
+        "compeer/ser/silver/wordings/zh.toml",
         "compeer/py.typed",
     }
     assert wanted <= names

@@ -20,8 +20,6 @@ from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.scripted import ScriptedModel
 from compeer.ser import clusters, personality
-from compeer.ser.clusters import cluster_profiles, in_words, read_members
-from compeer.ser.elbow import find_elbow
 from compeer.ser.personality import (
     Profile,
     Scores,
@@ -32,7 +30,9 @@ from compeer.ser.personality import (
     read_answer,
     read_profiles,
 )
-from compeer.ser.traits import TRAITS, Trait, describe, estimate, habits
+from compeer.ser.personality.clusters import cluster_profiles, in_words, read_members
+from compeer.ser.personality.elbow import find_elbow
+from compeer.ser.personality.traits import TRAITS, Trait, describe, estimate, habits
 from compeer.statistics import generator
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
@@ -129,7 +129,7 @@ def test_the_reference_values_are_those_of_the_corpus() -> None:
             texts = [block.text for block in merge_consecutive(dialogue.utterances) if block.speaker == who]
             rows[who].append(habits(texts, "en"))
             scores[who].append(list(estimate(texts, "en", who).scores.values()))
-    from compeer.ser.traits import _REFERENCES
+    from compeer.ser.personality.traits import _REFERENCES
 
     for who, found in rows.items():
         for habit, (mean, deviation) in _REFERENCES["en", who].items():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from compeer.reasoning import STEPS
-from compeer.ser.duplicates import text_hash
-from compeer.ser.learners import interval_by_dialogue
 from compeer.ser.probes import FEWEST, PREFERENCE_LIMIT, STEP_LIMIT, Probe, probe_records
+from compeer.ser.probes.learners import interval_by_dialogue
 from compeer.ser.record import PREFERENCES, SerRecord, write_records
+from compeer.ser.split.duplicates import text_hash
 
 TOPICS = 12
 WORDS = [

@@ -16,12 +16,12 @@ from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.embedder import ngram_vector
 from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn
-from compeer.ser.clusters import Member
-from compeer.ser.drift import Line, likeness, why_not
 from compeer.ser.personality import Profile, Scores
+from compeer.ser.personality.clusters import Member
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records, write_records
 from compeer.ser.rewrite import RewriteSettings, rewrite_stage
-from compeer.ser.sets import SETS, equal_sets
+from compeer.ser.rewrite.drift import Line, likeness, why_not
+from compeer.ser.rewrite.sets import SETS, equal_sets
 
 
 class Characters:
@@ -217,9 +217,7 @@ def test_records_are_reworded_and_keep_their_labels(records: Path, tmp_path: Pat
     for found in new:
         before = old[found.id.removesuffix("~plain")]
         assert found.rewritten == "plain"
-        assert (
-            found.history[0].text == f"Our lift, the one of house {found.dialogue[1:]} is broken and I can't leave."
-        )
+        assert found.history[0].text == f"Our lift, the one of house {found.dialogue[1:]} is broken and I can't leave."
         assert [said.speaker for said in found.history] == [said.speaker for said in before.history]
         assert found.candidate.response == REWORDED[ASK]
         assert (found.labels, found.preference) == (before.labels, before.preference)

@@ -15,10 +15,10 @@ from compeer.errors import InputError
 from compeer.models import Failure, Request, Sampling, ScriptedModel, ask
 from compeer.ser import screen, verdict
 from compeer.ser.asking import Complaint
-from compeer.ser.faults import is_machine_phrase, is_mojibake, is_other_language
-from compeer.ser.masking import mask_dialogue, mask_text
 from compeer.ser.screen import Dropped, Kept, ScreenSettings, screen_dialogue, screen_stage
-from compeer.ser.verdict import KINDS, Verdict, read_verdict, verdict_grammar, verdict_stage
+from compeer.ser.screen.faults import is_machine_phrase, is_mojibake, is_other_language
+from compeer.ser.screen.masking import mask_dialogue, mask_text
+from compeer.ser.screen.verdict import KINDS, Verdict, read_verdict, verdict_grammar, verdict_stage
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 SETTINGS = ScreenSettings()

@@ -16,8 +16,8 @@ from compeer.corpora import read_corpus, write_jsonlines
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
 from compeer.ser import split as split_module
-from compeer.ser.duplicates import Groups, MeaningSketch, WordSketch, join_alike, shingles, text_hash
 from compeer.ser.split import OPENINGS, TEXTS, opening, read_groups, read_splits, split_stage
+from compeer.ser.split.duplicates import Groups, MeaningSketch, WordSketch, join_alike, shingles, text_hash
 
 ESCONV = Path(__file__).parents[2] / "shared" / "data" / "esconv"
 VOCABULARY = [

@@ -185,7 +185,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
             "Building SER records",
             recipe.ser.model_dump(mode="json"),
             lambda folder: build_ser(recipe.ser, folder, seed),
-            inputs={"corpus": file_hash(corpus_path(recipe.ser.corpus))},
+            inputs={"corpus": corpus_hash(recipe.ser.corpus)},
         ),
         Stage(
             "2-judge",
@@ -225,6 +225,13 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
             after=("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate"),
         ),
     ]
+
+
+def corpus_hash(corpus: str) -> str:
+    """What a corpus is: the hash of its file, or of all files in its folder."""
+    if corpus != "sample" and Path(corpus).is_dir():
+        return _digest({path.name: file_hash(path) for path in sorted(Path(corpus).iterdir()) if path.is_file()})
+    return file_hash(corpus_path(corpus))
 
 
 def page_hash() -> str:

@@ -120,7 +120,7 @@ def verdict(
     dry_run: DryRun = False,
 ) -> None:
     """Ask a model which dialogues are fit, with its reasons."""
-    from compeer.ser.verdict import verdict_stage
+    from compeer.ser.screen.verdict import verdict_stage
 
     _ask([model], call, cache, dry_run, out, lambda models, to: verdict_stage(dialogues, to, models[0], seed=seed))
 
@@ -211,8 +211,8 @@ def personality(
     dry_run: DryRun = False,
 ) -> None:
     """Describe both participants by DISC, and cluster the descriptions (clusters.json, elbow.svg beside them)."""
-    from compeer.ser.clusters import cluster_profiles
     from compeer.ser.personality import profile_stage
+    from compeer.ser.personality.clusters import cluster_profiles
 
     silence_libraries()
 
@@ -257,7 +257,7 @@ def sets(
     by_personality: Annotated[Path | None, typer.Option("--personality", help="Those reworded by personality.")] = None,
 ) -> None:
     """Write the sets -D, -R and -P: all records, and as many more duplicated, reworded, or reworded by personality."""
-    from compeer.ser.sets import equal_sets
+    from compeer.ser.rewrite.sets import equal_sets
 
     folder.mkdir(parents=True, exist_ok=True)
     _print_counts(equal_sets(records, folder, plain_rewrites, by_personality), folder)

@@ -29,9 +29,9 @@ from compeer.ser.reason import ReasonSettings, reason_stage
 from compeer.ser.record import SPLITS, read_records
 from compeer.ser.sampling import sample_stage
 from compeer.ser.screen import ScreenSettings, screen_stage
+from compeer.ser.screen.verdict import verdict_stage
 from compeer.ser.silver import SilverSettings, silver_stage
 from compeer.ser.split import split_stage
-from compeer.ser.verdict import verdict_stage
 
 Manifest = dict[str, Any]
 

@@ -6,9 +6,7 @@ and exchanges happen within it. So memory stays bounded however large the corpus
 
 from __future__ import annotations
 
-import hashlib
 import json
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,21 +14,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from compeer.ser.check.seen import shared_texts
 from compeer.ser.reason import CandidateTurn
-from compeer.ser.record import SPLITS
+from compeer.ser.record import Split
 from compeer.ser.sampling import Context, read_contexts
 from compeer.ser.silver.moments import Moments
 from compeer.ser.silver.pairing import Embeds
 from compeer.ser.silver.records import silver_records
+from compeer.ser.split.duplicates import text_hash
 from compeer.ser.stage import Done, Stage, work_through
-from compeer.statistics import words
 
 BLOCK = 1000
-LONG_REPLY = 8
-"""Words from which on a reply that stands in two splits is left out: somebody pasted it."""
 
 __all__ = ["BLOCK", "SilverSettings", "silver_stage"]
 
@@ -70,31 +66,22 @@ def silver_stage(
 
 
 def _first_reading(contexts: Path) -> tuple[Moments, frozenset[int]]:
-    """The statistics of strategies, and the marks of long replies that stand in more than one split."""
+    """The statistics of strategies, and the hashes of long replies that stand in more than one split."""
     moments = Moments()
-    marks = {split: array("q") for split in SPLITS}
-    for context in read_contexts(contexts):
-        moments.add(context)
-        if mark := _mark(context):
-            marks[context.split].append(mark)
-    each = [np.unique(np.frombuffer(found, dtype=np.int64)) for found in marks.values() if found]
-    found, times = np.unique(np.concatenate(each), return_counts=True) if each else (np.array([]), np.array([]))
-    return moments, frozenset(found[times > 1].tolist())
 
+    def replies() -> Iterator[tuple[str, Split]]:
+        for context in read_contexts(contexts):
+            moments.add(context)
+            yield context.reply.text, context.split
 
-def _mark(context: Context) -> int | None:
-    """A number that stands for a long reply; short ones ("Thank you!") are anybody's."""
-    said = words(context.reply.text)
-    if len(said) < LONG_REPLY:
-        return None
-    return int.from_bytes(hashlib.blake2b(" ".join(said).encode(), digest_size=8).digest(), signed=True)
+    return moments, shared_texts(replies())
 
 
 def _work(
     moments: Moments, shared: frozenset[int], embedder: str, false_share: float, seed: int, block: _Block
 ) -> Done:
     read = [Context.model_validate_json(line) for line, _ in block.lines]
-    contexts = [context for context in read if _mark(context) not in shared]
+    contexts = [context for context in read if text_hash(context.reply.text) not in shared]
     turns = {
         context.id: [CandidateTurn.model_validate_json(line) for line in lines]
         for context, (_, lines) in zip(read, block.lines, strict=True)

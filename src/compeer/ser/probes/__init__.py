@@ -30,7 +30,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from compeer.reasoning import STEPS
-from compeer.ser.blind import (
+from compeer.ser.probes.blind import (
     Case,
     Vectors,
     case_of,
@@ -44,7 +44,7 @@ from compeer.ser.blind import (
     turn_features,
     word_features,
 )
-from compeer.ser.learners import Answer, interval_by_dialogue, linear, ridge_and_trees, trees
+from compeer.ser.probes.learners import Answer, interval_by_dialogue, linear, ridge_and_trees, trees
 from compeer.ser.record import read_records
 from compeer.ser.split import Embeds
 from compeer.statistics import balanced_accuracy, generator

@@ -34,7 +34,8 @@ from compeer.corpora import read_corpus
 from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
-from compeer.ser.duplicates import (
+from compeer.ser.record import Split
+from compeer.ser.split.duplicates import (
     Bytes,
     Groups,
     Hashes,
@@ -45,7 +46,6 @@ from compeer.ser.duplicates import (
     mixed,
     text_hash,
 )
-from compeer.ser.record import Split
 from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import generator, words
 

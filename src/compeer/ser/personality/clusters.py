@@ -1,7 +1,8 @@
 """Profiles that are alike: K-means over embedded descriptions, seekers and supporters apart.
 
 They are clustered apart because they do different things in a conversation: together, the first split would only tell
-the two roles from each other. The elbow gives the number of clusters (`compeer.ser.elbow`). Three files are written:
+the two roles from each other. The elbow gives the number of clusters (`compeer.ser.personality.elbow`). Three files
+are written:
 
     clusters.json    the squared error for each K, the K chosen and why, and what each cluster is like
     clusters.jsonl   the cluster of each profile, in the profiles' order
@@ -26,10 +27,10 @@ from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Speaker
 from compeer.errors import InputError, from_validation
 from compeer.models.embedder import Matrix
-from compeer.ser.elbow import Elbow, Panel, elbow_svg, find_elbow
 from compeer.ser.personality import PARTICIPANTS, Profile, read_profiles
+from compeer.ser.personality.elbow import Elbow, Panel, elbow_svg, find_elbow
+from compeer.ser.personality.traits import TRAITS, Trait
 from compeer.ser.stage import Done, Stage, in_blocks, work_through
-from compeer.ser.traits import TRAITS, Trait
 from compeer.statistics import generator, words
 
 FIT_ON = 20_000

@@ -1,8 +1,9 @@
 """How each participant of a dialogue speaks: a profile of DISC traits, with a description in words.
 
 A model that is given reads the whole dialogue and answers with both profiles as JSON. Without one they are estimated
-from words and habits of writing (`compeer.ser.traits`); every profile says which it was. Descriptions are English in
-either case, since they are what is embedded and clustered (`compeer.ser.clusters`), and what a rewrite is steered by.
+from words and habits of writing (`compeer.ser.personality.traits`); every profile says which it was. Descriptions are
+English in either case, since they are what is embedded and clustered (`compeer.ser.personality.clusters`), and what a
+rewrite is steered by.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from compeer.errors import InputError, from_validation
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.reasoning import one_line
 from compeer.ser.asking import Complaint, Read, ask_until_read
+from compeer.ser.personality.traits import TRAITS, describe, estimate
 from compeer.ser.stage import Done, Stage, ask_through, in_blocks, work_through
-from compeer.ser.traits import TRAITS, describe, estimate
 from compeer.statistics import generator
 
 PARTICIPANTS: tuple[Speaker, ...] = ("seeker", "supporter")

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 
 from compeer.dialogue import Speaker
 from compeer.models.embedder import is_latin
-from compeer.ser.clusters import Embeds
+from compeer.ser.personality.clusters import Embeds
 from compeer.statistics import words
 
 LEAST_ALIKE, LEAST_ALIKE_SHORT = 0.45, 0.25

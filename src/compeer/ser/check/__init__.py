@@ -19,9 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from compeer.corpora.jsonlines import read_json_lines
 from compeer.reasoning import STEPS
-from compeer.ser.duplicates import Groups, Sketch, join_alike
-from compeer.ser.record import PREFERENCES, Split, read_records
-from compeer.ser.seen import (
+from compeer.ser.check.seen import (
     FALSE,
     FALSE_BY_NATURE,
     FIRST_MESSAGES,
@@ -36,7 +34,9 @@ from compeer.ser.seen import (
     in_two,
     small,
 )
+from compeer.ser.record import PREFERENCES, Split, read_records
 from compeer.ser.split import SPLITS, read_groups, read_splits
+from compeer.ser.split.duplicates import Groups, Sketch, join_alike
 from compeer.statistics import generator
 
 LEAST_MATCHED, MOST_DISTANCE, MOST_LENGTH, MOST_SHARED_WORDINGS = 0.99, 0.05, 0.05, 0.0

@@ -2,8 +2,8 @@
 
 All records of one round share their history, so they are reworded by one call: the lines of the history and each
 different response, numbered. The answer must hold the same lines, with the same speakers in the same order; else the
-model is asked again. A filter (`compeer.ser.drift`) drops what lost its meaning. Steps and labels carry over unchanged.
-Only records of the reward split are reworded: the others measure, or train the supporter.
+model is asked again. A filter (`compeer.ser.rewrite.drift`) drops what lost its meaning. Steps and labels carry over
+unchanged. Only records of the reward split are reworded: the others measure, or train the supporter.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from compeer.models.base import Failure, Generation, Request, Sampling, TextMode
 from compeer.models.embedded import SMOLLM2
 from compeer.reasoning import one_line
 from compeer.ser.asking import Complaint, Read, ask_until_read
-from compeer.ser.clusters import CLUSTERS, Embeds, read_members
-from compeer.ser.drift import Line, likeness, why_not
 from compeer.ser.personality import PARTICIPANTS, read_profiles
+from compeer.ser.personality.clusters import CLUSTERS, Embeds, read_members
 from compeer.ser.record import SerRecord, read_records
+from compeer.ser.rewrite.drift import Line, likeness, why_not
 from compeer.ser.stage import Done, Stage, ask_through, in_blocks
 from compeer.statistics import generator
 

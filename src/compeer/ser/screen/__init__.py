@@ -4,7 +4,7 @@ The rules drop only what is plainly no good, and each says why: no dialogue at a
 encoding, both speakers in one message, the same line again and again, a supporter that calls itself a machine, another
 language than declared. What is only slightly off is mended: an empty utterance goes, and so does a message that was
 sent twice in a row. A model, where there is one, is then asked about each dialogue that is left
-(`compeer.ser.verdict`).
+(`compeer.ser.screen.verdict`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from compeer.corpora import BadDialogues, corpus_path, read_corpus
 from compeer.dialogue import Dialogue, Utterance, rounds_of
 from compeer.errors import InputError
-from compeer.ser.faults import is_machine_phrase, is_mojibake, is_other_language, speaks_for_both
-from compeer.ser.masking import mask_dialogue
+from compeer.ser.screen.faults import is_machine_phrase, is_mojibake, is_other_language, speaks_for_both
+from compeer.ser.screen.masking import mask_dialogue
 from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import words
 
