@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.resources import files
@@ -113,7 +114,7 @@ def _format_in_folder(file: Path) -> str | None:
 def _dialogues(
     chosen: list[tuple[Path, str]], merge: bool, skip_bad: Callable[[InputError], None] | None, media: str
 ) -> Iterator[Dialogue]:
-    seen: dict[str, tuple[Path, int, int | None]] = {}
+    seen = _Seen()
     for file, name in chosen:
         for item in csv_items(file) if name == "mesc" and is_csv(file) else json_items(file):
             try:
@@ -129,20 +130,34 @@ def _dialogues(
             yield dialogue
 
 
-def _checked(
-    item: Item | InputError,
-    convert: Callable[[Item], Dialogue],
-    seen: dict[str, tuple[Path, int, int | None]],
-    media: str,
-) -> Dialogue:
+def _checked(item: Item | InputError, convert: Callable[[Item], Dialogue], seen: _Seen, media: str) -> Dialogue:
     """The item's dialogue, whose id is its own."""
     if isinstance(item, InputError):
         raise item
     dialogue = convert(replace(item, media=media))
-    if before := seen.get(dialogue.id):
-        first = Item(None, *before)
-        where = first.where if first.file == item.file else f"{first.where} of {first.file.name}"
+    if where := seen.before(dialogue.id, item):
         what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
         raise item.bad(what, "id", do="Give every dialogue an id of its own.")
-    seen[dialogue.id] = (item.file, item.position, item.line)
     return dialogue
+
+
+class _Seen:
+    """Which ids were read, and where: a hash and a number each, for corpora of any size."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, int] = {}
+        self._files: list[Path] = []
+
+    def before(self, id: str, item: Item) -> str | None:
+        """Where the id stood before; None, and remembered, if it did not."""
+        if item.file not in self._files:
+            self._files.append(item.file)
+        key = int.from_bytes(hashlib.blake2b(id.encode(), digest_size=8).digest())
+        number = item.position if item.line is None else item.line
+        place = (self._files.index(item.file) << 1 | (item.line is not None)) << 40 | number
+        found = self._places.setdefault(key, place)
+        if found == place:
+            return None
+        file = self._files[found >> 41]
+        where = f"{'line' if found >> 40 & 1 else 'item'} {found & (1 << 40) - 1}"
+        return where if file == item.file else f"{where} of {file.name}"

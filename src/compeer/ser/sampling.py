@@ -19,7 +19,7 @@ from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Dialogue, Emotion, Rating, Strategy, Utterance, last_seeker, rounds_of
 from compeer.errors import InputError, from_validation
 from compeer.ser.record import Split
-from compeer.ser.split import read_splits
+from compeer.ser.split import iter_splits, read_splits
 from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import generator
 
@@ -91,8 +91,16 @@ def sample_stage(dialogues: Path, splits: Path, out: Path, rounds: int, seed: in
 
 
 def _with_splits(dialogues: Path, splits: Path) -> Iterator[tuple[Dialogue, Split]]:
-    known = read_splits(splits)
+    """Each dialogue with its split. The two files usually stand in the same order; else all splits are kept at hand."""
+    ahead = iter_splits(splits)
+    known: dict[str, Split] | None = None
     for dialogue in read_corpus(dialogues):
+        if known is None:
+            name, split = next(ahead, ("", "reward"))
+            if name == dialogue.id:
+                yield dialogue, split
+                continue
+            known = read_splits(splits)
         if dialogue.id not in known:
             raise InputError(f"dialogue '{dialogue.id}' has no split.", file=splits, do="Split these dialogues first.")
         yield dialogue, known[dialogue.id]

@@ -56,6 +56,9 @@ class Stage:
         if not out.parent.is_dir():
             raise InputError("there is no such folder.", file=out.parent, do="Make it first, or give another name.")
         self.out = out
+        for value in inputs.values():
+            if isinstance(value, Path) and not value.is_file():
+                raise InputError("there is no such file.", file=value, do="Give the file that an earlier stage wrote.")
         self._files = {"": out, **{name: out.with_name(name) for name in beside}}
         hashes = {name: file_hash(value) if isinstance(value, Path) else value for name, value in inputs.items()}
         told = {"settings": dict(settings), "inputs": hashes, "compeer": __version__}

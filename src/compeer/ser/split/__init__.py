@@ -227,9 +227,15 @@ def first_words(dialogue: Dialogue) -> str:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+def iter_splits(path: Path) -> Iterator[tuple[str, Split]]:
+    """Each dialogue's id and split, one at a time; an error names the file, line and field."""
+    for dialogue, split, _ in _lines(path):
+        yield dialogue, split
+
+
 def read_splits(path: Path) -> dict[str, Split]:
-    """The split of each dialogue of a file, by its id; an error names the file, line and field."""
-    return {dialogue: split for dialogue, split, _ in _lines(path)}
+    """The split of each dialogue of a file, by its id."""
+    return dict(iter_splits(path))
 
 
 def read_groups(path: Path) -> dict[str, str]:
