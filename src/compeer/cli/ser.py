@@ -473,7 +473,8 @@ def _probe(records: Path, out: Path | None, seed: int, embedder: str, limit: int
     from compeer.ser.stage import write_json
 
     silence_libraries()
-    found = probe_records(records, seed, None if embedder == "words" else Embedder(embedder), limit)
+    vectors = None if embedder == "words" else Embedder(embedder)
+    found = probe_records(records, seed, vectors, limit, embedded_texts=6_000)
     table = Table("", "what it tells", "what it sees", "balanced accuracy", "limit", "labels", box=None)
     marks = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
     for one in found.probes:

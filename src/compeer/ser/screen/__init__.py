@@ -181,9 +181,10 @@ def _dialogues(corpora: Sequence[str], skip_bad: bool) -> Iterator[Dialogue | Co
     for number, corpus in enumerate(corpora, 1):
         bad = BadDialogues()
         for dialogue in read_corpus(corpus, skip_bad=bad if skip_bad else None):
-            if dialogue.id in seen:
-                dialogue = dialogue.model_copy(update={"id": _free_id(dialogue.id, number, seen)})
-            seen.add(dialogue.id)
+            if len(corpora) > 1:  # within one, ids are unique already
+                if dialogue.id in seen:
+                    dialogue = dialogue.model_copy(update={"id": _free_id(dialogue.id, number, seen)})
+                seen.add(dialogue.id)
             yield dialogue
         yield bad.reasons
 

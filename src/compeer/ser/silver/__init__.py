@@ -23,6 +23,7 @@ from compeer.ser.sampling import Context, read_contexts
 from compeer.ser.silver.moments import Moments
 from compeer.ser.silver.pairing import Embeds
 from compeer.ser.silver.records import silver_records
+from compeer.ser.silver.responses import halves
 from compeer.ser.split.duplicates import text_hash
 from compeer.ser.stage import Done, Stage, work_through
 
@@ -72,16 +73,22 @@ def _first_reading(contexts: Path) -> tuple[Moments, frozenset[int]]:
     def replies() -> Iterator[tuple[str, Split]]:
         for context in read_contexts(contexts):
             moments.add(context)
-            yield context.reply.text, context.split
+            for text in _texts(context):
+                yield text, context.split
 
     return moments, shared_texts(replies())
+
+
+def _texts(context: Context) -> tuple[str, ...]:
+    """The reply, whole and halved, as records may show it."""
+    return (context.reply.text, *(halves(context.reply.text) or ()))
 
 
 def _work(
     moments: Moments, shared: frozenset[int], embedder: str, false_share: float, seed: int, block: _Block
 ) -> Done:
     read = [Context.model_validate_json(line) for line, _ in block.lines]
-    contexts = [context for context in read if text_hash(context.reply.text) not in shared]
+    contexts = [context for context in read if not any(text_hash(text) in shared for text in _texts(context))]
     turns = {
         context.id: [CandidateTurn.model_validate_json(line) for line in lines]
         for context, (_, lines) in zip(read, block.lines, strict=True)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from compeer.ser.silver.moments import Moments
 from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Embeds, Pattern, pair_up
 from compeer.ser.silver.reference import Reference, derived_stage, reference_of, why_not
 from compeer.ser.silver.responses import ResponsePair, choose_halved, decisive, response_pairs
-from compeer.ser.silver.wording import HistoryWords, Quotes, fill_history
+from compeer.ser.silver.wording import HistoryWords, fill_history
 from compeer.statistics import generator, words
 
 
@@ -101,7 +102,7 @@ def _exchanged(part: Part, own: Reference, partner: Reference, pattern: Pattern)
     if pattern.kind == SWAPPED_FACT:
         frame = own.history[0].frame
         assert frame is not None
-        swapped = Quotes(own.quotes.issue, partner.quotes.detail, own.quotes.said)
+        swapped = replace(own.quotes, detail=partner.quotes.detail)
         text = HistoryWords(fill_history(frame, swapped), own.history[0].stage).text
         return HistoryStep(text=text, stage=own.turn.history.stage)
     if pattern.kind == CONTRADICTS:

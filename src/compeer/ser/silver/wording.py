@@ -39,11 +39,16 @@ _EMPTY = frozenset(_WITHOUT_MEANING.split())
 
 @dataclass(frozen=True)
 class Quotes:
-    """The seeker's own words: what it is about, something said since, and the last thing said."""
+    """The seeker's own words: what it is about, something said since, the last thing said, and one thing more.
+
+    No two are the same, so that the steps of one turn share no quotation that would tie them together; only at the very
+    start may the last thing said be the issue, and step 2 then quotes nothing.
+    """
 
     issue: str
     detail: str | None
     said: str
+    aside: str | None
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,15 @@ def quotes_of(history: Sequence[Utterance]) -> Quotes:
         if utterance.speaker == "seeker" and utterance is not last
         for sentence in _sentences(utterance.text)
     ]
-    telling = [sentence for sentence in earlier if _weight(sentence) >= 2]
+    telling = [sentence for sentence in earlier if _weight(sentence) >= 2 and sentence != said]
+    others = [sentence for sentence in _sentences(last.text) if _weight(sentence) >= 2 and sentence != said]
     if not telling:
-        return Quotes(said, None, said)
+        return Quotes(said, None, said, others[0] if others else None)
     issue = max(telling, key=_weight)  # of several the first
     later = [sentence for sentence in telling[telling.index(issue) + 1 :] if sentence != issue]
-    return Quotes(issue, max(later, key=_weight) if later else said, said)
+    detail = max(later, key=_weight) if later else None
+    left = [sentence for sentence in (*others, *later) if sentence not in (issue, detail)]
+    return Quotes(issue, detail, said, left[0] if left else None)
 
 
 def _sentences(text: str) -> list[str]:
@@ -140,7 +148,8 @@ def emotion_words(
         return one_line(note)
     known = wordings(language)
     feeling, strength = _draw(known["feeling"][emotion], rng), _draw(known["strength"][str(intensity)], rng)
-    text = _draw(known["emotion"][part]["text"], rng).format(
+    frames = [f for f in known["emotion"][part]["text"] if quotes.said != quotes.issue or "{said}" not in f]
+    text = _draw(frames, rng).format(
         said=quotes.said, feeling=feeling, Feeling=feeling[0].upper() + feeling[1:], strength=strength
     )
     return text[:MAX_STEP]
@@ -152,7 +161,8 @@ def strategy_words(
     """The text of step 3."""
     if note:
         return one_line(note)
-    return str(_draw(wordings(language)["strategy"][part][strategy], rng).format(said=quotes.said))
+    known = wordings(language)["strategy"][part][strategy]
+    return _draw([text for text in known if quotes.aside or "{aside}" not in text], rng).format(aside=quotes.aside)
 
 
 def _draw(choices: Sequence[str], rng: np.random.Generator) -> str:

@@ -246,16 +246,17 @@ def read_groups(path: Path) -> dict[str, str]:
 def _lines(path: Path) -> Iterator[tuple[str, Split, str]]:
     if not path.is_file():
         raise InputError("there is no such file of splits.", file=path, do="Make it with: compeer ser split")
-    seen: set[str] = set()
+    seen: set[int] = set()
     for number, value in read_json_lines(path):
         if not isinstance(value, dict):
             raise InputError("this line is not an object.", file=path, line=number)
         dialogue, split, group = (value.get(field) for field in ("dialogue", "split", "group"))
         if not isinstance(dialogue, str) or not dialogue:
             raise InputError("the dialogue's id is missing.", file=path, line=number, field="dialogue")
-        if dialogue in seen:
+        mark = int.from_bytes(hashlib.blake2b(dialogue.encode(), digest_size=8).digest())
+        if mark in seen:
             raise InputError("this dialogue has a line already.", file=path, line=number, field="dialogue")
         if split not in SPLITS:
             raise InputError(f"this is none of {', '.join(SPLITS)}.", file=path, line=number, field="split")
-        seen.add(dialogue)
+        seen.add(mark)
         yield dialogue, split, group if isinstance(group, str) else dialogue
