@@ -162,3 +162,14 @@ def test_a_megabyte_of_nonsense_is_read_quickly(piece: str) -> None:
     parsed = parse_turn(text)
     assert time.perf_counter() - start < 0.5
     assert parsed.turn is None
+
+
+def test_half_a_character_is_read_and_named() -> None:
+    text = (
+        "History: Oh \ud800 dear, so much. [exploration]\nEmotion: Tense. [negative, anxiety, 3]\n"
+        "Strategy: Ask. [Question]\nResponse: Oh \ud800 dear."
+    )
+    parsed = parse_turn(text)
+    assert parsed.turn is not None
+    assert parsed.turn.response == "Oh ? dear."
+    assert any("half characters" in problem for problem in parsed.problems)

@@ -24,13 +24,15 @@ from compeer.reward.conversation import (
     RESPONSE_WORDS,
     STEP_WORDS,
     Case,
+    Question,
+    branches,
     chat,
+    chats,
     preferred,
-    questions,
     record_case,
-    record_verdicts,
     response_word,
 )
+from compeer.reward.form import Form
 from compeer.reward.metrics import collapsed_verdicts, judge_figures
 from compeer.reward.score import Judgment, Score, Unscored, score
 from compeer.ser.record import PREFERENCES, PreferenceLabel, Preferred, SerRecord, StepLabel, StepLabels
@@ -48,6 +50,15 @@ HISTORY = (
     Utterance(speaker="supporter", text="I am sorry."),
     Utterance(speaker="seeker", text="rent is due {soon}"),
 )
+
+
+def questions(case: Case, last: int | None = None) -> list[Question]:
+    (rounds,) = branches(case, Form(history=last))
+    return rounds
+
+
+def verdicts_of(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "assistant"]
 
 
 def judgment(step: float = 0.9, response: Preferred | None = "candidate") -> Judgment:
@@ -245,16 +256,18 @@ def record(value: Preferred | None = "reference", candidate_first: bool = True, 
 
 def test_the_chat_of_a_record_has_four_verdicts() -> None:
     one = record("reference", candidate_first=True, emotion=True)
-    messages = chat(record_case(one), record_verdicts(one))
+    (messages,) = chats(one, Form())
     assert [message["role"] for message in messages] == ["system"] + ["user", "assistant"] * 4
-    assert [m["content"] for m in messages if m["role"] == "assistant"] == ["True", "False", "True", "B"]
-    assert record_verdicts(record("reference", candidate_first=False))[3] == "A"
+    assert verdicts_of(messages) == ["True", "False", "True", "B"]
+    assert verdicts_of(chats(record("reference", candidate_first=False), Form())[0])[3] == "A"
+    assert messages == chat(record_case(one), ["True", "False", "True", "B"])
 
 
 def test_a_record_without_a_preference_has_three() -> None:
     one = record(None)
     assert record_case(one).reference is None
-    assert len(chat(record_case(one), record_verdicts(one))) == 1 + 2 * 3
+    (messages,) = chats(one, Form())
+    assert len(messages) == 1 + 2 * 3
 
 
 # --- how good a judge is --------------------------------------------------------------------------------------------

@@ -6,13 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.statistics import (
+    accuracy_of,
+    auc_by_group,
     balanced_accuracy,
+    balanced_accuracy_of,
     bootstrap_interval,
+    confusion_by_group,
     distinct,
+    drawn_interval,
     generator,
+    group_weights,
     mean,
+    precision_of,
+    ratio,
     recall,
+    recall_of,
+    reweighted,
     weighted_f1,
+    weighted_f1_of,
     words,
 )
 
@@ -111,3 +122,80 @@ def test_a_generator_is_stable_and_independent_of_what_was_drawn_before() -> Non
 
 def test_a_generator_gives_the_same_numbers_on_every_machine() -> None:
     assert generator(7, "split", "x").integers(0, 1000, 4).tolist() == [688, 431, 788, 507]
+
+
+# --- figures from counts --------------------------------------------------------------------------------------------
+
+grouped = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40)
+
+
+@given(grouped, st.lists(st.integers(0, 3), min_size=4, max_size=4))
+@pytest.mark.filterwarnings("ignore")
+def test_figures_from_counts_are_those_of_the_items_drawn(rows: list[tuple[int, int, int]], drawn: list[int]) -> None:
+    from sklearn.metrics import precision_score
+
+    group, truth, said = np.array(rows).T
+    items = [row for row in rows for _ in range(drawn[row[0]])]
+    counts = confusion_by_group(group, truth, said, (4, 3))
+    confusion = reweighted(np.array([drawn], dtype=float), counts)
+    if not items:
+        assert np.isnan([weighted_f1_of(confusion), accuracy_of(confusion), balanced_accuracy_of(confusion)]).all()
+        return
+    right, told = [row[1] for row in items], [row[2] for row in items]
+    assert weighted_f1_of(confusion)[0] == pytest.approx(weighted_f1(right, told))
+    assert balanced_accuracy_of(confusion)[0] == pytest.approx(balanced_accuracy(right, told))
+    assert accuracy_of(confusion)[0] == pytest.approx(np.mean(np.array(right) == np.array(told)))
+    for value in range(3):
+        expected = recall(right, told, value)
+        found = recall_of(confusion, value)[0]
+        assert np.isnan(found) if expected is None else found == pytest.approx(expected)
+        if value in told:
+            precise = precision_score(right, told, labels=[value], average="macro", zero_division=0)
+            assert precision_of(confusion, value)[0] == pytest.approx(precise)
+        else:
+            assert np.isnan(precision_of(confusion, value)[0])
+
+
+scored = st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 5)), min_size=1, max_size=30)
+
+
+@given(scored, st.lists(st.integers(0, 3), min_size=4, max_size=4))
+def test_auc_is_that_of_the_items_drawn(rows: list[tuple[int, bool, int]], drawn: list[int]) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    items = [row for row in rows for _ in range(drawn[row[0]])]
+    group, truth, score = (np.array(column) for column in zip(*rows, strict=True))
+    weights = np.array([[1.0] * 4, drawn])
+    found = auc_by_group(group, truth, score.astype(float), weights)
+    for value, these in zip(found, (rows, items), strict=True):
+        if len({row[1] for row in these}) < 2:
+            assert np.isnan(value)
+        else:
+            assert value == pytest.approx(roc_auc_score([row[1] for row in these], [row[2] for row in these]))
+
+
+def test_auc_by_hand() -> None:
+    # True: 0.8 and 0.4, False: 0.4 and 0.1. Of four pairs three are won and one is a tie: 3.5 / 4
+    truth, scores = np.array([True, True, False, False]), np.array([0.8, 0.4, 0.4, 0.1])
+    groups = np.arange(4)
+    # with the second item drawn three times: pairs 2 + 3 · 1.5 of 2 · 4
+    weights = np.array([[1.0, 1, 1, 1], [1, 3, 1, 1]])
+    assert auc_by_group(groups, truth, scores, weights).tolist() == [3.5 / 4, 6.5 / 8]
+
+
+def test_group_weights_are_the_sample_and_then_draws_of_its_size() -> None:
+    weights = group_weights(7, 200, seed=3)
+    assert weights.shape == (201, 7)
+    assert weights[0].tolist() == [1.0] * 7
+    assert set(weights.sum(1)) == {7.0}
+    assert weights[1:].mean() == pytest.approx(1.0)
+    assert (weights == group_weights(7, 200, seed=3)).all()
+    assert (weights != group_weights(7, 200, seed=4)).any()
+    assert group_weights(0, 5).shape == (6, 0)
+
+
+def test_an_interval_leaves_out_draws_without_a_value() -> None:
+    assert drawn_interval(np.array([np.nan, 1.0, 3.0, 2.0]), share=1.0) == (1.0, 3.0)
+    assert drawn_interval(np.array([np.nan])) is None
+    assert ratio(np.array([1.0, 1.0]), np.array([2.0, 0.0]))[0] == 0.5
+    assert np.isnan(ratio(np.array([1.0]), np.array([0.0]))[0])

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from compeer.errors import InputError
 from compeer.models.local import LocalModel, load_tokenizer
-from compeer.models.training import SftSettings, model_card, train_sft
+from compeer.models.training import SftSettings, model_card, reading_order, train_sft
 
 CHAT: list[dict[str, Any]] = [
     {"role": "user", "content": "Say the word."},
@@ -80,3 +83,55 @@ def test_a_saved_tokenizer_still_ends_and_pads(tiny_model: Path, tmp_path: Path)
     assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.pad_token not in (None, tokenizer.eos_token)
     assert "generation" in tokenizer.chat_template
+
+
+def test_nothing_short_enough_is_an_error(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="max_length"):
+        train_sft(
+            tiny_model,
+            [[CHAT[0], {"role": "assistant", "content": "x " * 400}]],
+            settings(max_length=64),
+            tmp_path,
+            0,
+            "t",
+            {},
+        )
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 5), st.integers(1, 120), st.integers(0, 9))
+def test_every_chat_is_read_once_an_epoch(lengths: list[int], batch: int, count: int, seed: int) -> None:
+    order = reading_order(lengths, batch, count, seed)
+    assert len(order) == count
+    for start in range(0, count, len(lengths)):
+        epoch = order[start : start + len(lengths)]
+        assert len(set(epoch)) == len(epoch)
+    assert reading_order(lengths, batch, count + 7, seed)[:count] == order
+
+
+def test_a_run_stopped_in_its_second_epoch_goes_on_the_same(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chats = [
+        [{"role": "user", "content": f"Say {n}."}, {"role": "assistant", "content": f"word {n * 7}"}] for n in range(12)
+    ]
+    wanted = settings(steps=9, batch=4, save_every=4)
+    train_sft(tiny_model, chats, wanted, tmp_path / "whole", 0, "t", {})
+    from compeer.models import training
+
+    class Stop(Exception):
+        pass
+
+    end = training._Record.on_step_end
+
+    def dying(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        end(self, args, state, control, **kwargs)
+        if state.global_step == 7:
+            raise Stop
+
+    monkeypatch.setattr(training._Record, "on_step_end", dying)
+    with pytest.raises(Stop):
+        train_sft(tiny_model, chats, wanted, tmp_path / "stopped", 0, "t", {})
+    monkeypatch.undo()
+    train_sft(tiny_model, chats, wanted, tmp_path / "stopped", 0, "t", {})
+    for name in ("metrics.jsonl", "model/model.safetensors"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

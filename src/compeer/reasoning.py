@@ -307,6 +307,9 @@ def parse_turn(text: str, cut_off: bool = False) -> ParsedTurn:
     `cut_off` says that the model was stopped before it had ended: its last part then counts as missing.
     """
     problems: list[str] = []
+    if (written := text.encode("utf-8", "replace").decode("utf-8")) != text:
+        problems.append("half characters, which cannot be written, were replaced by question marks")
+        text = written
     too_long = len(text) > MAX_CHARACTERS
     if too_long:
         problems.append(f"the output has {len(text)} characters; only the first {MAX_CHARACTERS} were read")

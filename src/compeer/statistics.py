@@ -8,6 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
 _WORD = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+(?:['’][^\W_{_HAN}]+)*")
@@ -78,3 +82,101 @@ def generator(seed: int, *names: str) -> np.random.Generator:
     """A random generator for one purpose: the same seed and names give the same draws, whatever was drawn before."""
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))
+
+
+# --- many figures drawn anew at once ----------------------------------------------------------------------------------
+#
+# What belongs together (the records of a dialogue) is drawn together. A figure that depends on counts alone need not
+# see the items again: counts are kept by group, and a draw is a row of weights, how often each group was drawn. The
+# first row is the sample itself, every group once, so that one computation gives the figure and all its draws.
+
+
+def group_weights(groups: int, repeats: int = 1000, seed: int = 0) -> Numbers:
+    """How often each group counts: first once each, then as drawn with replacement, a row a repeat."""
+    if not groups:
+        return np.ones((repeats + 1, 0))
+    drawn = generator(seed, "bootstrap").multinomial(groups, np.full(groups, 1 / groups), size=repeats)
+    return np.concatenate([np.ones((1, groups)), drawn])
+
+
+def drawn_interval(draws: Numbers, share: float = 0.95) -> tuple[float, float] | None:
+    """The percentile interval of a figure's draws; those without a value are left out, None if none has one."""
+    known = draws[np.isfinite(draws)]
+    if not len(known):
+        return None
+    low, high = np.quantile(known, [(1 - share) / 2, (1 + share) / 2])
+    return float(low), float(high)
+
+
+def confusion_by_group(groups: Places, truth: Places, predicted: Places, size: tuple[int, int]) -> Numbers:
+    """Counts by group, true class and predicted class, all given by their places; `size`: groups and classes."""
+    counts = np.zeros((size[0], size[1], size[1]))
+    np.add.at(counts, (groups, truth, predicted), 1)
+    return counts
+
+
+def reweighted(weights: Numbers, by_group: Numbers) -> Numbers:
+    """The sums over groups for each row of weights."""
+    sums: Numbers = np.tensordot(weights, by_group, axes=1)
+    return sums
+
+
+def ratio(part: Numbers, whole: Numbers) -> Numbers:
+    """The quotient, or NaN where there is nothing to divide by."""
+    nothing = np.full(np.broadcast(part, whole).shape, np.nan)
+    quotient: Numbers = np.divide(part, whole, out=nothing, where=whole != 0)
+    return quotient
+
+
+def weighted_f1_of(confusions: Numbers) -> Numbers:
+    """`weighted_f1` of each confusion matrix (true classes in rows); NaN of an empty one."""
+    hits, true, said = _margins(confusions)
+    return ratio((true * np.nan_to_num(ratio(2 * hits, true + said))).sum(-1), true.sum(-1))
+
+
+def recall_of(confusions: Numbers, place: int) -> Numbers:
+    """`recall` of the class at that place; NaN where a matrix has none of it."""
+    hits, true, _ = _margins(confusions)
+    return ratio(hits[..., place], true[..., place])
+
+
+def precision_of(confusions: Numbers, place: int) -> Numbers:
+    """The share of what was called the class at that place that is of it; NaN where nothing was."""
+    hits, _, said = _margins(confusions)
+    return ratio(hits[..., place], said[..., place])
+
+
+def balanced_accuracy_of(confusions: Numbers) -> Numbers:
+    """`balanced_accuracy` of each confusion matrix; NaN of an empty one."""
+    hits, true, _ = _margins(confusions)
+    return ratio(np.nan_to_num(ratio(hits, true)).sum(-1), (true > 0).sum(-1))
+
+
+def accuracy_of(confusions: Numbers) -> Numbers:
+    """The share that was predicted right; NaN of an empty matrix."""
+    hits, true, _ = _margins(confusions)
+    return ratio(hits.sum(-1), true.sum(-1))
+
+
+def _margins(confusions: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    return np.diagonal(confusions, axis1=-2, axis2=-1), confusions.sum(-1), confusions.sum(-2)
+
+
+def auc_by_group(groups: Places, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
+    """How often a True item has a higher score than a False one, ties half; one figure a row of group weights.
+
+    This is the area under the ROC curve; NaN where one of the two classes is not there. What items of one group win
+    over those of another is counted once, so that a draw costs two small products.
+    """
+    count = weights.shape[1]
+    order = np.argsort(scores, kind="stable")
+    groups, truth, scores = groups[order], truth[order], scores[order]
+    false = np.zeros((len(scores) + 1, count))  # False items of each group among the first so many
+    false[np.arange(1, len(scores) + 1)[~truth], groups[~truth]] = 1
+    false = np.cumsum(false, axis=0)
+    places = scores[truth]
+    below, up_to = (false[np.searchsorted(scores, places, side=side)] for side in ("left", "right"))
+    wins = np.zeros((count, count))
+    np.add.at(wins, groups[truth], (below + up_to) / 2)
+    true = np.bincount(groups[truth], minlength=count).astype(np.float64)
+    return ratio(((weights @ wins) * weights).sum(1), (weights @ true) * (weights @ false[-1]))

@@ -16,6 +16,7 @@ import typer
 from compeer import __version__
 from compeer.cli.corpus import corpus
 from compeer.cli.printing import plain, silence_libraries
+from compeer.cli.reward import reward
 from compeer.cli.ser import ser
 from compeer.errors import InputError
 from compeer.progress import console
@@ -23,6 +24,7 @@ from compeer.progress import console
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.add_typer(corpus, name="corpus")
 app.add_typer(ser, name="ser")
+app.add_typer(reward, name="reward")
 
 
 def _quiet() -> None:

@@ -72,7 +72,7 @@ def build(
         raise from_validation(error) from None
     out.mkdir(parents=True, exist_ok=True)
     kept = cache or out / CACHE
-    models = [_open(name, call, kept) for name in model or ()]
+    models = [open_named(name, call, kept) for name in model or ()]
     records = build_records(
         corpora,
         out,
@@ -80,7 +80,7 @@ def build(
         seed,
         workers=workers,
         skip_bad=skip_bad,
-        screener=_open(screener, call, kept) if screener else None,
+        screener=open_named(screener, call, kept) if screener else None,
         models=models,
     )
     _print_counters(models)
@@ -365,7 +365,8 @@ def calls() -> None:
 # --- what the commands share ------------------------------------------------------------------------------------------
 
 
-def _open(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
+def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
+    """The model that a person named, called as --call says, its answers kept."""
     from pydantic import ValidationError
 
     from compeer.errors import from_validation
@@ -401,7 +402,7 @@ def _ask(
     from compeer.models.estimate import Estimating
 
     silence_libraries()
-    models = [_open(name, call, cache) for name in names]
+    models = [open_named(name, call, cache) for name in names]
     if dry_run:
         rehearsed = [Estimating(model) for model in models]
         with tempfile.TemporaryDirectory() as folder:

@@ -20,8 +20,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 
+from compeer.errors import InputError
 from compeer.models.local import best_device, defuse, load_tokenizer
 from compeer.progress import progress
+from compeer.statistics import generator
 
 CARD = "compeer.json"
 _MARK = "complete"
@@ -63,6 +65,7 @@ def train_sft(
     seed: int,
     title: str,
     card: dict[str, Any],
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> dict[str, Any]:
     """Trains on what the assistant says in the chats; leaves the trained model in `folder/model`, with its card."""
     from datasets import Dataset
@@ -72,6 +75,14 @@ def train_sft(
     chats = [defuse(tokenizer, chat) for chat in chats]
     lengths = [len(tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)["input_ids"]) for chat in chats]
     kept = [chat for chat, length in zip(chats, lengths, strict=True) if length <= settings.max_length]
+    if not kept:
+        raise InputError(
+            f"none of {len(chats)} chats is at most {settings.max_length} tokens long.",
+            field="max_length",
+            do="Raise it.",
+        )
+    batch = settings.batch * int(os.environ.get("WORLD_SIZE", "1"))
+    order = reading_order([n for n in lengths if n <= settings.max_length], batch, settings.steps * batch, seed)
     network = trainable_network(model, settings)
     trainer = SFTTrainer(
         model=network,
@@ -80,11 +91,12 @@ def train_sft(
             per_device_train_batch_size=settings.batch,
             max_length=settings.max_length,
             assistant_only_loss=True,
-            train_sampling_strategy="group_by_length",
+            train_sampling_strategy="sequential",
         ),
-        train_dataset=Dataset.from_list([{"messages": chat} for chat in kept]),
+        train_dataset=Dataset.from_list([{"messages": kept[index]} for index in order]),
         processing_class=tokenizer,
         peft_config=lora_config(network, settings),
+        callbacks=list(callbacks),
     )
     run_trainer(trainer, folder, settings, title)
     save_model(trainer.model, tokenizer, folder, card)
@@ -99,14 +111,41 @@ def train_sft(
     }
 
 
+def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> list[int]:
+    """Which chats are read, in order: epochs in random order, chats of about the same length in one batch.
+
+    It depends on nothing but its arguments, so a run that is taken up again in any epoch reads on where it stopped.
+    """
+    order: list[int] = []
+    epoch = 0
+    while len(order) < count:
+        rng = generator(seed, "reading", str(epoch))
+        drawn = rng.permutation(len(lengths)).tolist()
+        large = 50 * batch
+        sorted_ = [
+            index
+            for start in range(0, len(drawn), large)
+            for index in sorted(drawn[start : start + large], key=lambda i: (lengths[i], i))
+        ]
+        batches = [sorted_[start : start + batch] for start in range(0, len(sorted_), batch)]
+        whole, rest = [b for b in batches if len(b) == batch], [b for b in batches if len(b) < batch]
+        order += [index for number in rng.permutation(len(whole)).tolist() for index in whole[number]]
+        order += [index for b in rest for index in b]
+        epoch += 1
+    return order[:count]
+
+
 def trainable_network(model: Path, settings: WeightSettings) -> Any:
-    """The model in float32, its lower layers frozen if so set."""
+    """The model in float32, its lower layers frozen if so set, and what sees always."""
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     network.config.use_cache = False
+    for name, parameter in network.named_parameters():
+        if _sees(name):
+            parameter.requires_grad = False
     if not settings.lora_rank and settings.top_layers:
         top = _top_layers(network, settings)
         for name, parameter in network.named_parameters():
-            parameter.requires_grad = _layer(name) in top
+            parameter.requires_grad = _layer(name) in top and not _sees(name)
     return network
 
 
@@ -120,6 +159,7 @@ def lora_config(network: Any, settings: WeightSettings) -> Any:
         r=settings.lora_rank,
         lora_alpha=2 * settings.lora_rank,
         target_modules=_linear_modules(network, settings) if settings.top_layers else "all-linear",
+        exclude_modules=[name for name, _ in network.named_modules() if _sees(name)] or None,
         task_type="CAUSAL_LM",
     )
 
@@ -129,6 +169,11 @@ def _linear_modules(network: Any, settings: WeightSettings) -> list[str]:
     return [
         name for name, module in network.named_modules() if isinstance(module, torch.nn.Linear) and _layer(name) in top
     ]
+
+
+def _sees(name: str) -> bool:
+    """Whether a parameter or module is part of a model's vision tower."""
+    return "visual" in name or "vision" in name
 
 
 def _layer(name: str) -> int | None:

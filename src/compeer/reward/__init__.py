@@ -1,15 +1,20 @@
 """UnifiReward: one judge for the three steps and the response."""
 
 from compeer.reward.conversation import Case, record_case
+from compeer.reward.form import Form, Judge
 from compeer.reward.judge import LocalJudge
 from compeer.reward.metrics import collapsed_verdicts, evaluate_judge
+from compeer.reward.pair import PairJudge
 from compeer.reward.score import Judgment, Score, Unscored, score
 from compeer.reward.train import RewardSettings, train_judge
 
 __all__ = [
     "Case",
+    "Form",
+    "Judge",
     "Judgment",
     "LocalJudge",
+    "PairJudge",
     "RewardSettings",
     "Score",
     "Unscored",

@@ -1,26 +1,47 @@
-"""The conversation in which a judge is asked: four rounds, each seeing the verdicts before it.
+"""The conversation in which a judge is asked. One builder serves training and judging.
 
-One builder serves training and judging: training takes the whole chat with its verdicts, judging feeds the same text
-piece by piece and reads the verdicts off.
+UnifiReward is asked in one chat of four rounds, each seeing the verdicts before it. A process judge is asked about each
+step in a chat of its own, and an outcome judge about the responses alone; such chats are the *branches* of a case, and
+all begin with the same history. Training takes whole chats with their verdicts; judging feeds the same text piece by
+piece and reads the verdicts off.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from compeer.dialogue import Utterance, transcript
-from compeer.reasoning import STEPS, ParsedTurn, Part, parse_turn, render_step, render_turn
+from compeer.reasoning import MAX_RESPONSE, MAX_STEP, STEPS, ParsedTurn, Part, parse_turn, render_step, render_turn
+from compeer.reward.form import Form
+from compeer.reward.guards import quoted, visible
 from compeer.ser.record import Preferred, SerRecord
+from compeer.statistics import generator, words
 
 STEP_WORDS = ("True", "False")
 RESPONSE_WORDS = ("A", "B", "Both", "Neither")
+BEFORE_VERDICT = "\nVerdict:"
+"""Stands between a reason and its verdict."""
+MAX_REASON = 200
+"""Characters of a reason that a judge is taught."""
+MISSING = "(missing)"
+NOT_SHOWN = "(not shown)"
+_BY_PLACE = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
+"""Words by which annotators name one of two responses: they mean nothing once the order is another."""
 
 
+@cache
 def _prompt(name: str) -> str:
     return files("compeer.reward").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").rstrip("\n")
+
+
+@cache
+def _wordings() -> dict[str, list[str]]:
+    return tomllib.loads(files("compeer.reward").joinpath("prompts", "reasons.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -42,39 +63,120 @@ class Question:
     words: tuple[str, ...]
     asked: bool = True
     """Whether the judge is needed: a step that is missing is False without asking."""
+    images: tuple[str, ...] = ()
+    """Pictures that go with the history, by path or address, for judges that see."""
+
+    @property
+    def content(self) -> str | list[dict[str, Any]]:
+        """The round as the content of a message: text, or pictures and then text."""
+        if not self.images:
+            return self.text
+        pictures = [{"type": "image", "url" if "://" in image else "path": image} for image in self.images]
+        return [*pictures, {"type": "text", "text": self.text}]
 
 
-def system_message() -> dict[str, str]:
+def system_message(form: Form) -> dict[str, Any]:
     """The message that opens every chat with a judge."""
-    return {"role": "system", "content": _prompt("system")}
+    return {"role": "system", "content": _prompt("system_reasons" if form.reasons else "system")}
 
 
-def questions(case: Case, last: int | None = None) -> list[Question]:
-    """The rounds for a case; `last` limits the history to that many utterances."""
-    rounds: list[Question] = []
-    for part in STEPS:
-        step = case.output.parts.get(part)
-        shown = "(missing)" if step is None or isinstance(step, str) else render_step(part, step)
-        text = _prompt("next_step").format(step=shown)
-        if not rounds:
-            text = _prompt("first_step").format(history=transcript(case.history, last), step=shown)
-        rounds.append(Question(part, text, STEP_WORDS, asked=step is not None))
+def branches(case: Case, form: Form, images: bool = False) -> list[list[Question]]:
+    """The chats in which a case is judged, each a list of rounds that see each other.
+
+    With `images` the pictures of the utterances that are shown go with the history; a judge that reads text only is
+    told nothing of them.
+    """
+    compared = _response_round(case)
+    if form.kind == "process":
+        found = [[_step_round(case.output, part, earlier=STEPS[:number])] for number, part in enumerate(STEPS)]
+    elif form.kind == "outcome":
+        found = [compared] if compared else []
+    else:
+        first, *others = STEPS
+        rounds = [_step_round(case.output, first), *(_step_round(case.output, part, "next_step") for part in others)]
+        found = [[*rounds, *compared]]
+    shown = () if form.blind else case.history[-form.history :] if form.history else case.history
+    history = NOT_SHOWN if form.blind else visible(transcript(shown))
+    pictures = tuple(media.path for u in shown for media in u.media if media.kind == "image") if images else ()
+    return [[_opening(branch[0], history, pictures), *branch[1:]] for branch in found]
+
+
+def _opening(question: Question, history: str, pictures: tuple[str, ...]) -> Question:
+    text = _prompt("opening").format(history=history, question=question.text)
+    return replace(question, text=text, images=pictures)
+
+
+def _step_round(output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()) -> Question:
+    """The round about a step; `earlier` steps are quoted before it, without verdicts."""
+    shown = _shown_step(output, part)
+    before = "".join(f"Earlier note: {_shown_step(output, other) or MISSING}\n" for other in earlier)
+    text = before + _prompt(prompt).format(step=shown or MISSING)
+    return Question(part, text, STEP_WORDS, asked=shown is not None)
+
+
+def _shown_step(output: ParsedTurn, part: Part) -> str | None:
+    """A step as the judge reads it, or None if there is nothing that can be seen."""
+    step = output.parts.get(part)
+    if step is None or isinstance(step, str) or not (text := quoted(step.text, MAX_STEP)):
+        return None
+    return render_step(part, step.model_copy(update={"text": text}))
+
+
+def _response_round(case: Case) -> list[Question]:
+    """The round that compares the responses, or none where there are not two."""
     response = case.output.parts.get("response")
-    if case.reference is not None and isinstance(response, str):
-        pair = (response, case.reference) if case.candidate_first else (case.reference, response)
-        shown_pair = [" ".join(text.split()) for text in pair]
-        text = _prompt("responses").format(first=shown_pair[0], second=shown_pair[1])
-        rounds.append(Question("response", text, RESPONSE_WORDS))
-    return rounds
+    if case.reference is None or not isinstance(response, str):
+        return []
+    pair = (response, case.reference) if case.candidate_first else (case.reference, response)
+    first, second = (quoted(text, MAX_RESPONSE) or MISSING for text in pair)
+    return [Question("response", _prompt("responses").format(first=first, second=second), RESPONSE_WORDS)]
 
 
-def chat(case: Case, verdicts: Sequence[str], last: int | None = None) -> list[dict[str, Any]]:
-    """The whole chat with the judge's verdicts, as a model is trained on it."""
-    messages: list[dict[str, Any]] = [system_message()]
-    for question, verdict in zip(questions(case, last), verdicts, strict=True):
-        messages.append({"role": "user", "content": question.text})
-        messages.append({"role": "assistant", "content": verdict})
+def chat(case: Case, answers: Sequence[str], form: Form | None = None, branch: int = 0) -> list[dict[str, Any]]:
+    """The whole chat of one branch with the judge's answers, as a model is trained on it."""
+    form = form or Form()
+    messages: list[dict[str, Any]] = [system_message(form)]
+    for question, answer in zip(branches(case, form)[branch], answers, strict=True):
+        messages.append({"role": "user", "content": question.content})
+        messages.append({"role": "assistant", "content": answer})
     return messages
+
+
+def chats(record: SerRecord, form: Form, candidate_first: bool | None = None) -> list[list[dict[str, Any]]]:
+    """The chats that teach a judge a record's labels, one a branch; the order of the responses is the recorded one
+    unless another is given."""
+    first = record.candidate_first if candidate_first is None else candidate_first
+    case = replace(record_case(record), candidate_first=first)
+    found = []
+    for number, rounds in enumerate(branches(case, form)):
+        answers = [_answer(record, question.part, form, first) for question in rounds]
+        found.append(chat(case, answers, form, number))
+    return found
+
+
+def _answer(record: SerRecord, part: Part, form: Form, candidate_first: bool) -> str:
+    verdict = _verdict(record, part, candidate_first)
+    return f"{_reason(record, part, verdict)}{BEFORE_VERDICT} {verdict}" if form.reasons else verdict
+
+
+def _verdict(record: SerRecord, part: Part, candidate_first: bool) -> str:
+    if part == "response":
+        assert record.preference is not None, "a case without a preference has no such round"
+        return response_word(record.preference.value, candidate_first)
+    return "True" if getattr(record.labels, part).value else "False"
+
+
+def _reason(record: SerRecord, part: Part, verdict: str) -> str:
+    """The annotator's own reason, or else a sentence by rule from the label."""
+    label: Any = record.preference if part == "response" else getattr(record.labels, part)
+    given = quoted(label.reason or "", MAX_REASON)
+    if given and not (part == "response" and _BY_PLACE & set(words(given))):
+        return given
+    kind = getattr(label, "kind", None)
+    names = {"True": "true", "False": "false_kind" if kind else "false", "A": "better", "B": "better"}
+    wordings = _wordings()[names.get(verdict, verdict.lower())]
+    wording = wordings[int(generator(0, "reason", record.id, part).integers(len(wordings)))]
+    return wording.format(kind=kind, better=verdict, worse="B" if verdict == "A" else "A")
 
 
 def record_case(record: SerRecord) -> Case:
@@ -85,14 +187,6 @@ def record_case(record: SerRecord) -> Case:
         reference=record.reference if record.preference else None,
         candidate_first=record.candidate_first,
     )
-
-
-def record_verdicts(record: SerRecord) -> list[str]:
-    """The answers that a record's labels ask for."""
-    words = ["True" if getattr(record.labels, part).value else "False" for part in STEPS]
-    if record.preference:
-        words.append(response_word(record.preference.value, record.candidate_first))
-    return words
 
 
 def response_word(preferred: Preferred, candidate_first: bool) -> str:

@@ -1,13 +1,16 @@
-"""A judge at work in this process: four verdicts on one cache.
+"""A judge at work in this process: all verdicts on one cache.
 
-The tokens of a history are computed once and shared by all outputs that answer it; each round then adds only its own
-few tokens. A verdict is read off the probabilities of the allowed words, so no verdict is ever unreadable. Rows of a
-batch differ in length: pieces are padded on the left and masked, and positions count real tokens only.
+The tokens of a history are computed once and shared by all outputs that answer it, and by all branches in which an
+output is judged; each round then adds only its own few tokens. A verdict is read off the probabilities of the allowed
+words, so no verdict is ever unreadable; a judge that gives reasons writes one first, up to the end of its line. Rows of
+a batch differ in length: pieces are padded on the left and masked, and positions count real tokens only.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +21,58 @@ from compeer.dialogue import transcript
 from compeer.errors import InputError
 from compeer.models.local import best_device, defuse, fast_dtype, load_network, load_tokenizer, model_folder
 from compeer.models.training import model_card
-from compeer.reasoning import Part
-from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, Question, preferred, questions, system_message
-from compeer.reward.score import Judgment, Unscored
+from compeer.reasoning import STEPS, Part
+from compeer.reward.conversation import (
+    BEFORE_VERDICT,
+    RESPONSE_WORDS,
+    STEP_WORDS,
+    Case,
+    Question,
+    branches,
+    preferred,
+    system_message,
+)
+from compeer.reward.form import Form
+from compeer.reward.guards import gains_nothing, quoted
+from compeer.reward.score import Judgment, Order, Unscored, judgment
 from compeer.ser.record import Preferred
 
-_VERDICT = "\u241f"
-"""Stands for a verdict while a chat is rendered; taken out of whatever the chat quotes."""
+_ANSWER = "\u241f"
+"""Stands for an answer while a chat is rendered; taken out of whatever the chat quotes."""
+_MISSING_REASON = "There is no note."
+
+
+@dataclass(eq=False)
+class _Row:
+    """One branch of one case on the cache."""
+
+    case: int
+    rounds: list[Question]
+    pieces: list[list[int]]
+    """The tokens fed before each answer."""
+    candidate_first: bool
+    starts: int = 0
+    """The round from which on it goes its own way, on a copy of its parent's cache."""
+    parent: _Row | None = None
+    unfed: list[int] = field(default_factory=list)
+    """Tokens it has said that are not on the cache yet."""
+
+
+@dataclass
+class _Said:
+    """What was said about one case so far."""
+
+    steps: dict[Part, float] = field(default_factory=dict)
+    orders: dict[Order, dict[Preferred, float]] = field(default_factory=dict)
+    reasons: dict[Part, str] = field(default_factory=dict)
 
 
 class LocalJudge:
-    """Judges with a model folder, `batch_size` outputs at a time; histories are cut as its card says."""
+    """Judges with a model folder, `batch_size` outputs at a time, in the form and with the threshold of its card.
+
+    With `both_orders` the responses are compared in both orders and the probabilities averaged. A reason has at most
+    `reason_tokens` tokens. `network` and `tokenizer` take the place of the folder's where they are loaded already.
+    """
 
     def __init__(
         self,
@@ -37,18 +81,35 @@ class LocalJudge:
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
         progress: Callable[[int], None] | None = None,
+        *,
+        form: Form | None = None,
+        both_orders: bool = False,
+        threshold: float | None = None,
+        reason_tokens: int = 64,
+        name: str | None = None,
+        network: Any = None,
+        tokenizer: Any = None,
     ) -> None:
         folder = model_folder(model)
-        self._device = device or best_device()
-        self._tokenizer = load_tokenizer(folder)
-        self._network = load_network(folder, self._device, dtype or fast_dtype(self._device))
-        self._batch_size, self._last = batch_size, model_card(folder).get("history")
+        card = model_card(folder)
+        self._name = name or str(model)
+        self.form = form or Form.model_validate({key: card[key] for key in Form.model_fields if key in card})
+        self.threshold = card.get("threshold", 0.5) if threshold is None else threshold
+        self._device = network.device if network is not None else device or best_device()
+        self._tokenizer = tokenizer or load_tokenizer(folder)
+        self._network = network or load_network(folder, self._device, dtype or fast_dtype(self._device))
+        self._batch_size, self._both_orders, self._reason_tokens = batch_size, both_orders, reason_tokens
         self._progress = progress or (lambda done: None)
         self._limit = getattr(self._network.config, "max_position_embeddings", None) or 1 << 30
-        self._words = {word: self._first_token(word) for word in (*STEP_WORDS, *RESPONSE_WORDS)}
+        self._before = self._ids(BEFORE_VERDICT)
+        self._words = {word: self._word_ids(word)[0] for word in (*STEP_WORDS, *RESPONSE_WORDS)}
         for words in (STEP_WORDS, RESPONSE_WORDS):
             if len({self._words[word] for word in words}) < len(words):
                 raise InputError(f"its tokenizer starts two of the words {', '.join(words)} alike.", file=folder)
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order."""
@@ -59,83 +120,148 @@ class LocalJudge:
             self._progress(len(batch))
         return found
 
-    def pieces(self, case: Case) -> tuple[list[Question], list[list[int]]]:
-        """The case's rounds, and the tokens fed before each verdict: exactly those of the whole chat, cut there."""
-        rounds = questions(case, self._last)
-        messages: list[dict[str, str]] = [system_message()]
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """The same in a thread of its own, for callers that are async."""
+        return await asyncio.to_thread(self.judge, cases)
+
+    def pieces(self, case: Case, branch: int = 0) -> tuple[list[Question], list[list[int]]]:
+        """A branch's rounds, and the tokens fed before each answer: exactly those of the whole chat, cut there."""
+        rounds = branches(case, self.form)[branch]
+        messages = [system_message(self.form)]
         for question in rounds:
-            messages.append({"role": "user", "content": question.text.replace(_VERDICT, "")})
-            messages.append({"role": "assistant", "content": _VERDICT})
+            messages.append({"role": "user", "content": question.text.replace(_ANSWER, "")})
+            messages.append({"role": "assistant", "content": _ANSWER})
         text: str = self._tokenizer.apply_chat_template(defuse(self._tokenizer, messages), tokenize=False)
-        return rounds, [self._ids(piece) for piece in text.split(_VERDICT)[: len(rounds)]]
+        return rounds, [self._ids(piece) for piece in text.split(_ANSWER)[: len(rounds)]]
+
+    def _rows(self, number: int, case: Case) -> list[_Row]:
+        """The branches of a case that need the judge, the other order of the responses among them if wanted."""
+        found = []
+        for branch, rounds in enumerate(branches(case, self.form)):
+            if not any(question.asked for question in rounds):
+                continue
+            row = _Row(number, *self.pieces(case, branch), case.candidate_first)
+            found.append(row)
+            if self._both_orders and rounds[-1].part == "response":
+                other = replace(case, candidate_first=not case.candidate_first)
+                last = len(rounds) - 1
+                found.append(_Row(number, *self.pieces(other, branch), other.candidate_first, last, row))
+        return found
 
     @torch.inference_mode()
     def _judge_batch(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        prepared = [self.pieces(case) for case in cases]
         found: list[Judgment | Unscored] = [Unscored("not judged")] * len(cases)
-        rows: list[int] = []
-        for index, (_, pieces) in enumerate(prepared):
-            length = sum(len(piece) + 2 for piece in pieces)
+        said = [_Said() for _ in cases]
+        rows: list[_Row] = []
+        for number, case in enumerate(cases):
+            own = self._rows(number, case)
+            answer = 2 + (self._reason_tokens + len(self._before) if self.form.reasons else 0)
+            length = max((sum(len(piece) + answer for piece in row.pieces) for row in own), default=0)
             if length > self._limit:
-                found[index] = Unscored(f"the case has {length} tokens; the judge takes {self._limit}")
-            else:
-                rows.append(index)
-        if not rows:
-            return found
-        cache, mask = self._shared_prefixes(
-            [transcript(cases[row].history) for row in rows], [prepared[row][1] for row in rows]
-        )
-        steps: dict[int, dict[Part, float]] = {row: {} for row in rows}
-        responses: dict[int, dict[Preferred, float]] = {}
-        said: dict[int, list[int]] = {row: [] for row in rows}
-        active = rows
-        for number in range(max(len(prepared[row][0]) for row in rows)):
-            going = [row for row in active if number < len(prepared[row][0])]
-            if len(going) < len(active):
-                keep = torch.tensor([active.index(row) for row in going], device=self._device)
-                cache.batch_select_indices(keep)
-                mask, active = mask[keep], going
-            logits, mask = self._feed([said[row] + prepared[row][1][number] for row in active], cache, mask)
-            for row, values in zip(active, logits, strict=True):
-                question = prepared[row][0][number]
-                chances = torch.softmax(values[[self._words[word] for word in question.words]].float(), 0).tolist()
-                word = question.words[max(range(len(chances)), key=chances.__getitem__)]
-                if not question.asked:
-                    word = "False"
-                elif question.part == "response":
-                    first = cases[row].candidate_first
-                    responses[row] = {preferred(w, first): p for w, p in zip(question.words, chances, strict=True)}
-                else:
-                    steps[row][question.part] = chances[0]
-                said[row] = self._ids(word)
-        for row in rows:
-            finite = all(p == p for p in [*steps[row].values(), *responses.get(row, {}).values()])
-            found[row] = (
-                Judgment(steps=steps[row], response=responses.get(row))
-                if finite
-                else Unscored("the judge's probabilities are not numbers")
-            )
+                found[number] = Unscored(f"the case has {length} tokens; the judge takes {self._limit}")
+                continue
+            rows.extend(own)
+            found[number] = Judgment({})
+        if rows:
+            self._ask(cases, rows, said)
+        for number, case in enumerate(cases):
+            if isinstance(found[number], Judgment):
+                found[number] = self._read(case, said[number])
         return found
 
-    def _shared_prefixes(self, histories: Sequence[str], pieces: Sequence[list[list[int]]]) -> tuple[Any, torch.Tensor]:
+    def _read(self, case: Case, said: _Said) -> Judgment | Unscored:
+        response = case.output.parts.get("response")
+        void = None
+        if isinstance(response, str) and self.form.kind != "process":
+            void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
+        if self.form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
+            said.steps = {part: said.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
+        return judgment(said.steps, said.orders, self.threshold, said.reasons, void)
+
+    def _ask(self, cases: Sequence[Case], rows: Sequence[_Row], said: Sequence[_Said]) -> None:
+        """Asks round after round, all rows at a time; rows end with their last round, and forks begin with theirs."""
+        active = [row for row in rows if not row.starts]
+        cache, mask = self._shared_prefixes([transcript(cases[row.case].history) for row in active], active)
+        for number in range(max(len(row.rounds) for row in rows)):
+            going = [row for row in rows if row.starts <= number < len(row.rounds)]
+            if going != active:
+                places = [active.index(row.parent if row.parent and row.starts == number else row) for row in going]
+                for row in going:
+                    if row.parent and 0 < row.starts == number:
+                        row.unfed = list(row.parent.unfed)
+                keep = torch.tensor(places, device=self._device)
+                cache.batch_select_indices(keep)
+                mask, active = mask[keep], going
+            logits, mask = self._feed([row.unfed + row.pieces[number] for row in active], cache, mask)
+            reasons: list[list[int]] = [[] for _ in active]
+            if self.form.reasons:
+                reasons, logits, mask = self._give_reasons([row.rounds[number] for row in active], logits, cache, mask)
+            for row, reason, values in zip(active, reasons, logits, strict=True):
+                self._hear(row, row.rounds[number], values, reason, said[row.case])
+
+    def _hear(self, row: _Row, question: Question, logits: torch.Tensor, reason: list[int], said: _Said) -> None:
+        """Takes down a verdict's probabilities; the likeliest word is what the next round will see."""
+        chances = torch.softmax(logits[[self._words[word] for word in question.words]].float(), 0).tolist()
+        word = question.words[max(range(len(chances)), key=chances.__getitem__)]
+        if not question.asked:
+            word = "False"
+        elif question.part == "response":
+            order: Order = "candidate first" if row.candidate_first else "reference first"
+            values = zip(question.words, chances, strict=True)
+            said.orders[order] = {preferred(choice, row.candidate_first): chance for choice, chance in values}
+        else:
+            said.steps[question.part] = chances[0]
+        if self.form.reasons and question.asked:
+            text = self._tokenizer.decode(reason, skip_special_tokens=True)
+            said.reasons.setdefault(question.part, quoted(text, len(text)))
+        row.unfed = self._word_ids(word)
+
+    def _give_reasons(
+        self, questions: Sequence[Question], logits: torch.Tensor, cache: Any, mask: torch.Tensor
+    ) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
+        """Writes a reason for each row, token by token, and feeds what leads over to the verdict."""
+        found = [[] if question.asked else self._ids(_MISSING_REASON) for question in questions]
+        unfed = [list(reason) for reason in found]
+        ended = [not question.asked for question in questions]
+        after = [list(self._before) for _ in questions]
+        for _ in range(self._reason_tokens):
+            for number, token in enumerate(logits.argmax(-1).tolist()):
+                if ended[number]:
+                    continue
+                text = self._tokenizer.decode([token])
+                ended[number] = token in self._tokenizer.all_special_ids or "\n" in text
+                if text.endswith("\n") and text.count("\n") == 1:  # some tokenizers join a full stop and the line's end
+                    after[number] = self._ids(BEFORE_VERDICT.removeprefix("\n"))
+                elif ended[number]:
+                    continue
+                found[number].append(token)
+                unfed[number] = [token]
+            if all(ended):
+                break
+            logits, mask = self._feed([[] if e else u for e, u in zip(ended, unfed, strict=True)], cache, mask)
+            unfed = [u if e else [] for e, u in zip(ended, unfed, strict=True)]
+        logits, mask = self._feed([u + a for u, a in zip(unfed, after, strict=True)], cache, mask)
+        return found, logits, mask
+
+    def _shared_prefixes(self, histories: Sequence[str], rows: Sequence[_Row]) -> tuple[Any, torch.Tensor]:
         """The cache of what the rows of one history have in common, computed once a history; cuts it off the pieces."""
         groups: dict[str, list[int]] = {}
-        for row, history in enumerate(histories):
-            groups.setdefault(history, []).append(row)
+        for number, history in enumerate(histories):
+            groups.setdefault(history, []).append(number)
         prefixes: list[list[int]] = []
-        owner = [0] * len(histories)
+        owner = [0] * len(rows)
         for number, members in enumerate(groups.values()):
-            shared = _common_prefix([pieces[row][0][:-1] for row in members])
+            shared = _common_prefix([rows[member].pieces[0][:-1] for member in members])
             prefixes.append(shared)
-            for row in members:
-                owner[row] = number
-                del pieces[row][0][: len(shared)]
+            for member in members:
+                owner[member] = number
+                del rows[member].pieces[0][: len(shared)]
         cache = DynamicCache()
         empty = torch.zeros((len(prefixes), 0), dtype=torch.long, device=self._device)
         _, mask = self._feed(prefixes, cache, empty)
-        rows = torch.tensor(owner, device=self._device)
-        cache.batch_select_indices(rows)
-        return cache, mask[rows]
+        places = torch.tensor(owner, device=self._device)
+        cache.batch_select_indices(places)
+        return cache, mask[places]
 
     def _feed(self, pieces: Sequence[list[int]], cache: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Feeds a piece to each row; returns the logits after it and the mask of all that was fed."""
@@ -159,8 +285,9 @@ class LocalJudge:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
-    def _first_token(self, word: str) -> int:
-        return self._ids(word)[0]
+    def _word_ids(self, word: str) -> list[int]:
+        """A verdict's tokens: it opens the answer, or follows a reason and a blank."""
+        return self._ids(f" {word}" if self.form.reasons else word)
 
 
 def _common_prefix(rows: Sequence[list[int]]) -> list[int]:

@@ -1,8 +1,9 @@
 """From a judge's verdicts to a score: five parts of +1 or −1 each, a total in −5 … +5. Pure functions.
 
 A part that is missing, unreadable, over-long or cut off scores −1 whatever the judge might say, and whether the format
-is complete the parser decides: a broken output is never better off than a bad one. Only a failure of the judge itself
-leaves a score without a total: that is `unscored`, with the reason.
+is complete the parser decides: a broken output is never better off than a bad one. A response that copies the
+reference or the history scores −1 too. Only a failure of the judge itself leaves a score without a total: that is
+`unscored`, with the reason.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
-from compeer.ser.record import Preferred
+from compeer.reward.guards import COPIED_REFERENCE
+from compeer.ser.record import PREFERENCES, Preferred
 
 Sign = Literal[-1, 1]
+Order = Literal["candidate first", "reference first"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,12 @@ class Judgment:
     steps: Mapping[Part, float]
     response: Mapping[Preferred, float] | None = None
     threshold: float = 0.5
+    orders: Mapping[Order, Mapping[Preferred, float]] = field(default_factory=dict)
+    """The preferences by the order in which the responses were shown; both, if both were asked."""
+    reasons: Mapping[Part, str] = field(default_factory=dict)
+    """The judge's own words, where it gives reasons."""
+    void: str | None = None
+    """Why the response counts for nothing whatever was said about it: a copy, or nothing that can be seen."""
 
     def step(self, part: Part) -> bool:
         return self.steps[part] >= self.threshold
@@ -39,6 +48,26 @@ class Unscored:
     """The judge failed, and why."""
 
     reason: str
+
+
+def judgment(
+    steps: Mapping[Part, float],
+    orders: Mapping[Order, Mapping[Preferred, float]],
+    threshold: float,
+    reasons: Mapping[Part, str],
+    void: str | None,
+) -> Judgment | Unscored:
+    """What a judge said, put together: orders are averaged, and a copy of the reference is at most as good as it."""
+    chances = [*steps.values(), *(chance for order in orders.values() for chance in order.values())]
+    if not all(math.isfinite(chance) for chance in chances):
+        return Unscored("the judge's probabilities are not numbers")
+    response: dict[Preferred, float] | None = None
+    if orders:
+        response = {value: sum(o.get(value, 0.0) for o in orders.values()) / len(orders) for value in PREFERENCES}
+        if void == COPIED_REFERENCE:
+            same = response["candidate"] + response["reference"] + response["both"]
+            response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}
+    return Judgment(steps, response, threshold, orders, reasons, void)
 
 
 @dataclass(frozen=True)
@@ -72,7 +101,7 @@ def score(parsed_turn: ParsedTurn, judgment: Judgment | Unscored) -> Score:
         else:
             return Score(format=complete, unscored=f"the judge gave no verdict on {part}")
     response: Sign | None = None
-    if "response" in parsed_turn.missing:
+    if "response" in parsed_turn.missing or judgment.void:
         response = -1
     elif judgment.response and any(math.isnan(chance) for chance in judgment.response.values()):
         return Score(format=complete, unscored="the judge gave no verdict on the response")

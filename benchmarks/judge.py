@@ -1,0 +1,141 @@
+"""What a judgment costs: UnifiReward against PRM + ORM on the same engine, and against four plain `generate` calls.
+
+All judge the same outputs with the same weights in one process, one after the other, and the whole round is repeated
+so that a busy machine disturbs all alike; the median counts. Plain calls feed the whole chat anew for each verdict, in
+batches of the same size, and draw one token. Then the same for more outputs a history and for longer histories: a cost
+a unit that stays the same means that cost grows linearly.
+
+    python benchmarks/judge.py [--model embedded] [--histories 4] [--outputs 4] [--repeats 3]
+
+Prints one JSON object; ratios above 1 favour UnifiReward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from compeer.corpora import read_corpus
+from compeer.dialogue import Utterance, rounds_of
+from compeer.models import Request, Sampling, ask
+from compeer.models.local import LocalModel, best_device, model_folder
+from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn, parse_turn, render_turn
+from compeer.reward import Case, Form, LocalJudge, PairJudge
+from compeer.reward.conversation import branches, system_message
+
+Cost = Callable[[Sequence[Case]], object]
+
+
+def made_up(histories: int, outputs: int, utterances: int) -> list[Case]:
+    """Cases from the sample corpus: `outputs` for each history of `utterances` utterances, each output another."""
+    said = [
+        (utterance, one.reply.text) for d in read_corpus("sample") for one in rounds_of(d) for utterance in one.history
+    ]
+    found = []
+    for number in range(histories):
+        history = [said[(number * 97 + place) % len(said)][0] for place in range(utterances)]
+        texts = [said[(number * 89 + place * 31) % len(said)] for place in range(outputs)]
+        found += [Case(tuple(history), parse_turn(_turn(text)), reply) for text, reply in texts]
+    return found
+
+
+def _turn(utterance: Utterance) -> str:
+    words = utterance.text.split()
+    return render_turn(
+        SupportTurn(
+            history=HistoryStep(text="It is about this: " + " ".join(words[:12]), stage="comforting"),
+            emotion=EmotionStep(
+                text="The words are: " + " ".join(words[-8:]), sentiment="negative", emotion="sadness", intensity=3
+            ),
+            strategy=StrategyStep(text="First of all be with them.", strategy="Reflection of feelings"),
+            response="That sounds hard. " + " ".join(words[:20]),
+        )
+    )
+
+
+def plain_calls(model: LocalModel) -> Cost:
+    """Four `generate` calls an output, a token each, the earlier verdicts written into the chat."""
+
+    def judge(cases: Sequence[Case]) -> None:
+        chats = [[system_message(Form())] for _ in cases]
+        rounds = [branches(case, Form())[0] for case in cases]
+        for number in range(4):
+            for messages, questions in zip(chats, rounds, strict=True):
+                messages.append({"role": "user", "content": questions[number].text})
+            requests = [Request(tuple(messages)) for messages in chats]  # type: ignore[arg-type]
+            ask(model, requests, Sampling(temperature=0, max_tokens=1))
+            for messages in chats:
+                messages.append({"role": "assistant", "content": "True"})
+
+    return judge
+
+
+def seconds(costs: dict[str, Cost], cases: Sequence[Case], repeats: int) -> dict[str, float]:
+    """The median time of each, all measured in turn in each repeat; a first round warms up and does not count."""
+    times: dict[str, list[float]] = {name: [] for name in costs}
+    for repeat in range(repeats + 1):
+        for name, cost in costs.items():
+            start = time.perf_counter()
+            cost(cases)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            if repeat:
+                times[name].append(time.perf_counter() - start)
+    return {name: round(statistics.median(values), 4) for name, values in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--histories", type=int, default=4)
+    parser.add_argument("--outputs", type=int, default=4, help="outputs a history")
+    parser.add_argument("--utterances", type=int, default=8, help="utterances a history")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=16)
+    options = parser.parse_args()
+    folder = model_folder(options.model)
+    plain = LocalModel(folder, batch_size=options.batch)
+    shared = {"network": plain.network, "tokenizer": plain.tokenizer}
+
+    def judge(form: Form) -> LocalJudge:
+        return LocalJudge(folder, options.batch, form=form, **shared)
+
+    unified = judge(Form())
+    pair = PairJudge(judge(Form(kind="process")), judge(Form(kind="outcome")))
+    costs: dict[str, Cost] = {
+        "unified": unified.judge,
+        "process_and_outcome": pair.judge,
+        "plain_calls": plain_calls(plain),
+    }
+    whole = seconds(costs, made_up(options.histories, options.outputs, options.utterances), options.repeats)
+    alone = {"unified": costs["unified"]}
+    by_outputs, by_history = {}, {}
+    for factor in (1, 2, 4):
+        cases = made_up(options.histories, factor * options.outputs, options.utterances)
+        by_outputs[len(cases)] = seconds(alone, cases, options.repeats)["unified"] / len(cases)
+        cases = made_up(options.histories, 1, factor * options.utterances)
+        tokens = sum(len(unified.pieces(case)[1][0]) for case in cases)
+        by_history[tokens] = seconds(alone, cases, options.repeats)["unified"] / tokens
+    found = {
+        "machine": platform.machine(),
+        "device": str(best_device()),
+        "device_name": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "settings": vars(options),
+        "seconds": whole,
+        "pair_over_unified": round(whole["process_and_outcome"] / whole["unified"], 2),
+        "plain_over_unified": round(whole["plain_calls"] / whole["unified"], 2),
+        "seconds_an_output_by_outputs": {count: round(value, 5) for count, value in by_outputs.items()},
+        "seconds_a_token_by_history_tokens": {count: round(value, 7) for count, value in by_history.items()},
+    }
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""A judge behind any language model: a server that speaks OpenAI's protocol, or a model in this process.
+
+The rounds of a branch are one chat: each question is asked after the answers to those before it. Branches and cases
+are asked at the same time, as many as the model likes. A model that was trained as a judge (vLLM serving its folder,
+say) is asked in exactly the chat of its training; any other gets a longer instruction that explains what is asked and
+how to answer, so that it can stand beside trained judges in a table.
+
+An answer is read strictly: the verdict alone, or a last line that is the verdict. What cannot be read is asked again
+with the complaint, and then makes the case `Unscored`; nothing is guessed from an essay. A verdict in words has no
+probability of its own: it counts as 1, and the others as 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+
+from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.reasoning import STEPS, Part
+from compeer.reward.conversation import BEFORE_VERDICT, Case, Question, branches, preferred, system_message
+from compeer.reward.form import Form
+from compeer.reward.guards import gains_nothing, quoted
+from compeer.reward.score import Judgment, Order, Unscored, judgment
+from compeer.ser.asking import Answer, Complaint, Read, ask_until_read
+from compeer.ser.record import PREFERENCES, Preferred
+
+_OTHER_WORDS = {"对": "True", "错": "False", "都好": "Both", "都不好": "Neither"}
+_THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
+_LABEL = re.compile(r"(?:verdict|判断|结论)\s*[:：]\s*", re.IGNORECASE)
+_AROUND = " \t*_`\"'“”‘’.。()[]"
+_CONTROL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>")
+
+
+class ModelJudge:
+    """Judges by asking a model in words; `trained` says that it was trained as a judge of this form.
+
+    With `both_orders` the responses are compared a second time in the other order, and the verdicts averaged.
+    """
+
+    def __init__(
+        self,
+        model: TextModel,
+        form: Form | None = None,
+        *,
+        trained: bool = False,
+        both_orders: bool = False,
+        retries: int = 2,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.form = form or Form()
+        self._model, self._both_orders, self._retries = model, both_orders, retries
+        self._name = name or model.name
+        self._system = _trained_system(self.form) if trained else untrained_system(self.form)
+        longest = max_tokens or (192 if self.form.reasons else 16)
+        self._sampling = Sampling(temperature=0, max_tokens=longest)
+        self._progress = progress or (lambda done: None)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """A judgment for each case, in their order."""
+        return asyncio.run(self.ajudge(cases))
+
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """A judgment for each case, in their order; many are asked about at the same time."""
+        asked = [self._begin(case) for case in cases]
+        open_branches = [(number, branch) for number, chats in enumerate(asked) for branch in chats]
+        left = [len(chats) for chats in asked]
+        self._progress(left.count(0))
+        blocks = _blocks(open_branches, self._model.batch_size)
+
+        async def work() -> None:
+            for block in blocks:  # one iterator for all workers: each takes the next block when it is free
+                await self._ask([branch for _, branch in block])
+                for number, _ in block:
+                    left[number] -= 1
+                    self._progress(int(left[number] == 0))
+
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._model.at_once):
+                workers.create_task(work())
+        return [_judgment(case, self.form, chats) for case, chats in zip(cases, asked, strict=True)]
+
+    def _begin(self, case: Case) -> list[_Branch]:
+        turned = replace(case, candidate_first=not case.candidate_first)
+        found = []
+        for own, other in zip(branches(case, self.form), branches(turned, self.form), strict=True):
+            both = self._both_orders and own[-1].part == "response"
+            rounds = [*((question,) for question in own[:-1]), (own[-1], other[-1]) if both else (own[-1],)]
+            found.append(_Branch(rounds, [self._system]))
+        return found
+
+    async def _ask(self, block: Sequence[_Branch]) -> None:
+        """Asks some branches all their rounds, in step; one that failed is asked no further."""
+        for number in range(max(len(branch.rounds) for branch in block)):
+            going = [branch for branch in block if number < len(branch.rounds) and branch.problem is None]
+            rows = [(branch, question) for branch in going for question in branch.rounds[number]]
+            asked = [(branch, question) for branch, question in rows if question.asked]
+            answers = iter(await self._answers(asked))
+            for branch, question in rows:
+                branch.take(question, next(answers) if question.asked else _NOT_ASKED, self.form.reasons)
+
+    async def _answers(self, asked: Sequence[tuple[_Branch, Question]]) -> list[Answer[str]]:
+        grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
+        requests = [
+            Request((*branch.messages, _user(question)), grammar=grammars[question.words]) for branch, question in asked
+        ]
+
+        def read(index: int, generation: Generation) -> str | Complaint:
+            if generation.cut_off:
+                return Complaint("it was cut off before its end")
+            return read_verdict(generation.text, asked[index][1].words)
+
+        if not requests:
+            return []
+        return await ask_until_read(self._model, requests, read, self._sampling, self._retries)
+
+
+# --- one branch of a case ---------------------------------------------------------------------------------------------
+
+_NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
+
+
+@dataclass
+class _Branch:
+    """A chat as far as it has come. A round has one question, or two where the responses are shown in both orders."""
+
+    rounds: Sequence[tuple[Question, ...]]
+    messages: list[Message]
+    answers: list[tuple[Question, Read[str]]] = field(default_factory=list)
+    problem: str | None = None
+
+    def take(self, question: Question, answer: Answer[str], reasons: bool) -> None:
+        """Adds an answer to the chat; of one that is none, why."""
+        if isinstance(answer, Failure):
+            self.problem = f"the judge could not be asked ({answer.kind}): {answer.reason}"
+        elif not isinstance(answer, Read):
+            self.problem = f"the judge's answer cannot be read: {answer.complaint}"
+        else:
+            said = answer.text.strip() if reasons else answer.value
+            self.messages += [_user(question), {"role": "assistant", "content": said}]
+            self.answers.append((question, answer))
+
+
+def _judgment(case: Case, form: Form, chats: Sequence[_Branch]) -> Judgment | Unscored:
+    if problem := next((branch.problem for branch in chats if branch.problem is not None), None):
+        return Unscored(problem)
+    steps: dict[Part, float] = {}
+    orders: dict[Order, Mapping[Preferred, float]] = {}
+    reasons: dict[Part, str] = {}
+    for question, answer in (said for branch in chats for said in branch.answers if said[0].asked):
+        reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
+        if label and reason.strip():
+            reasons.setdefault(question.part, quoted(reason, len(reason)))
+        if question.part == "response":
+            first = case.candidate_first != bool(orders)  # a second comparison is in the other order
+            chosen = preferred(answer.value, first)
+            orders["candidate first" if first else "reference first"] = {v: float(v == chosen) for v in PREFERENCES}
+        else:
+            steps[question.part] = float(answer.value == "True")
+    response, void = case.output.parts.get("response"), None
+    if isinstance(response, str) and form.kind != "process":
+        void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
+    if form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
+        steps = {part: steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
+    return judgment(steps, orders, 0.5, reasons, void)
+
+
+# --- what is said and how it is read ----------------------------------------------------------------------------------
+
+
+def untrained_system(form: Form) -> Message:
+    """The instruction for a model that was not trained as a judge."""
+    answer = _prompt("untrained_answer_reason" if form.reasons else "untrained_answer_verdict")
+    return {"role": "system", "content": _prompt("untrained_system").format(answer=answer)}
+
+
+def read_verdict(text: str, allowed: Sequence[str]) -> str | Complaint:
+    """The verdict of an answer: the whole of it, or its last line, with or without `Verdict:` before it.
+
+    Case, bold, quotation marks and a full stop do not matter, nor do thoughts in `<think>`. An answer that has
+    verdicts on several lines, differing, is none.
+    """
+    lines = [line for line in _THOUGHTS.sub("", text).splitlines() if line.strip(_AROUND)]
+    if not lines:
+        return Complaint("it is empty")
+    expected = f"its last line must be one of: {', '.join(allowed)}"
+    named = [[_word(piece, allowed) for piece in _LABEL.split(line)] for line in lines]
+    last = named[-1][-1]
+    if last is None:
+        return Complaint(expected)
+    if any(word not in (None, last) for line in named for word in line):
+        return Complaint(f"it gives several verdicts; {expected}")
+    return last
+
+
+def _word(said: str, allowed: Sequence[str]) -> str | None:
+    """The verdict that a line, or what stands after `Verdict:` in it, is."""
+    said = said.strip(_AROUND)
+    said = _OTHER_WORDS.get(said, said)
+    return next((word for word in allowed if word.lower() == said.lower()), None)
+
+
+def verdict_grammar(allowed: Sequence[str], reasons: bool) -> str:
+    """A Lark grammar of the answer, for models that can decode under one."""
+    words = " | ".join(f'"{word}"' for word in allowed)
+    if not reasons:
+        return f"start: {words}"
+    # the line break belongs to the reason: a lexer is greedy, and would only stop at the greatest length
+    return f'start: reason "Verdict: " verdict\nreason: /[^\\s][^\\n]{{1,400}}\\n/\nverdict: {words}'
+
+
+def _user(question: Question) -> Message:
+    """A round's question. Control tokens that it quotes are broken up, so that no text can forge an answer."""
+    text = _CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", question.text)
+    return {"role": "user", "content": text}
+
+
+def _trained_system(form: Form) -> Message:
+    return {"role": "system", "content": system_message(form)["content"]}
+
+
+def _prompt(name: str) -> str:
+    return files("compeer.reward").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").rstrip("\n")
+
+
+def _blocks(items: Sequence[tuple[int, _Branch]], size: int) -> Iterator[Sequence[tuple[int, _Branch]]]:
+    yield from (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,62 @@
+"""What an output could try on a judge, and what is done about it before the judge is asked. Pure functions on text.
+
+Invisible characters could hide words from people that a model still reads: they are taken out. A response that repeats
+the reference, or an utterance of the history, could be rated as good as what it copies: it counts for nothing. Control
+tokens are broken up later, where the model's tokenizer is known (`compeer.models.local.defuse`).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from compeer.reasoning import one_line
+from compeer.statistics import words
+
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
+"""Categories nobody sees: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
+_BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters and marks that are drawn as nothing."""
+LONG_UTTERANCE = 8
+"""Words from which on an utterance is not said twice by chance."""
+_COPIED_SHARE = 0.8
+COPIED_REFERENCE = "the response copies the reference"
+
+
+def visible(text: str) -> str:
+    """Text without the characters that people cannot see; white space stays."""
+    return "".join(character for character in text if character.isspace() or not _is_unseen(character))
+
+
+def _is_unseen(character: str) -> bool:
+    code = ord(character)
+    selector = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or 0x180B <= code <= 0x180F
+    return selector or character in _BLANK_LETTERS or unicodedata.category(character) in _UNSEEN
+
+
+def quoted(text: str, limit: int) -> str:
+    """Text as a judge is shown it: one line, nothing invisible, at most `limit` characters."""
+    return one_line(visible(text))[:limit].rstrip()
+
+
+def gains_nothing(response: str, reference: str | None, history: Sequence[str]) -> str | None:
+    """Why a response counts for nothing whatever the judge says, or None.
+
+    So that there is nothing to gain by copying: a copy of the reference would be "both good", a sentence of the seeker
+    sounds like understanding. Short utterances of the history may be said again.
+    """
+    said = words(visible(response))
+    if not quoted(response, len(response)):
+        return "the response has nothing that can be seen"
+    if reference is not None and (said == words(visible(reference)) or _copies(said, words(visible(reference)))):
+        return COPIED_REFERENCE
+    if any(_copies(said, words(visible(utterance))) for utterance in history):
+        return "the response repeats the history"
+    return None
+
+
+def _copies(said: Sequence[str], source: Sequence[str]) -> bool:
+    """Whether a long source stands in what was said, word for word, and makes up most of it."""
+    if len(source) < LONG_UTTERANCE or not _COPIED_SHARE * len(said) <= len(source) <= len(said):
+        return False
+    return any(list(said[at : at + len(source)]) == list(source) for at in range(len(said) - len(source) + 1))

@@ -1,0 +1,183 @@
+"""Several outputs for one history, ranked against each other: what serving and best-of-n need, where no reference is.
+
+Every output is compared with some of the others, the *anchors*: all of them while they are few, later a fixed number,
+so that the work grows in proportion to the outputs. A pair is judged twice, each output once as the candidate and
+shown first, so that neither place nor role favours one. The share of a comparison that an output wins is the
+probability that it is the better one, and half that of "both" and "neither"; against itself it is one half. Then
+
+    score = Σ over the steps (2·p(True) − 1)  +  2·wins − 1,    wins = mean share over the anchors
+
+which is what the score of an output is expected to be (METHOD: a step counts +1 or −1, and so does the response), with
+the other outputs in the place of the reference. Since all are compared with the same anchors, an output that is no
+better than another in any step and any comparison never stands before it. A broken output comes last, and is not shown
+to the judge; one that the judge failed on comes before those, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compeer.dialogue import Utterance
+from compeer.reasoning import STEPS, ParsedTurn, Part
+from compeer.reward.conversation import Case
+from compeer.reward.form import Judge
+from compeer.reward.guards import COPIED_REFERENCE
+from compeer.reward.score import Judgment, Unscored
+from compeer.ser.record import Preferred
+from compeer.statistics import generator, words
+
+COMPARE_ALL = 8
+"""Outputs up to which each is compared with each."""
+
+Ask = tuple[int, int | None]
+"""A candidate, and the output it is compared with."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One output's place. `score` is None where the output is broken or the judge failed on it.
+
+    `problem` says why, or which failure left out some of its comparisons. `wins` is None where responses were not
+    compared: a single output, or a judge of steps alone.
+    """
+
+    index: int
+    score: float | None
+    wins: float | None = None
+    steps: Mapping[Part, float] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def rank(
+    judge: Judge, history: Sequence[Utterance], outputs: Sequence[ParsedTurn], anchors: int | None = None, seed: int = 0
+) -> list[Ranked]:
+    """The outputs from the best to the worst; each is compared with `anchors` of them (`anchors_of` says which)."""
+    return asyncio.run(arank(judge, history, outputs, anchors, seed))
+
+
+async def arank(
+    judge: Judge, history: Sequence[Utterance], outputs: Sequence[ParsedTurn], anchors: int | None = None, seed: int = 0
+) -> list[Ranked]:
+    """`rank` for callers that are async."""
+    responses = {index: _response(output) for index, output in enumerate(outputs) if output.complete}
+    chosen = anchors_of(responses, anchors, seed)
+    asked = comparisons(responses, chosen)
+    cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
+    found = dict(zip(asked, await judge.ajudge(cases), strict=True))
+    same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
+    shares = shares_of(found)
+    failures = {index: entry.reason for ask, entry in found.items() if isinstance(entry, Unscored) for index in ask}
+    ranked = ranking(
+        {index: steps_of(index, found) for index in responses},
+        shares | same,
+        chosen if shares else [],
+        {index: reason for index, reason in failures.items() if index is not None},
+    )
+    broken = [
+        Ranked(index, None, problem="; ".join(f"{part}: {why}" for part, why in output.missing.items()))
+        for index, output in enumerate(outputs)
+        if index not in responses
+    ]
+    return [*ranked, *sorted(broken, key=lambda entry: len(outputs[entry.index].missing))]
+
+
+# --- pure functions ---------------------------------------------------------------------------------------------------
+
+
+def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> list[int]:
+    """Which outputs the others are compared with: all up to eight, then as many as ⌈log₂ n⌉ + 1, or `count` of them.
+
+    They are drawn by what they say, so that the order in which outputs are given changes nothing.
+    """
+    few = len(responses) <= COMPARE_ALL
+    wanted = count if count is not None else len(responses) if few else math.ceil(math.log2(len(responses))) + 1
+    drawn = sorted(responses, key=lambda index: (generator(seed, "anchors", responses[index]).random(), index))
+    return sorted(drawn[: max(1, wanted)])
+
+
+def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[Ask]:
+    """What the judge is asked: each pair both ways, and what has no partner alone, for its steps.
+
+    Outputs that say the same need no comparison.
+    """
+    pairs = {
+        (min(one, other), max(one, other))
+        for one in responses
+        for other in anchors
+        if one != other and not _alike(responses[one], responses[other])
+    }
+    paired = {index for pair in pairs for index in pair}
+    both_ways: list[Ask] = [ask for one, other in sorted(pairs) for ask in ((one, other), (other, one))]
+    return [*both_ways, *((index, None) for index in responses if index not in paired)]
+
+
+def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int], float]:
+    """What each output wins of each other, where both ways of asking gave an answer: one way would favour a place.
+
+    A response that counts for nothing (it repeats the history, say) loses to any that does not.
+    """
+    void = {
+        ask[0]
+        for ask, entry in found.items()
+        if isinstance(entry, Judgment) and entry.void not in (None, COPIED_REFERENCE)
+    }
+    shares = {}
+    for (one, other), entry in found.items():
+        back = found.get((other, one)) if other is not None else None
+        if other is None or not isinstance(entry, Judgment) or not isinstance(back, Judgment):
+            continue
+        if (one in void) != (other in void):
+            shares[one, other] = 0.0 if one in void else 1.0
+        elif entry.response and back.response:
+            shares[one, other] = (won(entry.response) + 1 - won(back.response)) / 2
+    return shares
+
+
+def steps_of(index: int, found: Mapping[Ask, Judgment | Unscored]) -> dict[Part, float]:
+    """An output's step probabilities, over all times it was asked about; they are the same but for rounding."""
+    seen = [entry.steps for ask, entry in found.items() if ask[0] == index and isinstance(entry, Judgment)]
+    return {part: sum(values) / len(values) for part in STEPS if (values := [one[part] for one in seen if part in one])}
+
+
+def won(response: Mapping[Preferred, float]) -> float:
+    """The share of a comparison that the candidate wins; "both" and "neither" are shared."""
+    return response.get("candidate", 0.0) + (response.get("both", 0.0) + response.get("neither", 0.0)) / 2
+
+
+def ranking(
+    steps: Mapping[int, Mapping[Part, float]],
+    shares: Mapping[tuple[int, int], float],
+    anchors: Sequence[int],
+    failures: Mapping[int, str],
+) -> list[Ranked]:
+    """The outputs in order, from their step probabilities and from what each wins of each anchor.
+
+    Without anchors the steps alone decide. A comparison that failed is left out of the mean; an output with none left
+    cannot be placed among the others.
+    """
+    found = []
+    for index, chances in steps.items():
+        met = [shares[index, anchor] for anchor in anchors if (index, anchor) in shares]
+        alone = not any(index != anchor and (index, anchor) in shares for anchor in anchors)
+        values = [chances[part] for part in STEPS if part in chances]
+        if any(not math.isfinite(value) for value in [*values, *met]):
+            found.append(Ranked(index, None, problem="the judge's probabilities are not numbers"))
+        elif (not values and not met) or (anchors and alone and index in failures):
+            found.append(Ranked(index, None, problem=failures.get(index, "the judge gave no verdict")))
+        else:
+            wins = sum(met) / len(met) if met else None
+            score = sum(2 * value - 1 for value in values) + (2 * wins - 1 if wins is not None else 0.0)
+            found.append(Ranked(index, score, wins, chances, failures.get(index)))
+    return sorted(found, key=lambda entry: (entry.score is None, -(entry.score or 0.0), entry.index))
+
+
+def _alike(one: str, other: str) -> bool:
+    return one == other or (words(one) == words(other) != [])
+
+
+def _response(output: ParsedTurn) -> str:
+    response = output.parts["response"]
+    return response if isinstance(response, str) else ""
