@@ -19,11 +19,12 @@ from compeer.dialogue import Dialogue, Speaker, Utterance, merge_consecutive
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.scripted import ScriptedModel
-from compeer.ser import clusters, personality
+from compeer.ser import personality
 from compeer.ser.personality import (
     Profile,
     Scores,
     answer_grammar,
+    clusters,
     import_profiles,
     lexical_profiles,
     profile_stage,

@@ -13,9 +13,9 @@ from compeer.corpora import read_corpus, write_jsonlines
 from compeer.dialogue import Dialogue, Media, Notes, Utterance
 from compeer.errors import InputError
 from compeer.models import Failure, Request, Sampling, ScriptedModel, ask
-from compeer.ser import screen, verdict
+from compeer.ser import screen
 from compeer.ser.asking import Complaint
-from compeer.ser.screen import Dropped, Kept, ScreenSettings, screen_dialogue, screen_stage
+from compeer.ser.screen import Dropped, Kept, ScreenSettings, screen_dialogue, screen_stage, verdict
 from compeer.ser.screen.faults import is_machine_phrase, is_mojibake, is_other_language
 from compeer.ser.screen.masking import mask_dialogue, mask_text
 from compeer.ser.screen.verdict import KINDS, Verdict, read_verdict, verdict_grammar, verdict_stage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.resources import files
@@ -15,6 +14,7 @@ from compeer.corpora.labels import PROBLEMS
 from compeer.corpora.mesc import csv_items, mesc_dialogue
 from compeer.corpora.reading import BadDialogues, Item, json_items
 from compeer.corpora.recognise import is_csv, recognise
+from compeer.corpora.seen import SeenIds
 from compeer.corpora.soulchat import smile_dialogue, soulchat_dialogue
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
@@ -142,21 +142,20 @@ def _checked(item: Item | InputError, convert: Callable[[Item], Dialogue], seen:
 
 
 class _Seen:
-    """Which ids were read, and where: a hash and a number each, for corpora of any size."""
+    """Which ids were read, and where."""
 
     def __init__(self) -> None:
-        self._places: dict[int, int] = {}
+        self._ids = SeenIds()
         self._files: list[Path] = []
 
     def before(self, id: str, item: Item) -> str | None:
         """Where the id stood before; None, and remembered, if it did not."""
         if item.file not in self._files:
             self._files.append(item.file)
-        key = int.from_bytes(hashlib.blake2b(id.encode(), digest_size=8).digest())
         number = item.position if item.line is None else item.line
         place = (self._files.index(item.file) << 1 | (item.line is not None)) << 40 | number
-        found = self._places.setdefault(key, place)
-        if found == place:
+        found = self._ids.before(id, place)
+        if found is None:
             return None
         file = self._files[found >> 41]
         where = f"{'line' if found >> 40 & 1 else 'item'} {found & (1 << 40) - 1}"

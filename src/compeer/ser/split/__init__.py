@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from compeer.corpora import read_corpus
 from compeer.corpora.jsonlines import read_json_lines
+from compeer.corpora.seen import SeenIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
 from compeer.ser.record import Split
@@ -246,17 +247,15 @@ def read_groups(path: Path) -> dict[str, str]:
 def _lines(path: Path) -> Iterator[tuple[str, Split, str]]:
     if not path.is_file():
         raise InputError("there is no such file of splits.", file=path, do="Make it with: compeer ser split")
-    seen: set[int] = set()
+    seen = SeenIds()
     for number, value in read_json_lines(path):
         if not isinstance(value, dict):
             raise InputError("this line is not an object.", file=path, line=number)
         dialogue, split, group = (value.get(field) for field in ("dialogue", "split", "group"))
         if not isinstance(dialogue, str) or not dialogue:
             raise InputError("the dialogue's id is missing.", file=path, line=number, field="dialogue")
-        mark = int.from_bytes(hashlib.blake2b(dialogue.encode(), digest_size=8).digest())
-        if mark in seen:
+        if seen.before(dialogue, number) is not None:
             raise InputError("this dialogue has a line already.", file=path, line=number, field="dialogue")
         if split not in SPLITS:
             raise InputError(f"this is none of {', '.join(SPLITS)}.", file=path, line=number, field="split")
-        seen.add(mark)
         yield dialogue, split, group if isinstance(group, str) else dialogue
