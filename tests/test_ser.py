@@ -730,3 +730,15 @@ def test_a_file_of_records_that_is_not_utf8_is_named(tmp_path: Path, records: li
     with pytest.raises(InputError) as caught:
         list(read_records(path))
     assert (caught.value.file, caught.value.line) == (path, 2)
+
+
+def test_building_leaves_the_number_of_threads_as_it_was(tmp_path: Path) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        build_ser(SerSettings(rounds=1), tmp_path, SEED)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

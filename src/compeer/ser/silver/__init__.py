@@ -14,6 +14,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from compeer.ser.check.seen import shared_texts
@@ -111,12 +113,24 @@ def _work(
 def _embedder(name: str) -> Embeds:
     from compeer.models.embedder import Embedder, WordEmbedder
 
-    if name == "words":
-        return WordEmbedder()
-    import torch
+    return WordEmbedder() if name == "words" else _OneThread(Embedder(name))
 
-    torch.set_num_threads(1)  # the last bits depend on the number of threads, and with them who is nearest
-    return Embedder(name)
+
+class _OneThread:
+    """Embeds with one thread: the last bits depend on their number, and with them who is nearest."""
+
+    def __init__(self, embedder: Embeds) -> None:
+        self._embedder = embedder
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return self._embedder.embed(texts)
+        finally:
+            torch.set_num_threads(before)
 
 
 def _blocks(contexts: Path, turns: Path | None) -> Iterator[_Block]:
