@@ -15,8 +15,7 @@ from compeer.errors import InputError
 from compeer.reasoning import EMOTIONS, SENTIMENTS, STAGES, STRATEGIES
 from compeer.ser import export
 from compeer.ser.export import COLUMNS, export_records, records_from_parquet
-from compeer.ser.record import SerRecord, write_records
-from compeer.ser.split import SPLITS
+from compeer.ser.record import SPLITS, SerRecord, write_records
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=20)
 STEP = WORDS.map(lambda text: f"Tired of waiting: {text}")

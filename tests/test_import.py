@@ -14,8 +14,7 @@ from compeer.errors import InputError
 from compeer.reasoning import STEPS
 from compeer.ser import importing
 from compeer.ser.importing import dealt_split, import_turns
-from compeer.ser.record import SerRecord, read_records
-from compeer.ser.split import SPLITS
+from compeer.ser.record import SPLITS, SerRecord, read_records
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="the public corpora are not at hand")

@@ -746,3 +746,10 @@ def test_an_answer_under_the_grammar_is_read(tiny_model: Path) -> None:
 
 def test_the_prompt_names_every_kind() -> None:
     assert all(f"- {kind}:" in verdict._prompt() for kind in KINDS)
+
+
+def test_the_embedded_model_is_not_asked_for_verdicts(tmp_path: Path) -> None:
+    model = ScriptedModel([], name="SmolLM2-135M-Instruct")
+    with pytest.raises(InputError, match="too small"):
+        asyncio.run(verdict.verdict_stage(sample_path(), tmp_path / "out.jsonl", model))
+    assert not model.requests

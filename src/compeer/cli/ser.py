@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -73,17 +74,11 @@ def build(
     out.mkdir(parents=True, exist_ok=True)
     kept = cache or out / CACHE
     models = [open_named(name, call, kept) for name in model or ()]
-    records = build_records(
-        corpora,
-        out,
-        settings,
-        seed,
-        workers=workers,
-        skip_bad=skip_bad,
-        screener=open_named(screener, call, kept) if screener else None,
-        models=models,
-    )
-    _print_counters(models)
+    judge = open_named(screener, call, kept) if screener else None
+    with _counted([*models, *([judge] if judge else [])]):
+        records = build_records(
+            corpora, out, settings, seed, workers=workers, skip_bad=skip_bad, screener=judge, models=models
+        )
     found = summary(out)
     false = ", ".join(f"{part} {share:.1%}" for part, share in found["false_share"].items())
     console.print(f"  {found['records']:,} records; False: {false}", highlight=False)
@@ -113,7 +108,7 @@ def screen(
 def verdict(
     dialogues: Annotated[Path, typer.Argument(help="A file of screened dialogues.")],
     out: Out,
-    model: Model = "embedded",
+    model: Model,
     call: Call = None,
     cache: Cache = CACHE,
     seed: Seed = 0,
@@ -229,9 +224,9 @@ def personality(
 def rewrite(
     records: Records,
     out: Out,
+    model: Model,
     profiles: Annotated[Path | None, typer.Option(help="Profiles; with them the rewriting is by personality.")] = None,
     clusters: Annotated[Path | None, typer.Option(help="Their clusters (clusters.jsonl).")] = None,
-    model: Model = "embedded",
     call: Call = None,
     cache: Cache = CACHE,
     seed: Seed = 0,
@@ -396,9 +391,6 @@ def _ask(
     work: Callable[[Sequence[TextModel], Path], Coroutine[Any, Any, dict[str, Any]]],
 ) -> None:
     """Runs a stage that asks models, and says what it cost; a dry run goes through it without asking."""
-    from contextlib import ExitStack
-
-    from compeer.models.counters import counters_shown
     from compeer.models.estimate import Estimating
 
     silence_libraries()
@@ -410,12 +402,8 @@ def _ask(
         for one in rehearsed:
             console.print(f"{plain(one.name)}: {one.total}", highlight=False, soft_wrap=True)
         return
-    with ExitStack() as shown:
-        for model in models:
-            if counters := getattr(model, "counters", None):
-                shown.enter_context(counters_shown(model.name, counters))
+    with _counted(models):
         manifest = asyncio.run(work(models, out))
-    _print_counters(models)
     _print_counts(manifest, out)
     if failed := manifest.get("failed"):
         raise InputError(
@@ -424,12 +412,20 @@ def _ask(
         )
 
 
-def _print_counters(models: Sequence[TextModel]) -> None:
-    from compeer.models.counters import counters_table
+@contextmanager
+def _counted(models: Sequence[TextModel]) -> Iterator[None]:
+    """Shows what the models are asked while the work inside goes on, and in a table at its end, however it ends."""
+    from compeer.models.counters import counters_shown, counters_table
 
-    for model in models:
-        if counters := getattr(model, "counters", None):
-            console.print(f"[bold]{plain(model.name)}[/]", highlight=False)
+    counted = [(model.name, counters) for model in models if (counters := getattr(model, "counters", None))]
+    try:
+        with ExitStack() as shown:
+            for name, counters in counted:
+                shown.enter_context(counters_shown(name, counters))
+            yield
+    finally:
+        for name, counters in counted:
+            console.print(f"[bold]{plain(name)}[/]", highlight=False)
             console.print(counters_table(counters))
 
 

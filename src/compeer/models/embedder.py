@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,12 @@ from compeer.statistics import words
 
 Matrix = npt.NDArray[np.float32]
 NGRAM_DIMENSIONS = 1024
+
+
+class Embeds(Protocol):
+    """Anything that gives a row of unit length for each text."""
+
+    def embed(self, texts: Sequence[str]) -> Matrix: ...
 
 
 class Embedder:

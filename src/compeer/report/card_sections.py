@@ -15,25 +15,18 @@ from markupsafe import Markup
 from compeer.reasoning import EMOTIONS, LABELS, STAGES, STEPS, STRATEGIES
 from compeer.report.card_figures import NONE, RecordCounts, quantile
 from compeer.report.charts import Bar, bar_chart, nice_ticks
-from compeer.report.tables import Table
+from compeer.report.tables import PREFERENCE_WORDS, Table
 from compeer.report.wording import (
     count,
     decimal,
     percent,
 )
-from compeer.ser.record import PREFERENCES
-from compeer.ser.split import SPLITS
+from compeer.ser.record import PREFERENCES, SPLITS
 
 MOST_ROWS = 12
 """Of values or kinds that may be many; the largest are shown."""
 SOURCES = ("human", "llm", "silver", NONE)
 _SPLIT_WORDS = {"reward": "trains the judge", "policy": "trains the supporter", "test": "measures only"}
-_PREFERENCE_WORDS = {
-    "candidate": "the candidate is better",
-    "reference": "the reference is better",
-    "both": "both are good",
-    "neither": "neither is acceptable",
-}
 
 
 @dataclass(frozen=True)
@@ -156,7 +149,7 @@ def _preferences(counts: RecordCounts) -> Table:
     rows = []
     for value in PREFERENCES:
         numbers = [(counts.preferences[source, value], totals[source]) for source in sources]
-        rows.append([_PREFERENCE_WORDS[value], *(f"{count(n)} ({percent(n / total)})" for n, total in numbers)])
+        rows.append([PREFERENCE_WORDS[value], *(f"{count(n)} ({percent(n / total)})" for n, total in numbers)])
     return Table("Which response is better, by who says so.", ["class", *sources], rows if sources else [])
 
 

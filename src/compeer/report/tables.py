@@ -20,7 +20,7 @@ from compeer.report.wording import (
 )
 
 _SPLITS = {"reward": "for the judge", "policy": "for the supporter", "test": "held out"}
-_PREFERENCES = {
+PREFERENCE_WORDS = {
     "candidate": "the candidate is better",
     "reference": "the reference is better",
     "both": "both are good",
@@ -54,7 +54,7 @@ def data_tables(figures: RunFigures) -> list[Table]:
             ["step", "False"],
             [[LABELS[step], percent(false.get(step))] for step in STEPS],
         ),
-        counted("Which of two responses is better, by label.", "label", "preferences", _PREFERENCES),
+        counted("Which of two responses is better, by label.", "label", "preferences", PREFERENCE_WORDS),
         counted("Strategies of the sampled turns.", "strategy", "strategies"),
         counted("Sampled rounds that were dropped, by reason.", "reason", "dropped"),
     ]
@@ -107,7 +107,7 @@ def judge_tables(figures: RunFigures) -> list[Table]:
         Table(
             "How often the judge gave each answer. No direction is better; one answer only is a collapse.",
             ["answer", "times"],
-            [[_PREFERENCES.get(name, name), count(value)] for name, value in said.items()] or [[DASH, DASH]],
+            [[PREFERENCE_WORDS.get(name, name), count(value)] for name, value in said.items()] or [[DASH, DASH]],
         ),
     ]
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.models.embedded import SMOLLM2
 
 T = TypeVar("T")
 
@@ -81,3 +83,13 @@ def _with_complaint(request: Request, first: Request, answer: str, complaint: st
         {"role": "user", "content": mend},
     )
     return replace(request, messages=messages, seed=(first.seed + tries) % 2**31)
+
+
+def refuse_embedded(model: TextModel, what: str) -> None:
+    """Stops a stage whose answers from the embedded model would be worse than none."""
+    name = model.name.lower()
+    if name == "embedded" or SMOLLM2.title.lower() in name:
+        raise InputError(
+            f"the embedded model is too small to {what}.",
+            do="Name another (--model: an endpoint, or a larger one's folder), or import what was made elsewhere.",
+        )

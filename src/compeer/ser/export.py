@@ -20,8 +20,7 @@ from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
 from compeer.models.embedded import file_hash
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, StrategyStep, SupportTurn
-from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
-from compeer.ser.split import SPLITS
+from compeer.ser.record import SPLITS, PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
 
 RECORDS_A_GROUP = 4096
 """Records of a split that are held in memory, and that one row group of a file holds."""

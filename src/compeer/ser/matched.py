@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from compeer.dialogue import last_seeker
 from compeer.errors import InputError
+from compeer.models.embedder import Embeds
 from compeer.reasoning import STEPS, Part, Step, SupportTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
 from compeer.ser.silver.exchange import exchange
@@ -41,12 +42,6 @@ _KINDS: dict[Part, str] = {
     "emotion": "another seeker's emotion",
     "strategy": "another moment's strategy",
 }
-
-
-class Embeds(Protocol):
-    """Anything that gives a row of unit length for each text, as `compeer.models.embedder.Embedder` does."""
-
-    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
 
 
 def match_turns(

@@ -34,8 +34,8 @@ from compeer.ser.check.seen import (
     in_two,
     small,
 )
-from compeer.ser.record import PREFERENCES, Split, read_records
-from compeer.ser.split import SPLITS, read_groups, read_splits
+from compeer.ser.record import PREFERENCES, SPLITS, Split, read_records
+from compeer.ser.split import read_groups, read_splits
 from compeer.ser.split.duplicates import Groups, Sketch, join_alike
 from compeer.statistics import generator
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.reasoning import STEPS, Part, render_step
-from compeer.ser.record import SerRecord, Split, StepLabel
-from compeer.ser.split import OPENINGS, SPLITS, TEXTS, opening
+from compeer.ser.record import SPLITS, SerRecord, Split, StepLabel
+from compeer.ser.split import OPENINGS, TEXTS, opening
 from compeer.ser.split.duplicates import Hashes, text_hash
 from compeer.statistics import words
 

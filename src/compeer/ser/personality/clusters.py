@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Speaker
 from compeer.errors import InputError, from_validation
-from compeer.models.embedder import Matrix
+from compeer.models.embedder import Embeds, Matrix
 from compeer.ser.personality import PARTICIPANTS, Profile, read_profiles
 from compeer.ser.personality.elbow import Elbow, Panel, elbow_svg, find_elbow
 from compeer.ser.personality.traits import TRAITS, Trait
@@ -43,12 +43,6 @@ REMEMBERED = 50_000
 DRAWN_POINTS = 400
 
 CLUSTERS, ELBOW = "clusters.jsonl", "elbow.svg"
-
-
-class Embeds(Protocol):
-    """Anything that gives a row for each text, as `compeer.models.embedder.Embedder` does."""
-
-    def embed(self, texts: Sequence[str]) -> Matrix: ...
 
 
 class Member(BaseModel):

@@ -29,6 +29,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from compeer.models.embedder import Embeds
 from compeer.reasoning import STEPS
 from compeer.ser.probes.blind import (
     Case,
@@ -46,7 +47,6 @@ from compeer.ser.probes.blind import (
 )
 from compeer.ser.probes.learners import Answer, interval_by_dialogue, linear, ridge_and_trees, trees
 from compeer.ser.record import read_records
-from compeer.ser.split import Embeds
 from compeer.statistics import balanced_accuracy, generator
 
 STEP_LIMIT, PREFERENCE_LIMIT = 0.55, 0.58

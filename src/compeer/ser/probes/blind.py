@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compeer.models.embedder import Embeds
 from compeer.reasoning import (
     EMOTIONS,
     SENTIMENTS,
@@ -26,7 +27,6 @@ from compeer.reasoning import (
     render_step,
 )
 from compeer.ser.record import Preferred, SerRecord
-from compeer.ser.split import Embeds
 from compeer.statistics import words
 
 Figures = npt.NDArray[np.float64]

@@ -25,11 +25,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.models.embedded import SMOLLM2
+from compeer.models.embedder import Embeds
 from compeer.reasoning import one_line
-from compeer.ser.asking import Complaint, Read, ask_until_read
+from compeer.ser.asking import Complaint, Read, ask_until_read, refuse_embedded
 from compeer.ser.personality import PARTICIPANTS, read_profiles
-from compeer.ser.personality.clusters import CLUSTERS, Embeds, read_members
+from compeer.ser.personality.clusters import CLUSTERS, read_members
 from compeer.ser.record import SerRecord, read_records
 from compeer.ser.rewrite.drift import Line, likeness, why_not
 from compeer.ser.stage import Done, Stage, ask_through, in_blocks
@@ -66,7 +66,7 @@ async def rewrite_stage(
     Toward personalities it needs the `profiles` and their `clusters`, as `cluster_profiles` wrote them. What is left
     out is counted by reason.
     """
-    _able(model)
+    refuse_embedded(model, "reword a conversation: it repeats lines or loses what they mean")
     inputs: dict[str, Path | str] = {"records": records}
     if kind == "personality":
         if profiles is None or clusters is None:
@@ -90,15 +90,6 @@ async def rewrite_stage(
         units = in_blocks(_groups(records), model.batch_size)
         await ask_through(stage, units, rewriting.reword, model.at_once)
         return stage.finish(failed=sum(stage.counts.get("failed", Counter()).values()))
-
-
-def _able(model: TextModel) -> None:
-    name = model.name.lower()
-    if name == "embedded" or SMOLLM2.title.lower() in name:
-        raise InputError(
-            "the embedded model is too small to reword a conversation: it repeats lines or loses what they mean.",
-            do="Name another (--model: an endpoint, or a larger one's folder), or import rewrites made elsewhere.",
-        )
 
 
 def _groups(records: Path) -> Iterator[list[SerRecord]]:

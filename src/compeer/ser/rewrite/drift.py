@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from compeer.dialogue import Speaker
-from compeer.models.embedder import is_latin
-from compeer.ser.personality.clusters import Embeds
+from compeer.models.embedder import Embeds, is_latin
 from compeer.statistics import words
 
 LEAST_ALIKE, LEAST_ALIKE_SHORT = 0.45, 0.25

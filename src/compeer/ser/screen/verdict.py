@@ -22,7 +22,7 @@ from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, transcript
 from compeer.errors import from_validation
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.ser.asking import Answer, Complaint, Read, Unread, ask_until_read
+from compeer.ser.asking import Answer, Complaint, Read, Unread, ask_until_read, refuse_embedded
 from compeer.ser.stage import Done, Stage, ask_through, in_blocks
 from compeer.statistics import generator
 
@@ -79,6 +79,7 @@ async def verdict_stage(
     dialogues: Path, out: Path, model: TextModel, retries: int = 2, seed: int = 0
 ) -> dict[str, Any]:
     """Writes the dialogues that the model finds fit, and every verdict beside them; returns the stage's manifest."""
+    refuse_embedded(model, "judge which dialogues are fit: its answers are in form and mean nothing")
     told = {"model": model.name, "retries": retries, "seed": seed, "prompt": _prompt()}
     stage = Stage(out, told, {"dialogues": dialogues}, beside=[VERDICTS])
     if found := stage.finished():

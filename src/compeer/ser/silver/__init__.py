@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from compeer.models.embedder import Embeds
 from compeer.ser.check.seen import shared_texts
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import Split
 from compeer.ser.sampling import Context, read_contexts
 from compeer.ser.silver.moments import Moments
-from compeer.ser.silver.pairing import Embeds
 from compeer.ser.silver.records import silver_records
 from compeer.ser.silver.responses import halves
 from compeer.ser.split.duplicates import text_hash

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from compeer.models.embedder import Embeds
 from compeer.reasoning import STEPS, STRATEGIES, Part
 from compeer.ser.silver.exchange import exchange
 from compeer.ser.silver.moments import IMPROBABLE, Moments
@@ -19,10 +19,6 @@ ENOUGH = 0.7
 
 TOO_NEAR = 0.85
 """Contexts more alike than this may share an issue: they do not exchange it."""
-
-
-class Embeds(Protocol):
-    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)

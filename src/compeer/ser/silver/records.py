@@ -29,13 +29,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from compeer.models.embedder import Embeds
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels
 from compeer.ser.sampling import Context
 from compeer.ser.silver.compare import compare_turn, wrong_emotion
 from compeer.ser.silver.moments import Moments
-from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Embeds, Pattern, pair_up
+from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Pattern, pair_up
 from compeer.ser.silver.reference import Reference, derived_stage, reference_of, why_not
 from compeer.ser.silver.responses import ResponsePair, choose_halved, decisive, response_pairs
 from compeer.ser.silver.wording import HistoryWords, fill_history
@@ -81,11 +82,10 @@ def _candidates(
 ) -> Iterator[SerRecord]:
     pairs = response_pairs(reference, partner, halved, rng)
     for kind, (response, other, preference) in zip(("true", "spoiled"), pairs, strict=True):
-        spoiled = kind == "spoiled" and pattern is not None
         own = reference.turns[0 if kind == "true" else 1]
         steps: dict[Part, Step] = {part: own.step(part) for part in STEPS}
         false: dict[Part, StepLabel] = {}
-        if spoiled and pattern is not None:
+        if kind == "spoiled" and pattern is not None:
             for part in pattern.steps:
                 steps[part] = _exchanged(part, reference, partner, pattern)
                 false[part] = _false(part, reference, partner, pattern)

@@ -53,7 +53,7 @@ class Quotes:
 
 @dataclass(frozen=True)
 class HistoryWords:
-    """Step 1 in two halves. `frame` and `quotes` say how the first was made, where it was."""
+    """Step 1 in two halves; `frame` is the wording of the first, where it was composed."""
 
     issue: str
     stage: str

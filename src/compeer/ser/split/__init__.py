@@ -25,17 +25,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from compeer.corpora import read_corpus
 from compeer.corpora.jsonlines import read_json_lines
 from compeer.corpora.seen import SeenIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
-from compeer.ser.record import Split
+from compeer.models.embedder import Embeds
+from compeer.ser.record import SPLITS, Split
 from compeer.ser.split.duplicates import (
     Bytes,
     Groups,
@@ -50,19 +50,12 @@ from compeer.ser.split.duplicates import (
 from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import generator, words
 
-SPLITS: tuple[Split, ...] = get_args(Split)
 TEXTS = WordSketch(bands=48, hashes=4, bound=0.5)
 OPENINGS = WordSketch(bands=32, hashes=3, bound=0.5)
 MEANINGS = MeaningSketch(bands=80, bound=0.85)
 OPENING_WORDS, MEANING_WORDS = 12, 30
 _DIALOGUES_A_UNIT, _LINES_A_UNIT = 200, 5_000
 _HEAD = 16
-
-
-class Embeds(Protocol):
-    """Anything that gives a row of unit length for each text, as `Embedder` does."""
-
-    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
 
 
 def split_stage(
