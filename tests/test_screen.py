@@ -751,5 +751,5 @@ def test_the_prompt_names_every_kind() -> None:
 def test_the_embedded_model_is_not_asked_for_verdicts(tmp_path: Path) -> None:
     model = ScriptedModel([], name="SmolLM2-135M-Instruct")
     with pytest.raises(InputError, match="too small"):
-        asyncio.run(verdict.verdict_stage(sample_path(), tmp_path / "out.jsonl", model))
+        asyncio.run(verdict.verdict_stage(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model))
     assert not model.requests
