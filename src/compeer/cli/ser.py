@@ -333,6 +333,10 @@ def import_(
 def match(
     records: Records,
     out: Out,
+    pairs: Annotated[
+        str, typer.Option(help="Contexts paired with the nearest other ('near') or any ('random').")
+    ] = "near",
+    mixtures: Annotated[int, typer.Option(help="Turns mixed of a pair's steps, beside its own two.", min=0, max=6)] = 2,
     mistakes: Annotated[bool, typer.Option("--mistakes", help="Keep turns that were judged wrong as extra.")] = False,
     seed: Seed = 0,
 ) -> None:
@@ -340,7 +344,7 @@ def match(
     from compeer.ser.matched import match_turns
 
     silence_libraries()
-    _print_counts(match_turns(records, out, seed, mistakes=mistakes), out)
+    _print_counts(match_turns(records, out, seed, mixtures, mistakes, pairs=pairs), out)
 
 
 @ser.command()

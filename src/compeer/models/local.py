@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.embedded import embedded_model
+from compeer.models.vision import network_class
 
 
 def best_device() -> torch.device:
@@ -51,18 +52,26 @@ def model_folder(model: str | Path) -> Path:
 def load_tokenizer(folder: Path) -> Any:
     """The folder's tokenizer, padding on the left and able to pad."""
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    beside = folder / "chat_template.json"  # where folders of models that see may keep it
+    if tokenizer.chat_template is None and beside.is_file():
+        tokenizer.chat_template = json.loads(beside.read_text(encoding="utf-8"))["chat_template"]
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
 def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-    """The folder's causal language model, ready to be asked."""
+    """The folder's language model, one that sees among them, ready to be asked."""
     try:
-        network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+        network = network_class(folder).from_pretrained(folder, dtype=dtype)
     except (OSError, ValueError, json.JSONDecodeError) as error:
         raise InputError(f"transformers cannot load it: {error}", file=folder) from error
     return network.to(device).eval()
+
+
+def position_limit(network: Any) -> int:
+    """How many tokens a network can take; a very large number where it does not say."""
+    return getattr(network.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
 
 
 class LocalModel:
@@ -116,7 +125,7 @@ class LocalModel:
     def _generate_batch(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         """Answers what can be answered; a request that cannot be does not disturb the others."""
         found: list[Generation | Failure | None] = []
-        limit = getattr(self.network.config, "max_position_embeddings", None) or 1 << 30
+        limit = position_limit(self.network)
         good: list[tuple[Request, list[int], Any]] = []
         for request in requests:
             ids = _ids(self.tokenizer, self.prompt_text(request.messages, request.prefix))

@@ -2,7 +2,7 @@
 
 A checkpoint counts only once it is marked complete, so a run that is killed at any moment goes on from the last whole
 one, with the same batches and the same random numbers. Figures go to `metrics.jsonl`, wall-clock times apart from them
-to `times.jsonl`.
+to `times.jsonl`. Chats of models that see may hold pictures; what sees is never trained.
 """
 
 from __future__ import annotations
@@ -17,11 +17,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
-from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from transformers import PrinterCallback, TrainerCallback
 
 from compeer.errors import InputError
 from compeer.models.local import best_device, defuse, load_tokenizer
+from compeer.models.vision import (
+    PROCESSOR_FILES,
+    SeenBatches,
+    encode_chats,
+    network_class,
+    picture_reader,
+    restore_renamed,
+)
 from compeer.progress import progress
 from compeer.statistics import generator
 
@@ -54,7 +62,14 @@ class SftSettings(WeightSettings):
     """Supervised training."""
 
     batch: int = Field(default=4, ge=1, description="chats an optimiser step")
+    at_once: int = Field(default=0, ge=0, description="chats computed at a time, to save memory; 0: the whole batch")
     max_length: int = Field(default=1024, ge=16, description="tokens of a chat; longer ones are left out and counted")
+
+    @model_validator(mode="after")
+    def _divides(self) -> SftSettings:
+        if self.at_once and self.batch % self.at_once:
+            raise ValueError(f"at_once ({self.at_once}) must divide the batch ({self.batch})")
+        return self
 
 
 def train_sft(
@@ -73,8 +88,14 @@ def train_sft(
 
     tokenizer = load_tokenizer(model)
     chats = [defuse(tokenizer, chat) for chat in chats]
-    lengths = [len(tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)["input_ids"]) for chat in chats]
-    kept = [chat for chat, length in zip(chats, lengths, strict=True) if length <= settings.max_length]
+    reader = picture_reader(model)
+    if reader:
+        seen = encode_chats(tokenizer, reader, chats)
+        lengths = [len(chat.ids) for chat in seen]
+    else:
+        texts = [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
+        lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]] if texts else []
+    kept = [number for number, length in enumerate(lengths) if length <= settings.max_length]
     if not kept:
         raise InputError(
             f"none of {len(chats)} chats is at most {settings.max_length} tokens long.",
@@ -82,24 +103,31 @@ def train_sft(
             do="Raise it.",
         )
     batch = settings.batch * int(os.environ.get("WORLD_SIZE", "1"))
-    order = reading_order([n for n in lengths if n <= settings.max_length], batch, settings.steps * batch, seed)
+    order = reading_order([lengths[number] for number in kept], batch, settings.steps * batch, seed)
+    read = [kept[index] for index in order]
     network = trainable_network(model, settings)
     trainer = SFTTrainer(
         model=network,
         args=SFTConfig(
             **trainer_arguments(settings, folder, seed),
-            per_device_train_batch_size=settings.batch,
+            per_device_train_batch_size=settings.at_once or settings.batch,
+            gradient_accumulation_steps=settings.batch // (settings.at_once or settings.batch),
             max_length=settings.max_length,
-            assistant_only_loss=True,
+            assistant_only_loss=not reader,  # with pictures our own batches see to it
             train_sampling_strategy="sequential",
+            remove_unused_columns=not reader,
+            dataset_kwargs={"skip_prepare_dataset": True} if reader else None,
         ),
-        train_dataset=Dataset.from_list([{"messages": kept[index]} for index in order]),
+        train_dataset=Dataset.from_list(
+            [{"chat": number} if reader else {"messages": chats[number]} for number in read]
+        ),
+        data_collator=SeenBatches(reader, seen, tokenizer.pad_token_id) if reader else None,
         processing_class=tokenizer,
         peft_config=lora_config(network, settings),
         callbacks=list(callbacks),
     )
     run_trainer(trainer, folder, settings, title)
-    save_model(trainer.model, tokenizer, folder, card)
+    save_model(trainer.model, tokenizer, folder, card, model)
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     return {
         "chats": len(kept),
@@ -137,7 +165,7 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
 
 def trainable_network(model: Path, settings: WeightSettings) -> Any:
     """The model in float32, its lower layers frozen if so set, and what sees always."""
-    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    network = network_class(model).from_pretrained(model, dtype=torch.float32)
     network.config.use_cache = False
     for name, parameter in network.named_parameters():
         if _sees(name):
@@ -167,7 +195,9 @@ def lora_config(network: Any, settings: WeightSettings) -> Any:
 def _linear_modules(network: Any, settings: WeightSettings) -> list[str]:
     top = _top_layers(network, settings)
     return [
-        name for name, module in network.named_modules() if isinstance(module, torch.nn.Linear) and _layer(name) in top
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Linear) and _layer(name) in top and not _sees(name)
     ]
 
 
@@ -181,7 +211,7 @@ def _layer(name: str) -> int | None:
 
 
 def _top_layers(network: Any, settings: WeightSettings) -> list[int]:
-    layers = network.config.num_hidden_layers
+    layers = network.config.get_text_config().num_hidden_layers
     return list(range(max(0, layers - settings.top_layers), layers))
 
 
@@ -213,6 +243,8 @@ def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict
 def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str) -> None:
     """Trains from the last whole checkpoint if there is one, with a progress bar and figures as they come."""
     checkpoint = last_checkpoint(folder / "checkpoints")
+    if checkpoint:
+        restore_renamed(trainer.model, checkpoint)
     with progress(title, settings.steps) as advance:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_Record(folder, advance))
@@ -230,10 +262,11 @@ def last_checkpoint(folder: Path) -> Path | None:
     return whole[-1] if whole else None
 
 
-def save_model(network: Any, tokenizer: Any, folder: Path, card: dict[str, Any]) -> None:
+def save_model(network: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path | None = None) -> None:
     """Leaves a plain model folder in `folder/model`, adapters merged, whole or not at all.
 
-    `card` says what its prompts must look like, for whoever asks the model later.
+    `card` says what its prompts must look like, for whoever asks the model later. How pictures are prepared is taken
+    over from the folder that training started from.
     """
     merged = network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
     merged.config.use_cache = True
@@ -241,6 +274,9 @@ def save_model(network: Any, tokenizer: Any, folder: Path, card: dict[str, Any])
     shutil.rmtree(unfinished, ignore_errors=True)
     merged.save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)
+    for name in PROCESSOR_FILES:
+        if start and (start / name).is_file():
+            shutil.copyfile(start / name, unfinished / name)
     (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
     shutil.rmtree(folder / "model", ignore_errors=True)
     unfinished.rename(folder / "model")

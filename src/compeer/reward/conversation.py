@@ -132,25 +132,29 @@ def _response_round(case: Case) -> list[Question]:
     return [Question("response", _prompt("responses").format(first=first, second=second), RESPONSE_WORDS)]
 
 
-def chat(case: Case, answers: Sequence[str], form: Form | None = None, branch: int = 0) -> list[dict[str, Any]]:
-    """The whole chat of one branch with the judge's answers, as a model is trained on it."""
+def chat(
+    case: Case, answers: Sequence[str], form: Form | None = None, branch: int = 0, images: bool = False
+) -> list[dict[str, Any]]:
+    """The whole chat of one branch with the judge's answers, as a model is trained on it; `images` if it sees."""
     form = form or Form()
     messages: list[dict[str, Any]] = [system_message(form)]
-    for question, answer in zip(branches(case, form)[branch], answers, strict=True):
+    for question, answer in zip(branches(case, form, images)[branch], answers, strict=True):
         messages.append({"role": "user", "content": question.content})
         messages.append({"role": "assistant", "content": answer})
     return messages
 
 
-def chats(record: SerRecord, form: Form, candidate_first: bool | None = None) -> list[list[dict[str, Any]]]:
+def chats(
+    record: SerRecord, form: Form, candidate_first: bool | None = None, images: bool = False
+) -> list[list[dict[str, Any]]]:
     """The chats that teach a judge a record's labels, one a branch; the order of the responses is the recorded one
-    unless another is given."""
+    unless another is given. A judge that sees is given the `images` too."""
     first = record.candidate_first if candidate_first is None else candidate_first
     case = replace(record_case(record), candidate_first=first)
     found = []
     for number, rounds in enumerate(branches(case, form)):
         answers = [_answer(record, question.part, form, first) for question in rounds]
-        found.append(chat(case, answers, form, number))
+        found.append(chat(case, answers, form, number, images))
     return found
 
 

@@ -40,8 +40,8 @@ def feedback_records(
     able = [entry for entry in rated if entry.has_steps and (entry.rating <= BAD or entry.rating >= GOOD)]
     cells: dict[tuple[Split, str], list[Rated]] = {}
     for entry in able:
-        drawn = generator(seed, "feedback split", told(entry.situation) or entry.dialogue).random()
-        cells.setdefault(("test" if drawn < test_share else "reward", entry.context.source), []).append(entry)
+        split: Split = "test" if is_held_back(entry, seed, test_share) else "reward"
+        cells.setdefault((split, entry.context.source), []).append(entry)
     records = []
     for (split, _), entries in cells.items():
         good, bad = ([e for e in entries if e.rating >= GOOD], [e for e in entries if e.rating <= BAD])
@@ -53,6 +53,12 @@ def feedback_records(
             turned, first = bool(rng.random() < 0.5), bool(rng.random() < 0.5)
             records += [_record(entry, split, anchor, turned, first, seed) for entry in (better, worse)]
     return records
+
+
+def is_held_back(entry: Rated, seed: int, test_share: float = 0.2) -> bool:
+    """Whether a rated reply is of the test split: dialogues that tell the same situation go together."""
+    drawn = generator(seed, "feedback split", told(entry.situation) or entry.dialogue).random()
+    return bool(drawn < test_share)
 
 
 _LOOKS: tuple[Callable[[Rated], float | str], ...] = (

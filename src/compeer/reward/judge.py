@@ -3,14 +3,15 @@
 The tokens of a history are computed once and shared by all outputs that answer it, and by all branches in which an
 output is judged; each round then adds only its own few tokens. A verdict is read off the probabilities of the allowed
 words, so no verdict is ever unreadable; a judge that gives reasons writes one first, up to the end of its line. Rows of
-a batch differ in length: pieces are padded on the left and masked, and positions count real tokens only.
+a batch differ in length: pieces are padded on the left and masked, and positions count real tokens only. A judge that
+sees is shown the pictures of a history with it, once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,18 @@ from transformers import DynamicCache
 
 from compeer.dialogue import transcript
 from compeer.errors import InputError
-from compeer.models.local import best_device, defuse, fast_dtype, load_network, load_tokenizer, model_folder
+from compeer.models.local import (
+    best_device,
+    defuse,
+    fast_dtype,
+    load_network,
+    load_tokenizer,
+    model_folder,
+    position_limit,
+)
 from compeer.models.training import model_card
-from compeer.reasoning import STEPS, Part
+from compeer.models.vision import Picture, PictureError, SeeingCache, picture_reader
+from compeer.reasoning import STEPS
 from compeer.reward.conversation import (
     BEFORE_VERDICT,
     RESPONSE_WORDS,
@@ -34,37 +44,13 @@ from compeer.reward.conversation import (
 )
 from compeer.reward.form import Form
 from compeer.reward.guards import gains_nothing, quoted
+from compeer.reward.rows import Row, Said
+from compeer.reward.rows import common_prefix as _common_prefix
 from compeer.reward.score import Judgment, Order, Unscored, judgment
-from compeer.ser.record import Preferred
 
 _ANSWER = "\u241f"
 """Stands for an answer while a chat is rendered; taken out of whatever the chat quotes."""
 _MISSING_REASON = "There is no note."
-
-
-@dataclass(eq=False)
-class _Row:
-    """One branch of one case on the cache."""
-
-    case: int
-    rounds: list[Question]
-    pieces: list[list[int]]
-    """The tokens fed before each answer."""
-    candidate_first: bool
-    starts: int = 0
-    """The round from which on it goes its own way, on a copy of its parent's cache."""
-    parent: _Row | None = None
-    unfed: list[int] = field(default_factory=list)
-    """Tokens it has said that are not on the cache yet."""
-
-
-@dataclass
-class _Said:
-    """What was said about one case so far."""
-
-    steps: dict[Part, float] = field(default_factory=dict)
-    orders: dict[Order, dict[Preferred, float]] = field(default_factory=dict)
-    reasons: dict[Part, str] = field(default_factory=dict)
 
 
 class LocalJudge:
@@ -72,6 +58,8 @@ class LocalJudge:
 
     With `both_orders` the responses are compared in both orders and the probabilities averaged. A reason has at most
     `reason_tokens` tokens. `network` and `tokenizer` take the place of the folder's where they are loaded already.
+    A judge that sees reads pictures from files; `media` is the folder from which their paths count, else that of the
+    card.
     """
 
     def __init__(
@@ -89,6 +77,7 @@ class LocalJudge:
         name: str | None = None,
         network: Any = None,
         tokenizer: Any = None,
+        media: str | Path | None = None,
     ) -> None:
         folder = model_folder(model)
         card = model_card(folder)
@@ -100,7 +89,8 @@ class LocalJudge:
         self._network = network or load_network(folder, self._device, dtype or fast_dtype(self._device))
         self._batch_size, self._both_orders, self._reason_tokens = batch_size, both_orders, reason_tokens
         self._progress = progress or (lambda done: None)
-        self._limit = getattr(self._network.config, "max_position_embeddings", None) or 1 << 30
+        self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
+        self._limit = position_limit(self._network)
         self._before = self._ids(BEFORE_VERDICT)
         self._words = {word: self._word_ids(word)[0] for word in (*STEP_WORDS, *RESPONSE_WORDS)}
         for words in (STEP_WORDS, RESPONSE_WORDS):
@@ -113,10 +103,13 @@ class LocalJudge:
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order."""
-        found: list[Judgment | Unscored] = []
+        found: list[Judgment | Unscored] = [Unscored("not judged")] * len(cases)
+        lengths = [sum(len(utterance.text) for utterance in case.history) for case in cases]
+        order = sorted(range(len(cases)), key=lengths.__getitem__)  # equal lengths together: little padding
         for start in range(0, len(cases), self._batch_size):
-            batch = cases[start : start + self._batch_size]
-            found.extend(self._judge_batch(batch))
+            batch = order[start : start + self._batch_size]
+            for number, one in zip(batch, self._judge_batch([cases[n] for n in batch]), strict=True):
+                found[number] = one
             self._progress(len(batch))
         return found
 
@@ -126,35 +119,56 @@ class LocalJudge:
 
     def pieces(self, case: Case, branch: int = 0) -> tuple[list[Question], list[list[int]]]:
         """A branch's rounds, and the tokens fed before each answer: exactly those of the whole chat, cut there."""
-        rounds = branches(case, self.form)[branch]
+        row = self._row(0, case, branch, {})
+        return row.rounds, row.pieces
+
+    def _branches(self, case: Case) -> list[list[Question]]:
+        return branches(case, self.form, images=True) if self._reader else branches(case, self.form)
+
+    def _row(self, number: int, case: Case, branch: int, read: dict[str, Picture]) -> Row:
+        """A branch of a case as it is fed; pictures that are not `read` yet are."""
+        rounds = self._branches(case)[branch]
         messages = [system_message(self.form)]
         for question in rounds:
-            messages.append({"role": "user", "content": question.text.replace(_ANSWER, "")})
+            content = replace(question, text=question.text.replace(_ANSWER, "")).content
+            messages.append({"role": "user", "content": content})
             messages.append({"role": "assistant", "content": _ANSWER})
         text: str = self._tokenizer.apply_chat_template(defuse(self._tokenizer, messages), tokenize=False)
-        return rounds, [self._ids(piece) for piece in text.split(_ANSWER)[: len(rounds)]]
+        pieces = [self._ids(piece) for piece in text.split(_ANSWER)[: len(rounds)]]
+        pictures = []
+        if self._reader and rounds[0].images:
+            for path in rounds[0].images:
+                if path not in read:
+                    read[path] = self._reader.read(path)
+            pictures = [read[path] for path in rounds[0].images]
+            pieces[0] = self._reader.spread(pieces[0], [picture.grid for picture in pictures])
+        return Row(number, rounds, pieces, pictures, case.candidate_first)
 
-    def _rows(self, number: int, case: Case) -> list[_Row]:
+    def _rows(self, number: int, case: Case, read: dict[str, Picture]) -> list[Row]:
         """The branches of a case that need the judge, the other order of the responses among them if wanted."""
         found = []
-        for branch, rounds in enumerate(branches(case, self.form)):
+        for branch, rounds in enumerate(self._branches(case)):
             if not any(question.asked for question in rounds):
                 continue
-            row = _Row(number, *self.pieces(case, branch), case.candidate_first)
+            row = self._row(number, case, branch, read)
             found.append(row)
             if self._both_orders and rounds[-1].part == "response":
                 other = replace(case, candidate_first=not case.candidate_first)
-                last = len(rounds) - 1
-                found.append(_Row(number, *self.pieces(other, branch), other.candidate_first, last, row))
+                found.append(replace(self._row(number, other, branch, read), starts=len(rounds) - 1, parent=row))
         return found
 
     @torch.inference_mode()
     def _judge_batch(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         found: list[Judgment | Unscored] = [Unscored("not judged")] * len(cases)
-        said = [_Said() for _ in cases]
-        rows: list[_Row] = []
+        said = [Said() for _ in cases]
+        rows: list[Row] = []
+        read: dict[str, Picture] = {}
         for number, case in enumerate(cases):
-            own = self._rows(number, case)
+            try:
+                own = self._rows(number, case, read)
+            except PictureError as error:
+                found[number] = Unscored(error.reason)
+                continue
             answer = 2 + (self._reason_tokens + len(self._before) if self.form.reasons else 0)
             length = max((sum(len(piece) + answer for piece in row.pieces) for row in own), default=0)
             if length > self._limit:
@@ -169,7 +183,7 @@ class LocalJudge:
                 found[number] = self._read(case, said[number])
         return found
 
-    def _read(self, case: Case, said: _Said) -> Judgment | Unscored:
+    def _read(self, case: Case, said: Said) -> Judgment | Unscored:
         response = case.output.parts.get("response")
         void = None
         if isinstance(response, str) and self.form.kind != "process":
@@ -178,7 +192,7 @@ class LocalJudge:
             said.steps = {part: said.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
         return judgment(said.steps, said.orders, self.threshold, said.reasons, void)
 
-    def _ask(self, cases: Sequence[Case], rows: Sequence[_Row], said: Sequence[_Said]) -> None:
+    def _ask(self, cases: Sequence[Case], rows: Sequence[Row], said: Sequence[Said]) -> None:
         """Asks round after round, all rows at a time; rows end with their last round, and forks begin with theirs."""
         active = [row for row in rows if not row.starts]
         cache, mask = self._shared_prefixes([transcript(cases[row.case].history) for row in active], active)
@@ -196,12 +210,20 @@ class LocalJudge:
             reasons: list[list[int]] = [[] for _ in active]
             if self.form.reasons:
                 reasons, logits, mask = self._give_reasons([row.rounds[number] for row in active], logits, cache, mask)
-            for row, reason, values in zip(active, reasons, logits, strict=True):
-                self._hear(row, row.rounds[number], values, reason, said[row.case])
+            # all rows at a time: each by itself would wait for the device
+            words = torch.tensor([self._places(row.rounds[number].words) for row in active], device=self._device)
+            values = logits.gather(1, words).float().cpu()
+            for row, reason, own in zip(active, reasons, values, strict=True):
+                self._hear(row, row.rounds[number], own, reason, said[row.case])
 
-    def _hear(self, row: _Row, question: Question, logits: torch.Tensor, reason: list[int], said: _Said) -> None:
+    def _places(self, words: Sequence[str]) -> list[int]:
+        """The tokens that begin the allowed words, filled up to as many as any question allows."""
+        places = [self._words[word] for word in words]
+        return places + places[:1] * (len(RESPONSE_WORDS) - len(places))
+
+    def _hear(self, row: Row, question: Question, logits: torch.Tensor, reason: list[int], said: Said) -> None:
         """Takes down a verdict's probabilities; the likeliest word is what the next round will see."""
-        chances = torch.softmax(logits[[self._words[word] for word in question.words]].float(), 0).tolist()
+        chances = torch.softmax(logits[: len(question.words)], 0).tolist()
         word = question.words[max(range(len(chances)), key=chances.__getitem__)]
         if not question.asked:
             word = "False"
@@ -243,11 +265,11 @@ class LocalJudge:
         logits, mask = self._feed([u + a for u, a in zip(unfed, after, strict=True)], cache, mask)
         return found, logits, mask
 
-    def _shared_prefixes(self, histories: Sequence[str], rows: Sequence[_Row]) -> tuple[Any, torch.Tensor]:
+    def _shared_prefixes(self, histories: Sequence[str], rows: Sequence[Row]) -> tuple[Any, torch.Tensor]:
         """The cache of what the rows of one history have in common, computed once a history; cuts it off the pieces."""
-        groups: dict[str, list[int]] = {}
-        for number, history in enumerate(histories):
-            groups.setdefault(history, []).append(number)
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for number, (history, row) in enumerate(zip(histories, rows, strict=True)):
+            groups.setdefault((history, *row.rounds[0].images), []).append(number)
         prefixes: list[list[int]] = []
         owner = [0] * len(rows)
         for number, members in enumerate(groups.values()):
@@ -256,7 +278,10 @@ class LocalJudge:
             for member in members:
                 owner[member] = number
                 del rows[member].pieces[0][: len(shared)]
-        cache = DynamicCache()
+        cache: Any = DynamicCache()
+        if self._reader:
+            shown = [rows[members[0]].pictures for members in groups.values()]
+            cache = SeeingCache(self._reader, shown, self._device)
         empty = torch.zeros((len(prefixes), 0), dtype=torch.long, device=self._device)
         _, mask = self._feed(prefixes, cache, empty)
         places = torch.tensor(owner, device=self._device)
@@ -271,13 +296,9 @@ class LocalJudge:
         new = torch.tensor([[0] * (width - len(piece)) + [1] * len(piece) for piece in pieces], device=self._device)
         mask = torch.cat([mask, new], dim=1)
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -width:]
+        seen = cache.inputs(pieces, positions) if self._reader else {"position_ids": positions}
         output = self._network(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
+            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **seen
         )
         return output.logits[:, -1], mask
 
@@ -288,11 +309,3 @@ class LocalJudge:
     def _word_ids(self, word: str) -> list[int]:
         """A verdict's tokens: it opens the answer, or follows a reason and a blank."""
         return self._ids(f" {word}" if self.form.reasons else word)
-
-
-def _common_prefix(rows: Sequence[list[int]]) -> list[int]:
-    length = min(len(row) for row in rows)
-    for position in range(length):
-        if any(row[position] != rows[0][position] for row in rows):
-            return rows[0][:position]
-    return rows[0][:length]

@@ -17,10 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from compeer.dialogue import Utterance
+from compeer.errors import InputError
 from compeer.models.local import load_tokenizer, model_folder
 from compeer.models.training import CARD, SftSettings, train_sft
+from compeer.models.vision import PictureError, open_picture, picture_reader
 from compeer.reasoning import STEPS
-from compeer.reward.conversation import chats
+from compeer.reward.conversation import branches, chats, record_case
 from compeer.reward.form import Form
 from compeer.reward.judge import LocalJudge
 from compeer.reward.validation import Watch, best_threshold, hold_out, judged, part_figures
@@ -50,6 +53,7 @@ class RewardSettings(SftSettings):
     )
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
     patience: int = Field(default=0, ge=0, description="measurements without a better one before stopping; 0: never")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a judge that sees")
 
     @property
     def form(self) -> Form:
@@ -61,14 +65,17 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     usable = [record for record in records if is_usable(record, settings.form)]
     model = model_folder(settings.model)
     card = {"role": "judge", **settings.form.model_dump()}
+    if sees := picture_reader(model) is not None:
+        usable = with_pictures(usable, settings)
+        card |= {"media": settings.media} if settings.media else {}
     title = "Training the judge"
     if not settings.evaluate_every or len({record.dialogue for record in usable}) < 2:
-        return train_sft(model, training_chats(usable, settings, seed), settings, folder, seed, title, card)
+        return train_sft(model, training_chats(usable, settings, seed, sees), settings, folder, seed, title, card)
     training, held_out = hold_out(usable, settings.validation, seed)
     batch = max(8, settings.batch)
     tokenizer = load_tokenizer(model)
     watch = Watch(held_out, settings.form, model, tokenizer, folder, settings.evaluate_every, settings.patience, batch)
-    chosen = training_chats(training, settings, seed)
+    chosen = training_chats(training, settings, seed, sees)
     figures = train_sft(model, chosen, settings, folder, seed, title, card, callbacks=[watch])
     said = judged(LocalJudge(folder / "model", batch, threshold=0.5), held_out)
     threshold = best_threshold(held_out, said)
@@ -92,8 +99,38 @@ def is_usable(record: SerRecord, form: Form) -> bool:
     return record.labels is not None and record.preference is not None
 
 
-def training_chats(records: Sequence[SerRecord], settings: RewardSettings, seed: int) -> list[list[dict[str, Any]]]:
-    """The chats of one epoch, or of all where the order of the responses is drawn anew in each."""
+def with_pictures(records: Sequence[SerRecord], settings: RewardSettings) -> list[SerRecord]:
+    """The records with the whole paths of their pictures; an error that names the record if one cannot be read."""
+    folder = Path(settings.media).absolute()
+    readable: set[str] = set()
+    found = []
+    for record in records:
+        shown = set(branches(record_case(record), settings.form, images=True)[0][0].images)
+        for path in sorted(shown - readable):
+            try:
+                open_picture(path, folder)
+            except PictureError as error:
+                raise InputError(f"record '{record.id}': {error.what}", file=error.file, do=error.do) from None
+        readable |= shown
+        found.append(_in_folder(record, folder) if shown else record)
+    return found
+
+
+def _in_folder(record: SerRecord, folder: Path) -> SerRecord:
+    def placed(utterance: Utterance) -> Utterance:
+        media = tuple(one.model_copy(update={"path": str(folder / one.path)}) for one in utterance.media)
+        return utterance.model_copy(update={"media": media})
+
+    return record.model_copy(update={"history": tuple(placed(utterance) for utterance in record.history)})
+
+
+def training_chats(
+    records: Sequence[SerRecord], settings: RewardSettings, seed: int, sees: bool = False
+) -> list[list[dict[str, Any]]]:
+    """The chats of one epoch, or of all where the order of the responses is drawn anew in each.
+
+    A judge that sees is given the pictures too.
+    """
     weights = draw_weights(records, settings)
     epochs = 1
     if settings.order == "drawn" and records:
@@ -104,7 +141,7 @@ def training_chats(records: Sequence[SerRecord], settings: RewardSettings, seed:
         for index in spread(weights, len(records), float(rng.random())):
             record = records[index]
             first = bool(rng.random() < 0.5) if settings.order == "drawn" else None
-            found.extend(chats(record, settings.form, first))
+            found.extend(chats(record, settings.form, first, sees))
     return found
 
 

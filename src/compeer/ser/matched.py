@@ -1,7 +1,7 @@
 """A matched set from judged turns: the same turn stands in two histories, with opposite labels.
 
 Turns that were written to be wrong give themselves away by how they are worded. So only right turns are taken, and the
-contexts paired, near ones first, within a split. The two turns of a pair, and mixtures of their steps, are put into
+contexts paired, near ones first or at random, within a split. The two turns of a pair, and mixtures of their steps, are put into
 *both* histories: a step is True at home and False at the partner's. Since every text, alone and in company, is True
 once and False once, nobody who does not read the history can do better than chance. The responses are matched alike:
 the one to this moment is the better one here and the worse one there, in the same order of showing.
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,18 @@ _KINDS: dict[Part, str] = {
 }
 
 
+Pairs = Literal["near", "random"]
+"""Whose turns are exchanged: those of the closest other contexts, which are hard to tell, or of any."""
+
+
 def match_turns(
-    records: Path, out: Path, seed: int, mixtures: int = 2, mistakes: bool = False, embedder: Embeds | None = None
+    records: Path,
+    out: Path,
+    seed: int,
+    mixtures: int = 2,
+    mistakes: bool = False,
+    embedder: Embeds | None = None,
+    pairs: Pairs = "near",
 ) -> dict[str, Any]:
     """Writes the matched set of a file of judged records; returns the stage's manifest.
 
@@ -54,7 +64,8 @@ def match_turns(
     """
     if not 0 <= mixtures <= len(MIXTURES):
         raise InputError(f"there are 0 to {len(MIXTURES)} mixtures of two turns.", field="mixtures")
-    stage = Stage(out, {"seed": seed, "mixtures": mixtures, "mistakes": mistakes}, {"records": records})
+    settings = {"seed": seed, "mixtures": mixtures, "mistakes": mistakes, "pairs": pairs}
+    stage = Stage(out, settings, {"records": records})
     if found := stage.finished():
         return found
     if embedder is None:
@@ -65,7 +76,7 @@ def match_turns(
         torch.set_num_threads(1)  # the last bits depend on the number of threads, and with them who is nearest
         embedder = Embedder()
     with stage:
-        work_through(stage, _blocks(records, mistakes), partial(_matched, embedder, mixtures, seed))
+        work_through(stage, _blocks(records, mistakes), partial(_matched, embedder, mixtures, pairs, seed))
         return stage.finish()
 
 
@@ -98,12 +109,12 @@ def is_right(record: SerRecord) -> bool:
     return record.labels is not None and all(getattr(record.labels, part).value for part in STEPS)
 
 
-def _matched(embedder: Embeds, mixtures: int, seed: int, block: list[SerRecord]) -> Done:
+def _matched(embedder: Embeds, mixtures: int, how: Pairs, seed: int, block: list[SerRecord]) -> Done:
     if not is_right(block[0]):
         found = block
         counts = {"matched": Counter({"mistaken turns as they stood": len(block)})}
     else:
-        pairs = pair_up(block, embedder, seed)
+        pairs = pair_up(block, embedder, seed, how)
         found = [record for one, other in pairs for record in matched_records(block[one], block[other], mixtures, seed)]
         numbers = {"right turns": len(block), "pairs": len(pairs), "without a partner": len(block) - 2 * len(pairs)}
         counts = {"matched": Counter({**numbers, "records": len(found)})}
@@ -111,8 +122,8 @@ def _matched(embedder: Embeds, mixtures: int, seed: int, block: list[SerRecord])
     return Done([record.model_dump_json(exclude_defaults=True) for record in found], counts=counts)
 
 
-def pair_up(records: Sequence[SerRecord], embedder: Embeds, seed: int) -> list[tuple[int, int]]:
-    """Pairs of records by index, near ones first, that differ in dialogue, emotion and strategy."""
+def pair_up(records: Sequence[SerRecord], embedder: Embeds, seed: int, how: Pairs = "near") -> list[tuple[int, int]]:
+    """Pairs of records by index, near ones first or at random, that differ in dialogue, emotion and strategy."""
     vectors = embedder.embed([_about(record) for record in records])
     closeness = np.round(vectors @ vectors.T, 4).astype(np.float32)  # the last bits differ between machines
 
@@ -125,6 +136,8 @@ def pair_up(records: Sequence[SerRecord], embedder: Embeds, seed: int) -> list[t
     allowed &= differ([record.candidate.emotion.emotion for record in records])
     allowed &= differ([record.candidate.strategy.strategy for record in records])
     count, rng = len(records), generator(seed, "matched", records[0].id)
+    if how == "random":
+        closeness = rng.random((count, count), dtype=np.float32)
     return exchange([0] * count, [()] * count, allowed, closeness, 1.0, np.ones(count, dtype=bool), rng)
 
 

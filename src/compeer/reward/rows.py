@@ -1,0 +1,48 @@
+"""What a judge at work keeps of each conversation: the tokens still to be fed, and what was said so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from compeer.models.vision import Picture
+from compeer.reasoning import Part
+from compeer.reward.conversation import Question
+from compeer.reward.score import Order
+from compeer.ser.record import Preferred
+
+
+@dataclass(eq=False)
+class Row:
+    """One branch of one case on the cache."""
+
+    case: int
+    rounds: list[Question]
+    pieces: list[list[int]]
+    """The tokens fed before each answer."""
+    pictures: list[Picture]
+    """What goes with the history, for a judge that sees."""
+    candidate_first: bool
+    starts: int = 0
+    """The round from which on it goes its own way, on a copy of its parent's cache."""
+    parent: Row | None = None
+    unfed: list[int] = field(default_factory=list)
+    """Tokens it has said that are not on the cache yet."""
+
+
+@dataclass
+class Said:
+    """What was said about one case so far."""
+
+    steps: dict[Part, float] = field(default_factory=dict)
+    orders: dict[Order, dict[Preferred, float]] = field(default_factory=dict)
+    reasons: dict[Part, str] = field(default_factory=dict)
+
+
+def common_prefix(rows: Sequence[list[int]]) -> list[int]:
+    """The tokens that all rows begin with."""
+    length = min(len(row) for row in rows)
+    for position in range(length):
+        if any(row[position] != rows[0][position] for row in rows):
+            return rows[0][:position]
+    return rows[0][:length]
