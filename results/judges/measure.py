@@ -1,0 +1,272 @@
+"""UnifiReward, PRM and ORM, each with its blind twin, trained with several seeds side by side on one GPU, and judged.
+
+    python results/judges/measure.py prepare FOLDER …      training and test records, as README.md says
+    python results/judges/measure.py train FOLDER          what is done is not done again; --parallel, --only
+    python results/judges/measure.py table FOLDER …        results.json and tables.md beside this file
+
+Every judge sees the same records, equally many times: a step of training takes `BATCH` records. A process judge has
+three chats a record, so three times as many chats a step. Judges are called `kind[-reasons][-blind]-seed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+STEPS, BATCH, RATE = 600, 16, 2e-4
+SEEDS = (1, 2, 3)
+TESTS = ("esconv", "near", "random", "llm")
+KINDS = ("process", "unified", "outcome")
+
+
+def names() -> list[str]:
+    """All judges, the longest trainings first."""
+    own = [f"{kind}-{seed}" for kind in KINDS for seed in SEEDS]
+    reasons = [f"unified-reasons-{seed}" for seed in SEEDS]
+    twins = [f"{kind}-blind-{seed}" for kind in KINDS for seed in SEEDS]
+    return [*own, *twins, *reasons]
+
+
+def prepare(folder: Path, esconv: Path, near: Path, random: Path, llm: Path) -> None:
+    """Training records of all sets together, and a file a test set; dialogues of the test split train nothing."""
+    from compeer.ser.record import read_records, write_records
+
+    folder.mkdir(parents=True, exist_ok=True)
+    sets = {"esconv": esconv, "near": near, "random": random, "llm": llm}
+    training = {}
+    for name, path in sets.items():
+        records = [record for record in read_records(path) if record.preference and record.labels]
+        write_records(folder / f"{name}.jsonl", [record for record in records if record.split == "test"])
+        training.update({record.id: record for record in records if record.split == "reward"})
+    write_records(folder / "train.jsonl", list(training.values()))
+
+
+def train_one(folder: Path, name: str) -> None:
+    """Trains one judge and lets it judge all test sets."""
+    import torch
+
+    from compeer.reward.compare import write_judgments
+    from compeer.reward.conversation import record_case
+    from compeer.reward.judge import LocalJudge
+    from compeer.reward.train import RewardSettings, train_judge
+    from compeer.ser.record import read_records
+
+    torch.backends.cuda.enable_cudnn_sdp(False)  # several trainings side by side died in it (torch 2.11, H200)
+    kind, *marks = name.split("-")
+    seed = int(marks.pop())
+    settings = RewardSettings(
+        kind=kind,
+        reasons="reasons" in marks,
+        blind="blind" in marks,
+        steps=STEPS,
+        batch=3 * BATCH if kind == "process" else BATCH,
+        at_once=12 if kind == "process" else 8,
+        learning_rate=RATE,
+        lora_rank=0,
+        order="recorded" if kind == "process" else "drawn",
+        max_length=1536,
+        save_every=STEPS,
+    )
+    start = time.monotonic()
+    figures: dict[str, Any] = train_judge(list(read_records(folder / "train.jsonl")), settings, folder / name, seed)
+    figures["training_seconds"] = round(time.monotonic() - start)
+    judge = LocalJudge(folder / name / "model", batch_size=48, both_orders=kind != "process")
+    start = time.monotonic()
+    for test in TESTS:
+        records = list(read_records(folder / f"{test}.jsonl"))
+        write_judgments(
+            folder / "said" / f"{name}.{test}.jsonl", records, judge.judge([record_case(r) for r in records])
+        )
+    figures["judging_seconds"] = round(time.monotonic() - start)
+    if kind != "process" and not settings.blind:
+        opinions(folder, name, judge, rated_by_seekers(folder))
+    figures |= {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+    }
+    shutil.rmtree(folder / name / "checkpoints", ignore_errors=True)
+    (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def train(folder: Path, chosen: list[str], parallel: int) -> None:
+    """Trains those judges that are not there yet, several at a time."""
+    (folder / "said").mkdir(exist_ok=True)
+    waiting = [name for name in chosen if not (folder / "said" / f"{name}.json").is_file()]
+
+    def run(name: str) -> None:
+        with (folder / f"{name}.log").open("w") as log:
+            command = [sys.executable, __file__, "one", str(folder), "--only", name]
+            environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+            code = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
+        print(f"{name}: {'done' if not code else f'failed ({code}), see {name}.log'}", flush=True)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        list(pool.map(run, waiting))
+
+
+def feedback_judge(folder: Path, name: str) -> None:
+    """A judge trained on seekers' ratings alone, and its opinions of the rated replies held back from it."""
+    import torch
+
+    from compeer.reward.feedback import feedback_records, is_held_back
+    from compeer.reward.judge import LocalJudge
+    from compeer.reward.train import RewardSettings, train_judge
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    seed = int(name.split("-")[1])
+    rated = rated_by_seekers(folder)
+    training = [record for record in feedback_records(rated, seed) if record.split == "reward"]
+    settings = RewardSettings(
+        kind="outcome", steps=150, batch=BATCH, learning_rate=1e-4, lora_rank=0, order="drawn", max_length=2048
+    )
+    figures = train_judge(training, settings, folder / name, seed)
+    held = [entry for entry in rated if is_held_back(entry, seed)]
+    opinions(folder, name, LocalJudge(folder / name / "model", batch_size=48), held)
+    shutil.rmtree(folder / name / "checkpoints", ignore_errors=True)
+    (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def rated_by_seekers(folder: Path) -> list[Any]:
+    """The rated replies of the corpora in FOLDER/rated, none of a dialogue that a judge was trained on."""
+    from compeer.corpora import read_corpus
+    from compeer.reward.people import held_out, rated_replies
+    from compeer.ser.record import read_records
+
+    trained = {record.dialogue for record in read_records(folder / "train.jsonl")}
+    rated = [one for path in sorted((folder / "rated").iterdir()) for one in rated_replies(read_corpus(str(path)))]
+    return held_out(rated, trained, json.loads((folder / "situations.json").read_text(encoding="utf-8")))
+
+
+def opinions(folder: Path, name: str, judge: Any, rated: list[Any]) -> None:
+    """Keeps what a judge of responses thinks of replies that seekers rated."""
+    from compeer.reward.people import as_good, preferences
+
+    found = [as_good(one) for one in preferences(judge, rated)]
+    rows = dict(zip([entry.context.id for entry in rated], found, strict=True))
+    (folder / "said" / f"{name}.people.json").write_text(json.dumps(rows) + "\n", encoding="utf-8")
+
+
+ROWS = {"UnifiReward": "unified", "UnifiReward, with reasons": "unified-reasons", "PRM": "process", "ORM": "outcome"}
+
+
+def table(folder: Path, corpus: list[Path]) -> None:
+    """All figures of what has been judged so far, as results.json and tables.md beside this file.
+
+    `corpus` teaches the classifier of strategies that contradictions are counted with; its dialogues must not be those
+    of the test set.
+    """
+    from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
+    from compeer.reward.comparison_table import as_markdown, comparison_tables
+    from compeer.ser.record import read_records
+
+    found: dict[str, Any] = {"settings": {"steps": STEPS, "records_a_step": BATCH, "learning_rate": RATE}, "tests": {}}
+    text = []
+    for test in TESTS:
+        records = list(read_records(folder / f"{test}.jsonl"))
+
+        def said(kind: str, test: str = test, records: Any = records) -> dict[int, Any]:
+            paths = {seed: folder / "said" / f"{kind}-{seed}.{test}.jsonl" for seed in SEEDS}
+            return {seed: read_judgments(path, records) for seed, path in paths.items() if path.is_file()}
+
+        rows = {name: JudgedSet(records, said(kind), said(f"{kind}-blind")) for name, kind in ROWS.items()}
+        rows = {name: row for name, row in rows.items() if row.seeds}
+        rows["PRM + ORM"] = combined(rows["PRM"], rows["ORM"])
+        pairs = [(name, "PRM + ORM") for name in rows if name.startswith("UnifiReward")]
+        comparison = compare_judges(rows, pairs)
+        found["tests"][test] = comparison
+        text += [f"## {test}", as_markdown(comparison_tables(comparison))]
+        if test == "esconv":
+            comparison |= _more(records, rows)
+            found["contradictions"] = _contradictions(records, rows, corpus)
+    found["people"] = _agreement(folder)
+    found["trainings"] = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((folder / "said").glob("*.json"))
+        if not path.stem.endswith(".people")
+    }
+    here = Path(__file__).parent
+    (here / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (here / "tables.md").write_text("# Judges, as measured\n\n" + "\n\n".join(text) + "\n", encoding="utf-8")
+
+
+def _more(records: Any, rows: Any) -> dict[str, Any]:
+    """Calibration and position bias, of the first seed."""
+    from compeer.reward.calibration import calibration_figures, position_figures
+
+    first = {name: next(iter(row.seeds.values())) for name, row in rows.items() if name != "PRM + ORM"}
+    return {
+        "calibration": {name: calibration_figures(records, said) for name, said in first.items()},
+        "position": {name: position_figures(records, said) for name, said in first.items() if name != "PRM"},
+    }
+
+
+def _contradictions(records: Any, rows: Any, corpus: list[Path]) -> dict[str, Any]:
+    """Contradictions of the judges, and of the labels themselves, which is as low as the measure can go."""
+    from compeer.corpora import read_corpus
+    from compeer.reasoning import STEPS as PARTS
+    from compeer.reward.contradiction import StrategyClassifier, contradiction_figures
+    from compeer.reward.score import Judgment
+
+    dialogues_with_strategies = (dialogue for path in corpus for dialogue in read_corpus(str(path)))
+    classifier = StrategyClassifier.train(dialogues_with_strategies, seed=0)
+    follows = classifier.follows([record.candidate for record in records])
+    judges = {name: row.seeds for name, row in rows.items() if name not in ("PRM", "ORM")}
+    judges["the labels themselves"] = {
+        0: [
+            Judgment(
+                {part: float(getattr(record.labels, part).value) for part in PARTS}, {record.preference.value: 1.0}
+            )
+            for record in records
+        ]
+    }
+    dialogues = [record.dialogue for record in records]
+    return {**contradiction_figures(dialogues, follows, judges, rival="PRM + ORM"), "classifier": classifier.report}
+
+
+def _agreement(folder: Path) -> dict[str, Any]:
+    """How judges' opinions go together with seekers' ratings; of the feedback judges only what was held back."""
+    from compeer.reward.people import agreement
+
+    rated = {entry.context.id: entry for entry in rated_by_seekers(folder)}
+    found = {}
+    for path in sorted((folder / "said").glob("*.people.json")):
+        opinions = json.loads(path.read_text(encoding="utf-8"))
+        entries = [rated[key] for key in opinions]
+        rows = agreement(entries, [opinions[key] for key in opinions], seed=0)
+        found[path.name.split(".")[0]] = [row.model_dump() for row in rows]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("what", choices=["prepare", "train", "one", "table"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--parallel", type=int, default=6)
+    parser.add_argument("--corpus", type=Path, nargs="+", help="table: dialogues with strategies, none of the test set")
+    parser.add_argument("--esconv", type=Path, help="prepare: records of a build")
+    parser.add_argument("--near", type=Path, help="prepare: a matched set of near pairs")
+    parser.add_argument("--random", type=Path, help="prepare: a matched set of random pairs")
+    parser.add_argument("--llm", type=Path, help="prepare: the records that the matched sets were made of")
+    options = parser.parse_args()
+    if options.what == "prepare":
+        prepare(options.folder, options.esconv, options.near, options.random, options.llm)
+    elif options.what == "train":
+        train(options.folder, options.only or [*names(), *(f"feedback-{seed}" for seed in SEEDS)], options.parallel)
+    elif options.what == "one":
+        (name,) = options.only
+        feedback_judge(options.folder, name) if name.startswith("feedback") else train_one(options.folder, name)
+    else:
+        table(options.folder, options.corpus)
+
+
+if __name__ == "__main__":
+    main()
