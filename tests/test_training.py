@@ -135,3 +135,49 @@ def test_a_run_stopped_in_its_second_epoch_goes_on_the_same(
     train_sft(tiny_model, chats, wanted, tmp_path / "stopped", 0, "t", {})
     for name in ("metrics.jsonl", "model/model.safetensors"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_batch_in_parts_trains_the_same(tiny_model: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    chats = [[{"role": "user", "content": "word " * n}, CHAT[1]] for n in range(1, 9)]
+    weights = []
+    for at_once in (0, 2):
+        folder = tmp_path / str(at_once)
+        train_sft(tiny_model, chats, settings(batch=4, at_once=at_once, learning_rate=1e-3), folder, 0, "test", {})
+        weights.append(AutoModelForCausalLM.from_pretrained(folder / "model").state_dict())
+    start = AutoModelForCausalLM.from_pretrained(tiny_model).state_dict()
+    assert any(not torch.equal(start[name], weights[0][name]) for name in start)
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], atol=2e-4, rtol=0)
+    with pytest.raises(ValueError, match="must divide"):
+        settings(batch=4, at_once=3)
+
+
+def test_weights_of_rounds() -> None:
+    import torch
+
+    from compeer.models.weighing import round_weights
+
+    labels = torch.tensor([[-100, 5, 6, -100, 7, -100], [4, -100, 5, -100, -100, 6]])
+    found = round_weights(labels, number=2, weight=3.0)
+    assert found.tolist() == [[1, 1, 1, 1, 3, 1], [1, 1, 3, 1, 1, 1]]
+
+
+def test_an_answer_without_weight_is_not_learnt(tiny_model: Path, tmp_path: Path) -> None:
+    from functools import partial
+
+    from compeer.models.weighing import round_weights
+
+    second = [{"role": "user", "content": "And again."}, {"role": "assistant", "content": "xylophone"}]
+    losses = {}
+    for weight in (1.0, 0.0, 2.0):
+        weigh = partial(round_weights, number=2, weight=weight)
+        folder = tmp_path / str(weight)
+        done = train_sft(tiny_model, [[*CHAT, *second]] * 4, settings(steps=1), folder, 0, "test", {}, weigh=weigh)
+        losses[weight] = done["loss_first"]
+    plain = train_sft(tiny_model, [[*CHAT, *second]] * 4, settings(steps=1), tmp_path / "plain", 0, "test", {})
+    assert losses[1.0] == pytest.approx(plain["loss_first"], rel=1e-5)
+    assert losses[2.0] - losses[1.0] == pytest.approx(losses[1.0] - losses[0.0], rel=1e-4)
+    assert losses[0.0] < losses[1.0]

@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,8 +82,12 @@ def train_sft(
     title: str,
     card: dict[str, Any],
     callbacks: Sequence[TrainerCallback] = (),
+    weigh: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> dict[str, Any]:
-    """Trains on what the assistant says in the chats; leaves the trained model in `folder/model`, with its card."""
+    """Trains on what the assistant says in the chats; leaves the trained model in `folder/model`, with its card.
+
+    `weigh` gives labels a weight in the loss (see `weighing.py`); without it all count alike.
+    """
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
@@ -106,7 +111,13 @@ def train_sft(
     order = reading_order([lengths[number] for number in kept], batch, settings.steps * batch, seed)
     read = [kept[index] for index in order]
     network = trainable_network(model, settings)
-    trainer = SFTTrainer(
+    if weigh:
+        from compeer.models.weighing import WeighingTrainer
+
+        kind: Any = partial(WeighingTrainer, weigh)
+    else:
+        kind = SFTTrainer
+    trainer = kind(
         model=network,
         args=SFTConfig(
             **trainer_arguments(settings, folder, seed),

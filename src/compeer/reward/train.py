@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +49,9 @@ class RewardSettings(SftSettings):
     order: Literal["recorded", "drawn"] = Field(
         default="recorded", description="order of the two responses: as recorded, or drawn anew each epoch"
     )
+    response_weight: float = Field(
+        default=1.0, gt=0, description="weight of the response's verdict in UnifiReward's loss; a step's is 1"
+    )
     evaluate_every: int = Field(
         default=0, ge=0, description="steps between measurements on held-out dialogues; 0: none"
     )
@@ -69,14 +73,20 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
         usable = with_pictures(usable, settings)
         card |= {"media": settings.media} if settings.media else {}
     title = "Training the judge"
+    weigh = None
+    if settings.kind == "unified" and settings.response_weight != 1:
+        from compeer.models.weighing import round_weights
+
+        weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight)
     if not settings.evaluate_every or len({record.dialogue for record in usable}) < 2:
-        return train_sft(model, training_chats(usable, settings, seed, sees), settings, folder, seed, title, card)
+        chosen = training_chats(usable, settings, seed, sees)
+        return train_sft(model, chosen, settings, folder, seed, title, card, weigh=weigh)
     training, held_out = hold_out(usable, settings.validation, seed)
     batch = max(8, settings.batch)
     tokenizer = load_tokenizer(model)
     watch = Watch(held_out, settings.form, model, tokenizer, folder, settings.evaluate_every, settings.patience, batch)
     chosen = training_chats(training, settings, seed, sees)
-    figures = train_sft(model, chosen, settings, folder, seed, title, card, callbacks=[watch])
+    figures = train_sft(model, chosen, settings, folder, seed, title, card, [watch], weigh)
     said = judged(LocalJudge(folder / "model", batch, threshold=0.5), held_out)
     threshold = best_threshold(held_out, said)
     card = {**card, "threshold": threshold}
