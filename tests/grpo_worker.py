@@ -1,12 +1,13 @@
 """Run by test_grpo, alone or by torchrun: three steps of GRPO with scripted outputs and scores, results as JSON.
 
-Every output is fixed by its history and its place in the group, and every score by its text, so that one process and
-two must come to the same rewards, advantages and parameters.
+Every output is fixed by its history and its place in the group, and every score by its record and text, so that one
+process and two must come to the same rewards, advantages and parameters.
 """
 
 import hashlib
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +15,11 @@ import numpy as np
 import torch
 
 from compeer.models.training import run_trainer
-from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, grpo_trainer
-from compeer.reward import Score
-from compeer.ser import read_records
+from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer
+from compeer.policy.rewards import SourceScore, Weighted
+from compeer.reasoning import ParsedTurn
+from compeer.reward import Unscored
+from compeer.ser import SerRecord, read_records
 from compeer.statistics import words
 
 OUTPUTS = ["good morning to you", "I see what you mean, go on", "tell me more", "go on then, tell me"]
@@ -26,25 +29,69 @@ def number(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 
-def scripted_scores(ids: list[str], texts: list[str], _: list[bool]) -> list[Rollout]:
-    """Totals from −5 to 5 by the text; embeddings by its words; the fourth output of some histories is unscored."""
-    rollouts = []
-    for key, text in zip(ids, texts, strict=True):
-        unscored = number(key + text) % 7 == 0
-        total = None if unscored else number(key + text) % 11 - 5
-        row = np.zeros(32, dtype=np.float32)
-        for word in words(text):
-            row[number(word) % 32] += 1
-        history = np.ones((2, 32), dtype=np.float32)
-        score = Score(total=total, unscored="scripted" if unscored else None)
-        rollouts.append(Rollout(key, text, score, len(words(text)), row, history))
-    return rollouts
+def whole(text: str) -> str:
+    """The text as the response of a whole turn; one that is a turn already stays."""
+    if text.startswith("History:"):
+        return text
+    response = " ".join(text.split()) or "Hm."
+    return (
+        "History: They talk about their day. [exploration]\nEmotion: They are worn out. [negative, sadness, 3]\n"
+        f"Strategy: Ask about it. [Question]\nResponse: {response}"
+    )
+
+
+class HashSource:
+    """Totals from −5 to 5 by source, record and response; one in `fails` is unscored."""
+
+    def __init__(self, name: str, fails: int = 0) -> None:
+        self.name, self._fails = name, fails
+
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+        keys = [
+            self.name + record.id + str(turn.parts.get("response"))
+            for record, turn in zip(records, outputs, strict=True)
+        ]
+        return [
+            Unscored("scripted")
+            if self._fails and number(key + "!") % self._fails == 0
+            else SourceScore(number(key) % 11 - 5, {"history": number(key) % 2 * 2 - 1, "format": 1})
+            for key in keys
+        ]
+
+
+class WordRows:
+    """Embeddings by words."""
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        rows = np.zeros((len(texts), 32), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word in words(text):
+                row[number(word) % 32] += 1
+        return rows
+
+
+SOURCES = [
+    Weighted(HashSource("first", fails=7)),
+    Weighted(HashSource("second"), 0.5),
+    Weighted(HashSource("seen", 2), 0),
+]
+
+
+def scripted_scorer(records: Mapping[str, SerRecord]) -> Any:
+    """Three sources, of which the last only looks on; whatever was written is made a whole turn."""
+    scorer = Scorer(SOURCES, WordRows(), records, 0)
+
+    def scored(ids: Sequence[str], texts: Sequence[str], _: Sequence[bool]) -> list[Rollout]:
+        return scorer(ids, [whole(text) for text in texts], [False] * len(texts))
+
+    return scored
 
 
 class Scripted(RedundancyGRPOTrainer):
     """Outputs by rule instead of sampling; keeps what it computed."""
 
-    seen: ClassVar[list[Any]] = []
+    rewards: ClassVar[list[Any]] = []
+    advantages: ClassVar[list[Any]] = []
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[Any, None]:
         size = self.num_generations
@@ -57,21 +104,27 @@ class Scripted(RedundancyGRPOTrainer):
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         rewards = super()._calculate_rewards(*args, **kwargs)
-        Scripted.seen.append([None if value != value else round(value, 5) for value in rewards[:, 0].tolist()])
+        Scripted.rewards.append([None if value != value else round(value, 5) for value in rewards[:, 0].tolist()])
         return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)
+        Scripted.advantages.append(self.accelerator.gather(output["advantages"]).tolist())
+        return output
 
 
 def main() -> None:
     model, records, folder = (Path(word) for word in sys.argv[1:4])
-    settings = GrpoSettings(steps=3, learning_rate=1e-3, lora_rank=0, group=4, prompts=2, max_tokens=16, history=2)
+    # twelve outputs: on two processes the second group is cut in the middle
+    settings = GrpoSettings(steps=3, learning_rate=1e-3, lora_rank=0, group=4, prompts=3, max_tokens=16, history=2)
     chosen = {record.id: record for record in read_records(records) if record.author == "corpus"}
-    trainer = grpo_trainer(model, scripted_scores, chosen, settings, folder, 0, kind=Scripted)
+    trainer = grpo_trainer(model, scripted_scorer(chosen), chosen, settings, folder, 0, kind=Scripted)
     run_trainer(trainer, folder, settings, "scripted")
     if trainer.accelerator.is_main_process:
         network = trainer.accelerator.unwrap_model(trainer.model)
-        sums = {name: float(value.double().abs().sum()) for name, value in network.named_parameters()}
-        losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-        (folder / "result.json").write_text(json.dumps({"rewards": Scripted.seen, "sums": sums, "losses": losses}))
+        torch.save(network.state_dict(), folder / "parameters.pt")
+        result = {"rewards": Scripted.rewards, "advantages": Scripted.advantages}
+        (folder / "result.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -85,25 +85,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("compeer-*.whl"))
 
 
-SER_PROMPTS = ("personality", "reason", "rewrite_personality", "rewrite_plain", "screen")
-
-
 def test_the_wheel_holds_what_the_package_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {
-        "compeer/corpora/sample.jsonl",
-        "compeer/models/chatml.jinja",
-        "compeer/policy/prompts/supporter.txt",
-        "compeer/recipes/demo.toml",
-        "compeer/report/report.html.jinja",
-        "compeer/report/card.html.jinja",
-        "compeer/report/card.md.jinja",
-        "compeer/reward/prompts/system.txt",
-        *(f"compeer/ser/prompts/{name}.txt" for name in SER_PROMPTS),
-        "compeer/ser/silver/wordings/en.toml",
-        "compeer/ser/silver/wordings/zh.toml",
-        "compeer/py.typed",
-    }
+    files = [path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    wanted = {f"compeer/{path.relative_to(PACKAGE).as_posix()}" for path in files} | {"compeer/recipes/demo.toml"}
+    assert {"compeer/corpora/sample.jsonl", "compeer/safety/resources.toml", "compeer/py.typed"} <= wanted
     assert wanted <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests/")]
 

@@ -600,7 +600,7 @@ def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_mod
 
     train = module.train_sft
     with pytest.MonkeyPatch.context() as patch:
-        stops = lambda *args, callbacks: train(*args, callbacks=[*callbacks, Stop()])  # noqa: E731
+        stops = lambda *args, callbacks, **more: train(*args, callbacks=[*callbacks, Stop()], **more)  # noqa: E731
         patch.setattr(module, "train_sft", stops)
         with pytest.raises(KeyboardInterrupt):
             train_judge(RECORDS, chosen, tmp_path / "stopped", 0)

@@ -12,6 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 from compeer.policy.redundancy import (
     advantages,
+    factors,
+    group_factors,
     group_rewards,
     history_similarity,
     in_group_similarity,
@@ -126,6 +128,62 @@ def test_mirrored_redundancy_never_helps(group: Any, data: st.DataObject) -> Non
     for other in range(len(rewards)):
         if within[member] >= within[other] and said[member] >= said[other]:
             assert found[member] <= found[other] + 1e-9
+
+
+@given(groups(), st.data(), st.floats(0, 1))
+def test_a_more_redundant_output_never_gains(group: Any, data: st.DataObject, share: float) -> None:
+    """One member's embedding moves toward another's: its similarity to the group rises, and its reward does not."""
+    rewards, responses, history, lengths = group
+    member, model = (data.draw(st.integers(0, len(rewards) - 1)) for _ in range(2))
+    moved = responses.copy()
+    moved[member] = (1 - share) * responses[member] + share * responses[model]
+    before, after = (
+        (in_group_similarity(rows)[member], history_similarity(rows, history)[member]) for rows in (responses, moved)
+    )
+    if after[0] >= before[0] and after[1] >= before[1]:
+        old, new = (
+            reweight(rewards, rows, history, lengths, negatives="mirrored")[member] for rows in (responses, moved)
+        )
+        assert new <= old + 1e-9
+
+
+@given(groups(), st.sampled_from(["paper", "mirrored"]))
+def test_the_reward_goes_to_the_raw_one_as_the_gate_closes(group: Any, negatives: Any) -> None:
+    """τ → 0: the distance to the raw rewards shrinks with every step and ends below any bound."""
+    rewards, responses, history, lengths = group
+    length = float(np.mean(lengths))
+    distances = []
+    for beta in (length, length + 10, length + 20, length + 40, length + 100):
+        gate = length_gate(lengths, 0.5, beta)
+        found = reweight(rewards, responses, history, lengths, beta=beta, negatives=negatives)
+        distances.append(max(abs(new - old) for new, old in zip(found, rewards, strict=True)))
+        assert distances[-1] <= 5 * ((1 + gate) ** 2 - 1) + 1e-9
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 1e-9
+
+
+@given(groups(), st.sampled_from(["paper", "mirrored", "off"]))
+def test_rewards_are_raw_ones_times_factors(group: Any, negatives: Any) -> None:
+    rewards, responses, history, lengths = group
+    found = factors(rewards, responses, history, lengths, 0.5, 5.0, negatives)
+    assert reweight(rewards, responses, history, lengths, negatives=negatives) == pytest.approx(
+        [reward * factor for reward, factor in zip(rewards, found, strict=True)]
+    )
+    assert all(0.25 <= factor <= 4 for factor in found)
+    if tied(rewards):
+        assert group_factors(rewards, responses, history, lengths, 0.5, 5.0, negatives) == [1.0] * len(rewards)
+
+
+def test_a_whole_group_by_hand() -> None:
+    # L = 9, so τ = 0.880797. Two alike and one across: s_in = 0.5, 0.5, 0; history like the third: s_hi = 0, 0, 1.
+    # Divisors: 1 + 0.440399 twice, and 1 + 0.880797
+    rows, said = [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [[0.0, 3.0]]
+    assert reweight([5, -5, 1], rows, said, [8, 9, 10], negatives="mirrored") == pytest.approx(
+        [3.471262, -7.201994, 0.531690], abs=1e-5
+    )
+    assert reweight([5, -5, 1], rows, said, [8, 9, 10], negatives="paper") == pytest.approx(
+        [3.471262, -3.471262, 0.531690], abs=1e-5
+    )
 
 
 def test_as_published_redundancy_pays_among_bad_outputs() -> None:

@@ -24,6 +24,7 @@ from compeer.statistics import (
     reweighted,
     weighted_f1,
     weighted_f1_of,
+    wilson,
     words,
 )
 
@@ -199,3 +200,25 @@ def test_an_interval_leaves_out_draws_without_a_value() -> None:
     assert drawn_interval(np.array([np.nan])) is None
     assert ratio(np.array([1.0, 1.0]), np.array([2.0, 0.0]))[0] == 0.5
     assert np.isnan(ratio(np.array([1.0]), np.array([0.0]))[0])
+
+
+def test_wilson_by_hand() -> None:
+    # share 0.8, z² / n = 0.38416: middle (0.8 + 0.19208) / 1.38416, half 1.96 / 1.38416 · sqrt(0.016 + 0.009604)
+    low, high = wilson(8, 10)
+    assert low == pytest.approx(0.490157, abs=1e-6)
+    assert high == pytest.approx(0.943319, abs=1e-6)
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson(0, 10) == (0.0, pytest.approx(3.8416 / 13.8416))
+    assert wilson(10, 10) == (pytest.approx(10 / 13.8416), 1.0)
+
+
+@given(st.integers(1, 10**6).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count))))
+def test_wilson_holds_the_share_mirrors_and_agrees_with_scipy(part: tuple[int, int]) -> None:
+    from scipy.stats import binomtest
+
+    successes, count = part
+    low, high = wilson(successes, count)
+    assert 0 <= low <= successes / count <= high <= 1
+    assert wilson(count - successes, count) == (pytest.approx(1 - high), pytest.approx(1 - low))
+    theirs = binomtest(successes, count).proportion_ci(method="wilson")
+    assert (low, high) == (pytest.approx(theirs.low, abs=1e-4), pytest.approx(theirs.high, abs=1e-4))

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,9 +45,10 @@ from compeer.models.embedder import Embedder
 from compeer.models.local import model_folder
 from compeer.policy import SupporterSettings, train_supporter
 from compeer.policy.grpo import GrpoSettings, train_grpo
+from compeer.policy.rewards import open_sources
 from compeer.progress import console
 from compeer.report import write_report
-from compeer.reward import LocalJudge, RewardSettings, train_judge
+from compeer.reward import RewardSettings, train_judge
 from compeer.ser import SerSettings, build_ser, read_records
 from compeer.ser.record import SerRecord, Split
 
@@ -119,7 +120,8 @@ def _hint(location: tuple[int | str, ...], kind: str) -> str | None:
         return None
     model: Any = Recipe
     for part in location[:-1]:
-        model = model.model_fields[str(part)].annotation
+        # a table of tables, as grpo.rewards: what stands in it is of one kind, whatever its name
+        model = get_args(model)[-1] if get_args(model) else model.model_fields[str(part)].annotation
     near = difflib.get_close_matches(str(location[-1]), model.model_fields, n=1)
     known = ", ".join(model.model_fields)
     return f"Did you mean '{near[0]}'?" if near else f"Known keys here: {known}"
@@ -131,6 +133,9 @@ def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, s
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
             yield from explain(value, f"{prefix}{name}.")
+        elif isinstance(value, dict) and value and all(isinstance(one, BaseModel) for one in value.values()):
+            for key, one in value.items():
+                yield from explain(one, f"{prefix}{name}.{key}.")
         else:
             shown = json.dumps(value, ensure_ascii=False)
             yield f"{prefix}{name}", shown, field_.description or ""
@@ -160,9 +165,9 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
         return [record for record in read_records(run / "1-ser" / "records.jsonl") if record.split == split]
 
     def grpo(folder: Path) -> dict[str, Any]:
-        judge = LocalJudge(run / "2-judge" / "model", batch_size=recipe.evaluate.batch)
-        model = run / "3-sft" / "model"
-        return train_grpo(model, judge, Embedder(), records("policy"), recipe.grpo, folder, seed)
+        own, settings = run / "2-judge" / "model", recipe.grpo
+        sources = open_sources(settings.rewards, own, recipe.evaluate.batch, settings.outage, seed)
+        return train_grpo(run / "3-sft" / "model", sources, Embedder(), records("policy"), settings, folder, seed)
 
     def evaluate(folder: Path) -> dict[str, Any]:
         supporters = {
@@ -209,6 +214,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
             {**recipe.grpo.model_dump(mode="json"), "judge_batch": recipe.evaluate.batch},
             grpo,
             after=("1-ser", "2-judge", "3-sft"),
+            inputs=judges_hash(recipe.grpo),
         ),
         Stage(
             "5-evaluate",
@@ -247,6 +253,12 @@ def model_hash(model: str) -> str:
     return _digest(
         {str(path.name): file_hash(path) for path in sorted(model_folder(model).iterdir()) if path.is_file()}
     )
+
+
+def judges_hash(settings: GrpoSettings) -> dict[str, str]:
+    """What the judges are that rewards come from, as far as they are folders of their own."""
+    named = {judge for source in settings.rewards.values() for judge in (source.judge, source.outcome) if judge}
+    return {f"judge {name}": model_hash(name) for name in sorted(named) if name != "run" and "@http" not in name}
 
 
 def run_recipe(recipe: Recipe, runs: Path) -> Path:

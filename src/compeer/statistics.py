@@ -1,4 +1,4 @@
-"""Pure figures that many rooms need: distinct-n, F1, bootstrap intervals. Plain lists in, numbers out."""
+"""Pure figures that many rooms need: distinct-n, F1, bootstrap and Wilson intervals. Plain lists in, numbers out."""
 
 from __future__ import annotations
 
@@ -76,6 +76,18 @@ def bootstrap_interval(
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """The bootstrap interval of a mean."""
     return bootstrap_interval(len(values), lambda drawn: sum(values[index] for index in drawn) / len(drawn))
+
+
+def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """The Wilson score interval of a share: where it may truly lie, also when it is 0 or 1; 0 to 1 of nothing."""
+    if not count:
+        return 0.0, 1.0
+    share, spread = successes / count, z * z / count
+    middle = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * (share * (1 - share) / count + spread / (4 * count)) ** 0.5
+    # Rounding must not keep the ends from 0 and 1, where they belong exactly.
+    low, high = middle - half if successes else 0.0, middle + half if successes < count else 1.0
+    return max(0.0, low), min(1.0, high)
 
 
 def generator(seed: int, *names: str) -> np.random.Generator:

@@ -15,6 +15,8 @@ import typer
 
 from compeer import __version__
 from compeer.cli.corpus import corpus
+from compeer.cli.evaluate import evaluate
+from compeer.cli.policy import policy
 from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.reward import reward
 from compeer.cli.ser import ser
@@ -25,6 +27,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(corpus, name="corpus")
 app.add_typer(ser, name="ser")
 app.add_typer(reward, name="reward")
+app.add_typer(policy, name="policy")
+app.add_typer(evaluate, name="evaluate")
 
 
 def _quiet() -> None:

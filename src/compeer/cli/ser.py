@@ -334,7 +334,7 @@ def match(
     records: Records,
     out: Out,
     pairs: Annotated[
-        str, typer.Option(help="Contexts paired with the nearest other ('near') or any ('random').")
+        Literal["near", "random"], typer.Option(help="Contexts are paired with the nearest other, or with any.")
     ] = "near",
     mixtures: Annotated[int, typer.Option(help="Turns mixed of a pair's steps, beside its own two.", min=0, max=6)] = 2,
     mistakes: Annotated[bool, typer.Option("--mistakes", help="Keep turns that were judged wrong as extra.")] = False,

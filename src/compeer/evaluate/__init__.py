@@ -1,7 +1,17 @@
-"""How good a supporter is: its decisions against gold, its form, its diversity, and the judge's opinion."""
+"""How good a supporter is: its decisions against gold, its form, its diversity, the judge's opinion; and how safe."""
 
 from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
+from compeer.evaluate.safety import SafetyCase, detection_figures, read_cases, reply_figures
 from compeer.evaluate.supporters import EvaluateSettings, evaluate_run
 
-__all__ = ["EvaluateSettings", "decision_figures", "diversity_figures", "evaluate_run"]
+__all__ = [
+    "EvaluateSettings",
+    "SafetyCase",
+    "decision_figures",
+    "detection_figures",
+    "diversity_figures",
+    "evaluate_run",
+    "read_cases",
+    "reply_figures",
+]

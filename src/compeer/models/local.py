@@ -22,7 +22,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.embedded import embedded_model
-from compeer.models.vision import network_class
+from compeer.models.vision import Picture, PictureError, chat_pictures, network_class, picture_reader
 
 
 def best_device() -> torch.device:
@@ -85,8 +85,10 @@ class LocalModel:
         batch_size: int = 16,
         name: str | None = None,
         progress: Callable[[int], None] | None = None,
+        media: str | Path = "",
     ) -> None:
         folder = model_folder(model)
+        self._reader = picture_reader(folder, media)
         self.device = device or best_device()
         self.tokenizer = load_tokenizer(folder)
         self.network = load_network(folder, self.device, dtype or fast_dtype(self.device))
@@ -106,6 +108,11 @@ class LocalModel:
     @property
     def at_once(self) -> int:
         return 1
+
+    @property
+    def sees(self) -> bool:
+        """Whether pictures in a request are shown to it."""
+        return self._reader is not None
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         answers: list[Generation | Failure] = []
@@ -127,8 +134,16 @@ class LocalModel:
         found: list[Generation | Failure | None] = []
         limit = position_limit(self.network)
         good: list[tuple[Request, list[int], Any]] = []
+        seen: list[Picture] = []
         for request in requests:
             ids = _ids(self.tokenizer, self.prompt_text(request.messages, request.prefix))
+            try:
+                pictures = [self._reader.read(path) for path in chat_pictures(request.messages)] if self._reader else []
+            except PictureError as error:
+                found.append(Failure("refused", error.reason))
+                continue
+            if self._reader:
+                ids = self._reader.spread(ids, [picture.grid for picture in pictures])
             matcher = self._matcher(request)
             if len(ids) + sampling.max_tokens > limit:
                 reason = f"prompt and answer need {len(ids) + sampling.max_tokens} tokens; the model takes {limit}"
@@ -138,13 +153,19 @@ class LocalModel:
             else:
                 found.append(None)
                 good.append((request, ids, matcher))
-        answers = iter(self._answer(good, sampling)) if good else iter(())
+                seen += pictures
+        answers = iter(self._answer(good, sampling, seen)) if good else iter(())
         return [next(answers) if entry is None else entry for entry in found]
 
     @torch.inference_mode()
-    def _answer(self, asked: Sequence[tuple[Request, list[int], Any]], sampling: Sampling) -> list[Generation]:
+    def _answer(
+        self, asked: Sequence[tuple[Request, list[int], Any]], sampling: Sampling, seen: Sequence[Picture]
+    ) -> list[Generation]:
         rows = [ids for _, ids, _ in asked]
         inputs = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(self.device)
+        if self._reader and seen:
+            inputs["mm_token_type_ids"] = (inputs["input_ids"] == self._reader.token).int()
+            inputs.update({name: values.to(self.device) for name, values in self._reader.inputs(seen).items()})
         width = inputs["input_ids"].shape[1]
         processors = LogitsProcessorList()
         if any(matcher for _, _, matcher in asked):

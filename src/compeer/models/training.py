@@ -308,13 +308,14 @@ class _Record(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(_line(row) for row in state.log_history if "loss" in row)
+        if state.is_world_process_zero:
+            with (self._folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(_line(row) for row in state.log_history if "loss" in row)
         self._advance(state.global_step)
         self._last = time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if not state.log_history or "loss" not in state.log_history[-1]:
+        if not state.is_world_process_zero or not state.log_history or "loss" not in state.log_history[-1]:
             return
         with (self._folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(_line(state.log_history[-1]))

@@ -1,13 +1,15 @@
 """GRPO with redundancy-aware rewards, on TRL's trainer.
 
-For each history the supporter writes a group of outputs; UnifiReward scores each; rewards are reweighted by how
-redundant a response is within its group and against its history; outputs that did better than their group become more
-likely.
+For each history the supporter writes a group of outputs; UnifiReward, or whatever sources the recipe names, scores
+each; rewards are reweighted by how redundant a response is within its group and against its history; a response that
+the safety guard rejects gets the floor, whatever it earned; outputs that did better than their group become likelier.
 
 TRL calls a reward function with one process's rows only, and a group may straddle processes. So the one method that
 gathers rewards, `_calculate_rewards`, is overridden: every process scores and embeds its own rows, all rows are
 gathered, and whole groups are reweighted on every process alike. It is a private method: `trl` is pinned, and a test
 holds the contract.
+
+A judge that stays away stops all processes, after a checkpoint from which training goes on as if nothing had been.
 """
 
 from __future__ import annotations
@@ -15,18 +17,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import Field
 from trl import GRPOConfig, GRPOTrainer
 
 from compeer.errors import InputError
-from compeer.models.embedder import Embedder, Matrix
-from compeer.models.local import load_tokenizer
+from compeer.models.embedder import Embeds
+from compeer.models.local import defuse, load_tokenizer
 from compeer.models.training import (
     WeightSettings,
     last_checkpoint,
@@ -36,19 +36,23 @@ from compeer.models.training import (
     trainable_network,
     trainer_arguments,
 )
-from compeer.policy.prompt import supporter_prompt
-from compeer.policy.redundancy import (
-    Negatives,
-    group_rewards,
-    history_similarity,
-    in_group_similarity,
-    length_gate,
-    tied,
-)
-from compeer.reasoning import ParsedTurn, parse_turn
-from compeer.reward import Case, Judgment, LocalJudge, Score, Unscored, score
+from compeer.models.vision import picture_reader, restore_renamed
+from compeer.policy.collapse import CollapseRule
+from compeer.policy.fast_rollouts import FastRollouts
+from compeer.policy.figures import STILL_STEPS, group_figures, sample_rows, still_parts
+from compeer.policy.outage import RandomKeeper
+from compeer.policy.patience import JudgeAway
+from compeer.policy.prompt import supporter_prompt, with_whole_paths
+from compeer.policy.redundancy import Negatives
+from compeer.policy.rewards import SourceSettings, Weighted
+from compeer.policy.scoring import Group, Rollout, Scorer, weigh
+from compeer.policy.seeing import SeeingProcessor, blocks, drop_nothing_seen
+from compeer.progress import console
+from compeer.reward import Judge
 from compeer.ser.record import SerRecord
-from compeer.statistics import distinct, generator, mean, words
+from compeer.statistics import mean
+
+__all__ = ["GrpoSettings", "RedundancyGRPOTrainer", "Rollout", "Scorer", "grpo_trainer", "train_grpo"]
 
 
 class GrpoSettings(WeightSettings):
@@ -63,118 +67,97 @@ class GrpoSettings(WeightSettings):
     beta: float = Field(default=5.0, description="length, in words, at which the gate is half open (equation 7)")
     negatives: Negatives = Field(default="mirrored", description="how negative rewards are reweighted")
     history: int | None = Field(default=None, ge=1, description="utterances of the history it sees; none: all")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a model that sees")
+    guard: bool = Field(default=True, description="whether a response that the safety guard rejects gets the floor")
+    rewards: dict[str, SourceSettings] = Field(
+        default={"judge": SourceSettings()}, min_length=1, description="the sources of rewards by name"
+    )
+    outage: float = Field(
+        default=600.0, ge=0, description="seconds that a judge behind a server may stay away before training stops"
+    )
+    stop_entropy: float | None = Field(
+        default=None,
+        gt=0,
+        description="training stops when the entropy, in nats a token, stays under this; none: never",
+    )
+    stop_distinct_2: float | None = Field(
+        default=None, gt=0, le=1, description="training stops when distinct-2 of a step stays under this; none: never"
+    )
+    patience: int = Field(default=5, ge=1, description="steps on end under a floor after which training stops")
+
+    def floors(self) -> dict[str, float]:
+        """The floors that are set, by the name of the figure."""
+        found = {"entropy": self.stop_entropy, "response/distinct_2": self.stop_distinct_2}
+        return {name: floor for name, floor in found.items() if floor is not None}
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """One output with all that a group's rewards need; travels between processes."""
-
-    record: str
-    text: str
-    score: Score
-    length: int
-    response: Matrix
-    history: Matrix
-
-    @property
-    def raw(self) -> float:
-        """The total, or NaN where the judge failed."""
-        return float("nan") if self.score.total is None else float(self.score.total)
+Scores = Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]]
+"""Rollouts of records' ids, the outputs that answer them, and whether these were cut off."""
 
 
-class Scorer:
-    """Scores outputs with a judge and embeds their responses."""
+class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
+    """TRL's GRPO with our own rollouts, its rewards replaced by reweighted scores of whole groups."""
 
-    def __init__(self, judge: LocalJudge, embedder: Embedder, records: Mapping[str, SerRecord], seed: int) -> None:
-        self._judge, self._embedder, self._records, self._seed = judge, embedder, records, seed
-
-    def __call__(self, ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
-        parsed = [parse_turn(text, cut_off=cut) for text, cut in zip(texts, cut_off, strict=True)]
-        readable = [index for index, turn in enumerate(parsed) if turn.parts]
-        cases = [self._case(self._records[ids[index]], parsed[index]) for index in readable]
-        judgments: list[Judgment | Unscored] = [Unscored("nothing could be read")] * len(parsed)
-        for index, judgment in zip(readable, self._judge.judge(cases), strict=True):
-            judgments[index] = judgment
-        histories = {key: self._embedder.embed([u.text for u in self._records[key].history]) for key in set(ids)}
-        responses = [str(turn.parts.get("response", "")) for turn in parsed]
-        rows = self._embedder.embed(responses)
-        return [
-            Rollout(
-                record=key,
-                text=text,
-                score=score(turn, judgment),
-                length=len(words(response)),
-                response=row,
-                history=histories[key],
-            )
-            for key, text, turn, judgment, response, row in zip(
-                ids, texts, parsed, judgments, responses, rows, strict=True
-            )
-        ]
-
-    def _case(self, record: SerRecord, turn: ParsedTurn) -> Case:
-        first = bool(generator(self._seed, "order", record.id, str(turn.parts.get("response"))).random() < 0.5)
-        return Case(record.history, turn, record.reference, candidate_first=first)
-
-
-class RedundancyGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's GRPO, its rewards replaced by reweighted scores of whole groups."""
-
-    def __init__(
-        self,
-        scorer: Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]],
-        settings: GrpoSettings,
-        samples: Path,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, scorer: Scores, settings: GrpoSettings, samples: Path, **kwargs: Any) -> None:
         self._scorer, self._settings, self._samples = scorer, settings, samples
         super().__init__(reward_funcs=[_never_called], **kwargs)
+        self._random = RandomKeeper()
+        self.add_callback(self._random)
 
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: list[Any], completions: list[Any], completion_ids_list: list[Any]
     ) -> torch.Tensor:
-        from accelerate.utils import gather_object
-
         texts = [_completion_text(completion) for completion in completions]
         ends = set(self.eos_token_ids)
         cut_off = [not ids or ids[-1] not in ends for ids in completion_ids_list]
-        rollouts = gather_object(self._scorer([row["record"] for row in inputs], texts, cut_off))
+        rollouts = self._all_rollouts([row["record"] for row in inputs], texts, cut_off)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        groups = [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
-        rewards = [self._group_rewards(group) for group in groups]
-        mode = "train" if self.model.training else "eval"
-        for name, value in group_figures(groups, self._settings).items():
-            self._metrics[mode][name].append(value)
-        if mode == "train" and self.accelerator.is_main_process:
-            self._keep_samples(groups, rewards)
-        flat = [reward for group in rewards for reward in group]
+        groups = [weigh(rollouts[start : start + size], self._settings) for start in range(0, len(rollouts), size)]
+        self._log_figures(groups)
+        flat = [reward for group in groups for reward in group.rewards]
         return torch.tensor(flat, dtype=torch.float32, device=self.accelerator.device).unsqueeze(1)
 
-    def _group_rewards(self, group: Sequence[Rollout]) -> list[float]:
-        settings = self._settings
-        return group_rewards(
-            [rollout.raw for rollout in group],
-            np.stack([rollout.response for rollout in group]),
-            group[0].history,
-            [rollout.length for rollout in group],
-            settings.alpha,
-            settings.beta,
-            settings.negatives,
+    def _all_rollouts(self, ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
+        """The rollouts of all processes; if the judge of one is away, all stop."""
+        from accelerate.utils import gather_object
+
+        mine: list[Rollout] = []
+        away: str | None = None
+        try:
+            mine = self._scorer(ids, texts, cut_off)
+        except JudgeAway as error:
+            away = str(error)
+        if reasons := [reason for reason in gather_object([away]) if reason]:
+            self._stop_for_outage(reasons[0])
+        found: list[Rollout] = gather_object(mine)
+        return found
+
+    def _stop_for_outage(self, reason: str) -> None:
+        """Writes a checkpoint of where the last step ended, unless there is one, and raises."""
+        step = self.state.global_step
+        newest = last_checkpoint(Path(self.args.output_dir))
+        if step and (newest is None or newest.name != f"checkpoint-{step}"):
+            self._random.restore()  # as it was before this step's rollouts were drawn
+            self._save_checkpoint(self.model, trial=None)
+            self.callback_handler.on_save(self.args, self.state, self.control)
+        raise InputError(
+            f"training stopped after step {step}, since a judge is away: {reason}",
+            do="The step is kept. See to the judge and start again: training goes on from there.",
         )
 
-    def _keep_samples(self, groups: Sequence[Sequence[Rollout]], rewards: Sequence[Sequence[float]]) -> None:
-        with self._samples.open("a", encoding="utf-8") as file:
-            for group, values in zip(groups, rewards, strict=True):
-                for rollout, reward in zip(group, values, strict=True):
-                    row = {
-                        "step": self.state.global_step,
-                        "record": rollout.record,
-                        "output": rollout.text,
-                        "parts": rollout.score.parts(),
-                        "total": rollout.score.total,
-                        "unscored": rollout.score.unscored,
-                        "reward": None if reward != reward else round(reward, 6),
-                    }
+    def _log_figures(self, groups: Sequence[Group]) -> None:
+        mode = "train" if self.model.training else "eval"
+        figures = group_figures(groups)
+        rows = [row for row in self.state.log_history if "raw/total" in row]
+        still = still_parts([*rows, figures], STILL_STEPS)
+        for name, value in {**figures, "variance/still": float(len(still))}.items():
+            self._metrics[mode][name].append(value)
+        if mode == "train" and self.accelerator.is_main_process:
+            if still and len(still) != (rows[-1].get("variance/still") if rows else 0):
+                told = f"{', '.join(still)} varied within no group for {STILL_STEPS} steps and taught nothing"
+                console.print(f"[yellow]![/] step {self.state.global_step}: {told}", highlight=False)
+            with self._samples.open("a", encoding="utf-8") as file:
+                for row in sample_rows(self.state.global_step, groups):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
@@ -189,88 +172,94 @@ def _completion_text(completion: Any) -> str:
     return completion if isinstance(completion, str) else str(completion[0]["content"])
 
 
-def group_figures(groups: Sequence[Sequence[Rollout]], settings: GrpoSettings) -> dict[str, float]:
-    """What a step's groups look like: raw parts and how much each varies within groups, redundancy, diversity."""
-    everyone = [rollout for group in groups for rollout in group]
-    scored = [rollout for rollout in everyone if rollout.score.total is not None]
-    figures: dict[str, float] = {
-        "raw/total": _mean([rollout.raw for rollout in scored]),
-        "raw/unscored_share": 1 - len(scored) / max(1, len(everyone)),
-        "raw/tied_groups": _mean([float(tied([rollout.raw for rollout in group])) for group in groups]),
-        "redundancy/s_in": _mean([s for g in groups for s in in_group_similarity(np.stack([r.response for r in g]))]),
-        "redundancy/s_hi": _mean(
-            [s for g in groups for s in history_similarity(np.stack([r.response for r in g]), g[0].history)]
-        ),
-        "redundancy/tau": _mean([length_gate([r.length for r in g], settings.alpha, settings.beta) for g in groups]),
-        "response/words": _mean([rollout.length for rollout in everyone]),
-        "response/distinct_2": distinct([str(parse_turn(r.text).parts.get("response", "")) for r in everyone], 2),
-    }
-    for name in ("history", "emotion", "strategy", "response", "format"):
-        figures[f"raw/{name}"] = _mean([r.score.parts()[name] for r in scored])
-        spread = [np.var([v for r in g if (v := r.score.parts()[name]) is not None] or [0]) for g in groups]
-        figures[f"variance/{name}"] = _mean([float(value) for value in spread])
-    return figures
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    numbers = [value for value in values if value is not None]
-    return float(np.mean(numbers)) if numbers else float("nan")
-
-
 def train_grpo(
     model: Path,
-    judge: LocalJudge,
-    embedder: Embedder,
+    rewards: Judge | Sequence[Weighted],
+    embedder: Embeds,
     records: Sequence[SerRecord],
     settings: GrpoSettings,
     folder: Path,
     seed: int,
 ) -> dict[str, Any]:
-    """Trains the supporter on the histories of the corpus' own turns; leaves it in `folder/model`."""
-    chosen = {record.id: record for record in records if record.author == "corpus"}
-    trainer = grpo_trainer(model, Scorer(judge, embedder, chosen, seed), chosen, settings, folder, seed)
+    """Trains the supporter on the histories of the corpus' own turns; leaves it in `folder/model`.
+
+    `rewards` is a judge, or sources with their weights. After a collapse the last good checkpoint becomes the model,
+    or the model that training started from where there is none; `stopped` and `kept_step` say so.
+    """
+    chosen = {
+        record.id: record.model_copy(update={"history": with_whole_paths(record.history, settings.media)})
+        for record in records
+        if record.author == "corpus"
+    }
+    trainer = grpo_trainer(model, Scorer(rewards, embedder, chosen, seed), chosen, settings, folder, seed)
+    rule = CollapseRule(settings.floors(), settings.patience, folder / "checkpoints")
+    if settings.floors():
+        trainer.add_callback(rule)
     run_trainer(trainer, folder, settings, "Training the supporter by reward")
-    card = {"role": "supporter", "history": settings.history}
-    save_model(trainer.model, trainer.processing_class, folder, card)
+    step = trainer.state.global_step
+    network, kept = (trainer.model, step) if rule.stopped is None else _last_good(trainer, rule, model, settings)
+    card: dict[str, Any] = {"role": "supporter", "history": settings.history}
+    card |= {"media": settings.media} if settings.media else {}
+    if trainer.accelerator.is_main_process:
+        save_model(network, load_tokenizer(model), folder, card, model)
+    trainer.accelerator.wait_for_everyone()
     rows = [row for row in trainer.state.log_history if "raw/total" in row]
-    still = [
-        name
-        for name in ("history", "emotion", "strategy", "response", "format")
-        if rows and all(row[f"variance/{name}"] == 0 for row in rows)
-    ]
     return {
         "histories": len(chosen),
-        "steps": trainer.state.global_step,
+        "steps": step,
         "outputs": len(rows) * settings.group * settings.prompts,
         "raw_total_first": rows[0]["raw/total"] if rows else None,
         "raw_total_last": rows[-1]["raw/total"] if rows else None,
         "tied_groups": mean([row["raw/tied_groups"] for row in rows]),
         "unscored_share": mean([row["raw/unscored_share"] for row in rows]),
-        "parts_that_never_varied": still,
+        "rejected_share": mean([row["guard/rejected_share"] for row in rows]),
+        "parts_that_never_varied": still_parts(rows, len(rows)),
+        "stopped": rule.stopped,
+        "kept_step": kept,
     }
+
+
+def _last_good(trainer: Any, rule: CollapseRule, model: Path, settings: GrpoSettings) -> tuple[Any, int]:
+    """The network as it was before the collapse, and after which step."""
+    trainer.accelerator.wait_for_everyone()
+    found = rule.good()
+    if found is None:
+        return trainable_network(model, settings), 0
+    step, checkpoint = found
+    trainer._load_from_checkpoint(str(checkpoint))
+    restore_renamed(trainer.model, checkpoint)
+    return trainer.model, step
 
 
 def grpo_trainer(
     model: Path,
-    scorer: Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]],
+    scorer: Scores,
     records: Mapping[str, SerRecord],
     settings: GrpoSettings,
     folder: Path,
     seed: int,
     kind: type[RedundancyGRPOTrainer] = RedundancyGRPOTrainer,
 ) -> RedundancyGRPOTrainer:
-    """The trainer, ready to run; a step generates `prompts` groups, spread over all processes."""
+    """The trainer, ready to run; a step generates `prompts` groups, spread over all processes.
+
+    Paths of pictures in the records count from here, for a model that sees.
+    """
     from datasets import Dataset
 
     tokenizer = load_tokenizer(model)
+    reader = picture_reader(model)
     network = trainable_network(model, settings)
-    _drop_lost_samples(folder / "samples.jsonl", folder)
+    if reader:
+        network.register_forward_pre_hook(drop_nothing_seen, with_kwargs=True)
+    if os.environ.get("RANK", "0") == "0":
+        _drop_lost_samples(folder / "samples.jsonl", folder)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     outputs = settings.group * settings.prompts
     if outputs % processes:
         raise InputError(f"{outputs} outputs a step cannot be spread evenly over {processes} processes.", field="grpo")
     here = outputs // processes
     micro = max(size for size in range(1, min(settings.group, here) + 1) if here % size == 0)
+    prompts = {key: supporter_prompt(r.history, settings.history, images=bool(reader)) for key, r in records.items()}
     return kind(
         scorer=scorer,
         settings=settings,
@@ -289,11 +278,11 @@ def grpo_trainer(
         ),
         train_dataset=Dataset.from_list(
             [
-                {"prompt": supporter_prompt(record.history, settings.history), "record": key}
-                for key, record in records.items()
+                {"prompt": blocks(tokenizer, prompt) if reader else defuse(tokenizer, prompt), "record": key}
+                for key, prompt in prompts.items()
             ]
         ),
-        processing_class=tokenizer,
+        processing_class=SeeingProcessor(tokenizer, reader) if reader else tokenizer,
         peft_config=lora_config(network, settings),
     )
 

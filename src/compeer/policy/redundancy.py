@@ -58,18 +58,31 @@ def reweight(
     negatives: Negatives = "mirrored",
 ) -> list[float]:
     """Equation 5 for one group; `responses` and `history` are embedding matrices. A NaN reward stays NaN."""
+    found = factors(rewards, responses, history, lengths, alpha, beta, negatives)
+    return [float(reward * factor) for reward, factor in zip(rewards, found, strict=True)]
+
+
+def factors(
+    rewards: Sequence[float],
+    responses: npt.ArrayLike,
+    history: npt.ArrayLike,
+    lengths: Sequence[float],
+    alpha: float,
+    beta: float,
+    negatives: Negatives,
+) -> list[float]:
+    """What equation 5 multiplies each reward of a group with; each part of a reward takes the factor of the whole."""
     if negatives not in get_args(Negatives):
         raise ValueError(f"negatives must be one of {', '.join(get_args(Negatives))}, not {negatives!r}")
     if negatives == "off":
-        return [float(reward) for reward in rewards]
+        return [1.0] * len(rewards)
     gate = length_gate(lengths, alpha, beta)
     found: list[float] = []
     for reward, inside, before in zip(
         rewards, in_group_similarity(responses), history_similarity(responses, history), strict=True
     ):
         divisor = (1 + gate * inside) * (1 + gate * before)
-        mirrored = negatives == "mirrored" and reward < 0
-        found.append(float(reward * divisor if mirrored else reward / divisor))
+        found.append(divisor if negatives == "mirrored" and reward < 0 else 1 / divisor)
     return found
 
 
@@ -77,6 +90,22 @@ def tied(rewards: Sequence[float]) -> bool:
     """Whether all rewards that are numbers are equal: such a group has nothing to teach."""
     numbers = [reward for reward in rewards if not math.isnan(reward)]
     return len(set(numbers)) <= 1
+
+
+def group_factors(
+    raw: Sequence[float],
+    responses: npt.ArrayLike,
+    history: npt.ArrayLike,
+    lengths: Sequence[float],
+    alpha: float,
+    beta: float,
+    negatives: Negatives,
+) -> list[float]:
+    """The factors of one group's rewards: those of equation 5, but 1 where the raw ones tie, so that no advantage
+    arises from tiny differences of similarity alone."""
+    if tied(raw):
+        return [1.0] * len(raw)
+    return factors(raw, responses, history, lengths, alpha, beta, negatives)
 
 
 def group_rewards(
@@ -88,11 +117,9 @@ def group_rewards(
     beta: float,
     negatives: Negatives,
 ) -> list[float]:
-    """The rewards of one group: reweighted, but left as they are where the raw ones tie, so that no advantage
-    arises from tiny differences of similarity alone."""
-    if tied(raw):
-        return [float(reward) for reward in raw]
-    return reweight(raw, responses, history, lengths, alpha, beta, negatives)
+    """The rewards of one group: reweighted, but left as they are where the raw ones tie."""
+    found = group_factors(raw, responses, history, lengths, alpha, beta, negatives)
+    return [float(reward * factor) for reward, factor in zip(raw, found, strict=True)]
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compeer.models import Failure, Request, Sampling, TextModel, ask
+from compeer.policy.control import Control, forced_grammar
 from compeer.policy.prompt import supporter_prompt
-from compeer.reasoning import ParsedTurn, parse_turn, turn_grammar
+from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
 
@@ -29,22 +30,37 @@ def generate_turns(
     seed: int,
     last: int | None = None,
     constrained: bool = False,
+    *,
+    control: Control | None = None,
+    candidates: int = 1,
 ) -> list[Output | Failure]:
-    """One output for each record, drawn by the seed and the record's id; `constrained` holds it to the turn's form."""
-    grammar = turn_grammar() if constrained else None
+    """`candidates` outputs for each record, one after the other, drawn by the seed, the record's id and their number.
+
+    A `control` is asked for in the prompt; `constrained` holds an output to the turn's form and to what is asked for.
+    A model that sees is shown the pictures of a history.
+    """
+    sees = bool(getattr(model, "sees", False))
+    grammar = forced_grammar(control) if constrained else None
     requests = [
         Request(
-            messages=tuple(supporter_prompt(record.history, last)),
-            seed=int(generator(seed, "rollout", record.id).integers(2**31)),
+            messages=tuple(supporter_prompt(record.history, last, control, images=sees)),
+            seed=_seed(seed, record, number),
             grammar=grammar,
         )
         for record in records
+        for number in range(1, candidates + 1)
     ]
+    asked = [record.id for record in records for _ in range(candidates)]
     found: list[Output | Failure] = []
-    for record, answer in zip(records, ask(model, requests, sampling), strict=True):
+    for record, answer in zip(asked, ask(model, requests, sampling), strict=True):
         if isinstance(answer, Failure):
             found.append(answer)
         else:
             parsed = parse_turn(answer.text, cut_off=answer.cut_off)
-            found.append(Output(record.id, answer.text, answer.cut_off, parsed))
+            found.append(Output(record, answer.text, answer.cut_off, parsed))
     return found
+
+
+def _seed(seed: int, record: SerRecord, number: int) -> int:
+    names = [record.id] if number == 1 else [record.id, str(number)]
+    return int(generator(seed, "rollout", *names).integers(2**31))

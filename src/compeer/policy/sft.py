@@ -1,18 +1,31 @@
-"""Supervised fine-tuning of the supporter on reference turns: one turn a sample, the loss on the output only."""
+"""Supervised fine-tuning of the supporter: one turn a sample, the loss on the output only.
+
+The turns are the corpus' own reference turns, or (rejection sampling) the best of a file of scored outputs. A history
+enters without the reasoning of earlier turns, as it will when the supporter is asked. A share of the samples asks in
+the prompt for what the turn is anyway, a strategy, a stage, an emotion or a manner, so that the trained supporter can
+be steered with the same words. A model that sees is shown the pictures of a history; histories with and without mix.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from compeer.models.local import model_folder
-from compeer.models.training import SftSettings, train_sft
-from compeer.policy.prompt import supporter_prompt
+from compeer.errors import InputError
+from compeer.models.local import load_network, load_tokenizer, model_folder
+from compeer.models.training import SftSettings, model_card, save_model, train_sft
+from compeer.models.vision import PictureError, open_picture, picture_reader
+from compeer.policy.control import Persona, drawn_control, personas
+from compeer.policy.prompt import pictures_of, supporter_prompt, with_whole_paths
+from compeer.policy.selection import best_candidates, read_candidates
 from compeer.reasoning import render_turn
+from compeer.ser.personality import read_profiles
 from compeer.ser.record import SerRecord
+from compeer.statistics import generator
 
 
 class SupporterSettings(SftSettings):
@@ -20,19 +33,113 @@ class SupporterSettings(SftSettings):
 
     model: str = Field(default="embedded", description="the model to start from: a folder, or 'embedded'")
     history: int | None = Field(default=None, ge=1, description="utterances of the history it sees; none: all")
+    control_share: float = Field(
+        default=0.3, ge=0, le=1, description="share of the samples whose prompt asks for what the turn is"
+    )
+    profiles: str = Field(default="", description="a file of DISC profiles, for manners to ask for; none: no manners")
+    candidates: str = Field(
+        default="", description="a file of scored outputs to train on the best of; none: reference turns"
+    )
+    threshold: float = Field(default=3, description="the least total of an output worth imitating, −5 to 5")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a model that sees")
 
 
 def train_supporter(
     records: Sequence[SerRecord], settings: SupporterSettings, folder: Path, seed: int
 ) -> dict[str, Any]:
-    """Trains on the corpus' own turns among the records; leaves the supporter in `folder/model`."""
-    chats: list[list[dict[str, Any]]] = [
-        [
-            *(dict(message) for message in supporter_prompt(record.history, settings.history)),
-            {"role": "assistant", "content": render_turn(record.candidate)},
-        ]
-        for record in records
-        if record.author == "corpus"
-    ]
-    card = {"role": "supporter", "history": settings.history}
-    return train_sft(model_folder(settings.model), chats, settings, folder, seed, "Training the supporter", card)
+    """Trains on the corpus' own turns among the records, or on the best outputs; leaves it in `folder/model`."""
+    own = [record for record in records if record.author == "corpus"]
+    if not own:
+        raise InputError("there is no turn of the corpus among the records.", do="Give records of another split.")
+    chosen = own
+    if settings.candidates:
+        file = Path(settings.candidates)
+        chosen = best_candidates(own, read_candidates(file), settings.threshold)
+        if not chosen:
+            what = (
+                f"for none of {len(own)} histories does it hold a whole output with a total of {settings.threshold:g}."
+            )
+            raise InputError(what, file=file, do="Lower the threshold, or score more outputs for these records.")
+    model = model_folder(settings.model)
+    card: dict[str, Any] = {"role": "supporter", "history": settings.history}
+    if sees := picture_reader(model) is not None:
+        chosen = _with_pictures(chosen, settings)
+        card |= {"media": settings.media} if settings.media else {}
+    manners = personas(read_profiles(Path(settings.profiles))) if settings.profiles else {}
+    chats = training_chats(chosen, settings, seed, manners, sees)
+    figures = train_sft(model, chats, settings, folder, seed, "Training the supporter", card)
+    return {**figures, "histories": len(own), "histories_kept": len(chosen)}
+
+
+def training_chats(
+    records: Sequence[SerRecord],
+    settings: SupporterSettings,
+    seed: int,
+    manners: Mapping[str, Persona] | None = None,
+    sees: bool = False,
+) -> list[list[dict[str, Any]]]:
+    """The chats that teach the records' turns: the prompt, a share of them with control words, and the output.
+
+    `manners` holds the supporter's by dialogue; a reworded record has lost it. A model that `sees` gets the pictures.
+    """
+    found: list[list[dict[str, Any]]] = []
+    for record in records:
+        manner = (manners or {}).get(record.dialogue) if record.rewritten is None else None
+        rng = generator(seed, "control", record.id)
+        control = drawn_control(record.candidate, manner, settings.control_share, rng)
+        prompt = supporter_prompt(record.history, settings.history, control, images=sees)
+        output = {"role": "assistant", "content": render_turn(record.candidate)}
+        found.append([*(dict(message) for message in prompt), output])
+    return found
+
+
+def _with_pictures(records: Sequence[SerRecord], settings: SupporterSettings) -> list[SerRecord]:
+    """The records with the whole paths of their pictures; an error that names the record if one cannot be read."""
+    readable: set[str] = set()
+    found = []
+    for record in records:
+        history = with_whole_paths(record.history, settings.media)
+        shown = set(pictures_of(history[-settings.history :] if settings.history else history))
+        for path in sorted(shown - readable):
+            try:
+                open_picture(path)
+            except PictureError as error:
+                raise InputError(f"record '{record.id}': {error.what}", file=error.file, do=error.do) from None
+        readable |= shown
+        found.append(record.model_copy(update={"history": history}))
+    return found
+
+
+# --- adapters ---------------------------------------------------------------------------------------------------------
+
+
+def merge_adapter(adapter: Path, base: str | Path, out: Path) -> None:
+    """Writes a plain model folder: the base model with a LoRA adapter merged in, whole or not at all.
+
+    The tokenizer and our card are the adapter's where it has them, else the base's; how pictures are prepared is the
+    base's.
+    """
+    import torch
+    from peft import PeftModel
+
+    if not (adapter / "adapter_config.json").is_file():
+        raise InputError(
+            "this is no adapter: there is no adapter_config.json in it.",
+            file=adapter,
+            do="Give a folder that peft has saved, as checkpoints/checkpoint-100 of a training with lora_rank.",
+        )
+    start = model_folder(base)
+    if out.exists():
+        raise InputError("this is there already.", file=out, do="Give the name of a new folder.")
+    network = load_network(start, torch.device("cpu"), torch.float32)
+    try:
+        merged = PeftModel.from_pretrained(network, adapter).merge_and_unload()
+    except (RuntimeError, ValueError, OSError, KeyError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"it does not fit the base model: {first}", file=adapter, do="Give its own base.") from error
+    tokenizer = load_tokenizer(adapter if (adapter / "tokenizer_config.json").is_file() else start)
+    unfinished = out.with_name(out.name + ".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    save_model(merged, tokenizer, unfinished, model_card(adapter) or model_card(start), start)
+    (unfinished / "model").rename(out)
+    unfinished.rmdir()

@@ -72,6 +72,12 @@ _REWARD_CHARTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
             "raw/unscored_share": "outputs unscored",
         },
     ),
+    (
+        "diversity",
+        "Diversity of a step's responses (higher is better)",
+        "share",
+        {"response/distinct_1": "distinct-1", "response/distinct_2": "distinct-2"},
+    ),
     ("entropy", "Entropy (near 0: it always says the same)", "nats a token", {"entropy": "entropy"}),
     ("length", "Length of a response", "words", {"response/words": "words"}),
 )

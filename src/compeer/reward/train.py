@@ -86,7 +86,7 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     tokenizer = load_tokenizer(model)
     watch = Watch(held_out, settings.form, model, tokenizer, folder, settings.evaluate_every, settings.patience, batch)
     chosen = training_chats(training, settings, seed, sees)
-    figures = train_sft(model, chosen, settings, folder, seed, title, card, [watch], weigh)
+    figures = train_sft(model, chosen, settings, folder, seed, title, card, callbacks=[watch], weigh=weigh)
     said = judged(LocalJudge(folder / "model", batch, threshold=0.5), held_out)
     threshold = best_threshold(held_out, said)
     card = {**card, "threshold": threshold}

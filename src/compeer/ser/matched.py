@@ -1,10 +1,11 @@
 """A matched set from judged turns: the same turn stands in two histories, with opposite labels.
 
-Turns that were written to be wrong give themselves away by how they are worded. So only right turns are taken, and the
-contexts paired, near ones first or at random, within a split. The two turns of a pair, and mixtures of their steps, are put into
-*both* histories: a step is True at home and False at the partner's. Since every text, alone and in company, is True
-once and False once, nobody who does not read the history can do better than chance. The responses are matched alike:
-the one to this moment is the better one here and the worse one there, in the same order of showing.
+Turns that were written to be wrong give themselves away by how they are worded. So only right turns are taken, and
+the contexts paired, near ones first or at random, within a split. The two turns of a pair, and mixtures of their
+steps, are put into *both* histories: a step is True at home and False at the partner's. Since every text, alone and
+in company, is True once and False once, nobody who does not read the history can do better than chance. The responses
+are matched alike: the one to this moment is the better one here and the worse one there, in the same order of
+showing.
 
 Half of the labels are False, all of them by rule (`silver`); the True ones keep their own source and reason. A pair
 differs in emotion and strategy, and is not so near that it could share an issue; that the partner's step is wrong

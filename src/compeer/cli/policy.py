@@ -1,0 +1,298 @@
+"""`compeer policy`: train a supporter by example and by reward, let it write, and merge adapters."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from compeer.cli.printing import plain, silence_libraries
+from compeer.errors import InputError
+from compeer.progress import console, progress
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from compeer.models.base import TextModel
+    from compeer.reward.form import Judge
+    from compeer.ser.record import SerRecord
+
+    Settings = TypeVar("Settings", bound=BaseModel)
+
+policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train and use supporters.")
+
+Records = Annotated[Path, typer.Argument(help="A file of SER records.")]
+Out = Annotated[Path, typer.Argument(help="The folder to train in; the supporter ends up in its model/.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting, as steps=900; a wrong one lists them all."),
+]
+Split = Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")]
+Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
+Batch = Annotated[int, typer.Option(help="Outputs written or judged at a time.", min=1)]
+Judges = Annotated[
+    list[str],
+    typer.Option(
+        "--judge",
+        metavar="JUDGE",
+        help="A judge's folder or NAME@http://host:8000/v1; given twice: one for the steps, one for the responses.",
+    ),
+]
+Trained = Annotated[bool, typer.Option("--trained", help="A judge behind a server is one of ours.")]
+Call = Annotated[
+    list[str] | None, typer.Option("--call", metavar="KEY=VALUE", help="How servers are called: compeer ser calls.")
+]
+Cache = Annotated[Path, typer.Option(help="Where answers from servers are kept.")]
+CACHE = Path("answers.sqlite")
+_STATE = "settings.json"
+
+
+@policy.command()
+def sft(records: Records, out: Out, changes: Changes = None, split: Split = "policy", seed: Seed = 0) -> None:
+    """Fine-tune a supporter on reference turns, or on the best of scored outputs (--set candidates=FILE).
+
+    Stopped anywhere, it goes on when called again.
+    """
+    from compeer.policy.sft import SupporterSettings, train_supporter
+
+    silence_libraries()
+    start = {"steps": 400, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
+    settings = _settings(SupporterSettings, start, changes)
+    chosen = _records(records, split)
+    _claim(out, records, split, settings, seed)
+    _tell(train_supporter(chosen, settings, out, seed), out / "model")
+
+
+@policy.command()
+def grpo(
+    records: Records,
+    out: Out,
+    judges: Judges,
+    model: Annotated[Path, typer.Option(help="The supporter to start from: its folder.")],
+    changes: Changes = None,
+    split: Split = "policy",
+    batch: Batch = 16,
+    trained: Trained = False,
+    call: Call = None,
+    cache: Cache = CACHE,
+    seed: Seed = 0,
+) -> None:
+    """Train a supporter by a judge's rewards. Stopped anywhere, it goes on when called again."""
+    from compeer.models.embedder import Embedder
+    from compeer.models.local import model_folder
+    from compeer.models.training import model_card
+    from compeer.policy.grpo import GrpoSettings, train_grpo
+
+    silence_libraries()
+    folder = model_folder(model)
+    start = {"steps": 100, "learning_rate": 1e-5, "lora_rank": 0, "history": model_card(folder).get("history")}
+    settings = _settings(GrpoSettings, start, changes)
+    chosen = _records(records, split)
+    judge = _judge(judges, batch, trained, call, cache, settings.outage)
+    _claim(out, records, split, settings, seed, model=str(model), judge=judge.name)
+    _tell(train_grpo(folder, judge, Embedder(), chosen, settings, out, seed), out / "model")
+
+
+@policy.command()
+def generate(
+    records: Records,
+    out: Annotated[Path, typer.Argument(help="The file of outputs to write.")],
+    model: Annotated[str, typer.Option(help="'embedded', a supporter's folder, or NAME@http://host:8000/v1.")],
+    count: Annotated[int, typer.Option("--n", help="Outputs for each history.", min=1)] = 1,
+    control: Annotated[
+        list[str] | None,
+        typer.Option("--control", metavar="FIELD=VALUE", help="Ask for a strategy, stage, emotion or persona."),
+    ] = None,
+    constrained: Annotated[
+        bool, typer.Option("--constrained", help="Hold outputs to the form of a turn, and to what is asked for.")
+    ] = False,
+    judges: Annotated[
+        list[str] | None, typer.Option("--score", metavar="JUDGE", help="A judge that scores them, as in grpo --judge.")
+    ] = None,
+    split: Split = "policy",
+    temperature: Annotated[float, typer.Option(help="0 takes the most probable token.", min=0)] = 0.8,
+    max_tokens: Annotated[int, typer.Option(help="Longest output, in tokens.", min=1)] = 256,
+    history: Annotated[
+        int | None, typer.Option(help="Utterances of the history it sees; else as the model's card says.", min=1)
+    ] = None,
+    batch: Batch = 16,
+    trained: Trained = False,
+    call: Call = None,
+    cache: Cache = CACHE,
+    seed: Seed = 0,
+) -> None:
+    """Let a supporter answer histories, once or several times each, and score what it wrote if a judge is given.
+
+    Stopped anywhere, it goes on when called again.
+    """
+    from compeer.models import Sampling
+    from compeer.models.opening import folder_mark
+    from compeer.models.training import model_card
+    from compeer.policy.control import read_control
+    from compeer.policy.prompt import with_whole_paths
+    from compeer.policy.selection import candidate_stage
+
+    silence_libraries()
+    if count > 1 and temperature == 0:
+        raise InputError("several outputs need a temperature above 0, or they are all the same.", field="temperature")
+    wanted = read_control(control or ())
+    chosen = [record for record in _records(records, split) if record.author == "corpus"]
+    supporter = _supporter(model, batch, call, cache)
+    judge = _judge(judges, batch, trained, call, cache) if judges else None
+    folders = [name for name in (model, *(judges or ())) if Path(name).is_dir()]
+    card = model_card(Path(model)) if Path(model).is_dir() else {}
+    history = history or card.get("history")
+    chosen = [
+        one.model_copy(update={"history": with_whole_paths(one.history, card.get("media", ""))}) for one in chosen
+    ]
+    with progress("Asking the supporter", len(chosen)) as advance:
+        figures = candidate_stage(
+            records,
+            chosen,
+            out,
+            supporter,
+            Sampling(temperature=temperature, max_tokens=max_tokens),
+            seed,
+            count=count,
+            last=history,
+            control=wanted if wanted.wishes() else None,
+            constrained=constrained,
+            judge=judge,
+            marks={name: folder_mark(Path(name)) for name in folders},
+            advance=advance,
+        )
+    _tell(figures, out)
+
+
+@policy.command()
+def merge(
+    adapter: Annotated[Path, typer.Argument(help="A folder with a LoRA adapter, as a checkpoint is.")],
+    base: Annotated[str, typer.Argument(help="The model it was trained on: a folder, or 'embedded'.")],
+    out: Annotated[Path, typer.Argument(help="The model folder to write.")],
+) -> None:
+    """Merge a LoRA adapter into its base model, with tokenizer and card, into a folder that transformers loads."""
+    from compeer.policy.sft import merge_adapter
+
+    silence_libraries()
+    merge_adapter(adapter, base, out)
+    console.print(f"written: {plain(str(out))}", highlight=False, soft_wrap=True)
+
+
+# --- what the commands share ------------------------------------------------------------------------------------------
+
+
+def _settings(kind: type[Settings], start: Mapping[str, Any], changes: Sequence[str] | None) -> Settings:
+    import tomllib
+
+    from pydantic import ValidationError
+
+    from compeer.errors import from_validation
+
+    values = dict(start)
+    for change in changes or ():
+        key, equals, text = change.partition("=")
+        if not equals:
+            raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, --set steps=900")
+        try:
+            values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[key.strip()] = text.strip()
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise from_validation(error, do=f"Known settings: {', '.join(kind.model_fields)}") from None
+
+
+def _records(path: Path, split: str) -> list[SerRecord]:
+    from compeer.ser.record import SPLITS, read_records
+
+    if split not in (*SPLITS, "all"):
+        raise InputError(f"unknown split '{split}'.", field="split", do=f"Known: {', '.join(SPLITS)}, all")
+    found = [record for record in read_records(path) if split in ("all", record.split)]
+    if not any(record.author == "corpus" for record in found):
+        raise InputError(f"there is no turn of the corpus in the {split} split.", file=path, do="Try --split all.")
+    return found
+
+
+def _supporter(name: str, batch: int, call: Sequence[str] | None, cache: Path) -> TextModel:
+    from compeer.cli.ser import open_named
+    from compeer.models.opening import ModelSettings, open_model
+
+    return open_named(name, call, cache) if "@http" in name else open_model(name, settings=ModelSettings(batch=batch))
+
+
+def _judge(
+    names: Sequence[str], batch: int, trained: bool, call: Sequence[str] | None, cache: Path, outage: float = 0
+) -> Judge:
+    """The judge of a name, or the pair of two: PRM, then ORM. Their servers may be away for `outage` seconds."""
+    from compeer.reward.pair import PairJudge
+
+    if len(names) > 2:
+        raise InputError("there are too many judges.", field="judge", do="Give one, or one for steps and another.")
+    if len(names) == 1:
+        return _one_judge(names[0], "unified", batch, trained, call, cache, outage)
+    process, outcome = (
+        _one_judge(name, kind, batch, trained, call, cache, outage)
+        for name, kind in zip(names, ("process", "outcome"), strict=True)
+    )
+    return PairJudge(process, outcome)
+
+
+def _one_judge(
+    name: str, kind: str, batch: int, trained: bool, call: Sequence[str] | None, cache: Path, outage: float
+) -> Judge:
+    """A judge in this process or behind a server; one in this process must be of the kind that is needed."""
+    from compeer.cli.ser import open_named
+    from compeer.models.local import model_folder
+    from compeer.models.training import model_card
+    from compeer.policy.patience import Patient
+    from compeer.reward.endpoint import ModelJudge
+    from compeer.reward.form import Form
+    from compeer.reward.judge import LocalJudge
+
+    if "@http" in name:
+        model = open_named(name, call, cache)
+        return ModelJudge(
+            Patient(model, outage) if outage else model, Form.model_validate({"kind": kind}), trained=trained
+        )
+    card = model_card(model_folder(name))
+    if card.get("role") != "judge":
+        do = "Train one with: compeer reward train"
+        raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
+    if (own := card.get("kind", "unified")) != kind:
+        do = "Give one unified judge, or two: first the process judge (PRM), then the outcome judge (ORM)."
+        raise InputError(f"the {kind} judge is needed here, and this is the {own} one.", file=name, do=do)
+    return LocalJudge(name, batch)
+
+
+def _claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, **more: str) -> None:
+    """Makes the folder, or checks that what was begun in it is this training: another one must not go on from it."""
+    from compeer.models.embedded import file_hash
+    from compeer.ser.stage import write_json
+
+    if out.is_file():
+        raise InputError("this is a file.", file=out, do="Give a folder.")
+    told = {"records": file_hash(records), "split": split, "seed": seed, **more, **settings.model_dump(mode="json")}
+    path = out / _STATE
+    begun = path.is_file() and any((out / name).is_dir() for name in ("checkpoints", "model"))
+    before = json.loads(path.read_text(encoding="utf-8")) if begun else told
+    if other := [key for key in sorted({*told, *before}) if told.get(key) != before.get(key)]:
+        what = f"a training with other settings was begun here ({', '.join(other)})."
+        raise InputError(what, file=out, do="Give another folder, or remove this one.")
+    if not begun and _first_process():
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(path, told)
+
+
+def _first_process() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _tell(figures: Mapping[str, Any], written: Path) -> None:
+    if _first_process():
+        console.print_json(json.dumps(figures))
+        console.print(f"written: {plain(str(written))}", highlight=False, soft_wrap=True)

@@ -1,0 +1,222 @@
+"""Control words: what an operator wants a turn to be, and three ways to get it.
+
+A strategy, a stage, an emotion of the seeker or a manner of speaking (persona) can be asked for. The mildest way is to
+say so in the prompt (`instructions`), which a supporter learns to obey from training samples whose prompt asks for what
+the reference turn does anyway (`drawn_control`). A model that decodes under a grammar can be held to the decisions
+(`forced_grammar`), and any model can be made to go on from an output that begins with them (`forced_prefix`). How often
+a supporter does what it is told, `obedience` measures.
+
+A persona is one of four manners, after the DISC traits: dominant, lively, steady, careful. It is not written down in an
+output, so it can be asked for but neither forced nor checked here.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, get_args
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from compeer.dialogue import Emotion, Stage, Strategy
+from compeer.errors import InputError
+from compeer.reasoning import (
+    EMOTIONS,
+    LABELS,
+    PARTS,
+    STAGES,
+    STEPS,
+    STRATEGIES,
+    EmotionStep,
+    HistoryStep,
+    ParsedTurn,
+    Part,
+    Step,
+    StrategyStep,
+    SupportTurn,
+    render_step,
+    sentiment_of,
+    turn_grammar,
+)
+from compeer.ser.personality import Profile
+from compeer.ser.personality.traits import TRAITS, Trait
+
+Persona = Literal["dominant", "lively", "steady", "careful"]
+PERSONAS: tuple[Persona, ...] = get_args(Persona)
+_PERSONA_OF: dict[Trait, Persona] = {
+    "dominance": "dominant",
+    "influence": "lively",
+    "steadiness": "steady",
+    "compliance": "careful",
+}
+CLEAR = 3.5
+"""The score from which on a trait is marked enough to name a manner after it."""
+_VALUES: dict[str, tuple[str, ...]] = {
+    "strategy": STRATEGIES,
+    "stage": STAGES,
+    "emotion": EMOTIONS,
+    "persona": PERSONAS,
+}
+_PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}
+"""The step in which a decision stands."""
+_ANOTHER_FIELD = 0.25
+"""How probable it is that each further field is asked for in a sample: mostly one wish at a time."""
+_MIDDLE = 3
+"""The intensity of a forced emotion where nothing better is known."""
+
+
+class Control(BaseModel):
+    """What a turn is wanted to be; a field that is None is left to the supporter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    strategy: Strategy | None = Field(default=None, description="the strategy to choose")
+    stage: Stage | None = Field(default=None, description="the stage to take the conversation to be in")
+    emotion: Emotion | None = Field(default=None, description="the emotion to take the seeker to feel")
+    persona: Persona | None = Field(default=None, description="the manner to speak in")
+
+    def wishes(self) -> dict[str, str]:
+        """The fields that are asked for, with their values."""
+        return self.model_dump(exclude_none=True)
+
+
+def read_control(words: Iterable[str]) -> Control:
+    """The control that words of the form `field=value` ask for, whatever their case; an error lists what is known."""
+    found: dict[str, Any] = {}
+    for word in words:
+        field, equals, value = (part.strip() for part in word.partition("="))
+        if not equals or field not in _VALUES:
+            what = f"'{word}' asks for nothing that can be controlled."
+            raise InputError(what, do=f"Write strategy=Question, say. Known fields: {', '.join(_VALUES)}")
+        known = {one.lower(): one for one in _VALUES[field]}
+        if value.lower() not in known:
+            raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(_VALUES[field])}")
+        found[field] = known[value.lower()]
+    return Control.model_validate(found)
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _wordings() -> dict[str, Any]:
+    return tomllib.loads(files("compeer.policy").joinpath("prompts", "control.toml").read_text(encoding="utf-8"))
+
+
+def instructions(control: Control) -> str:
+    """The wishes as sentences for the prompt; nothing for no wishes."""
+    return " ".join(str(_wordings()[field]).format(value=value) for field, value in control.wishes().items())
+
+
+def drawn_control(turn: SupportTurn, persona: Persona | None, share: float, rng: np.random.Generator) -> Control | None:
+    """In a `share` of cases a control that asks for what the turn is already, in one field drawn at random or in more.
+
+    The persona is among them where one is known.
+    """
+    own = Control(
+        strategy=turn.strategy.strategy, stage=turn.history.stage, emotion=turn.emotion.emotion, persona=persona
+    ).wishes()
+    if rng.random() >= share:
+        return None
+    count = 1 + int(rng.binomial(len(own) - 1, _ANOTHER_FIELD))
+    chosen = rng.permutation(list(own))[:count].tolist()
+    return Control.model_validate({field: own[field] for field in chosen})
+
+
+def persona_of(profile: Profile) -> Persona | None:
+    """The manner of the trait that stands out in a profile; None where none is marked, or two are equally so."""
+    scores: dict[Trait, float] = {trait: getattr(profile.scores, trait) for trait in TRAITS}
+    highest = max(scores.values())
+    marked = [trait for trait, score in scores.items() if score == highest]
+    return _PERSONA_OF[marked[0]] if highest >= CLEAR and len(marked) == 1 else None
+
+
+def personas(profiles: Iterable[Profile]) -> dict[str, Persona]:
+    """The manner of each dialogue's supporter, where there is a marked one."""
+    found = {one.dialogue: persona_of(one) for one in profiles if one.participant == "supporter"}
+    return {dialogue: persona for dialogue, persona in found.items() if persona}
+
+
+# --- forcing ----------------------------------------------------------------------------------------------------------
+
+
+def forced_grammar(control: Control | None = None) -> str:
+    """The grammar of a turn in which the decisions that are asked for are the only ones allowed.
+
+    A forced emotion brings its sentiment along, or the step could contradict itself.
+    """
+    grammar = turn_grammar()
+    wishes = control.wishes() if control else {}
+    if control and control.emotion:
+        wishes["sentiment"] = sentiment_of(control.emotion)
+    for field in (*_PART_OF, "sentiment"):
+        if field in wishes:
+            grammar = re.sub(rf"^{field}: .*$", f'{field}: "{wishes[field]}"', grammar, flags=re.MULTILINE)
+    return grammar
+
+
+def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
+    """How an output begins that holds the wanted decisions: its lines down to the last forced one.
+
+    A decision stands at the end of its line, so a forced line is worded here, and the lines above it that are not
+    forced are taken from `written`, an output of the same model for the same history (write once, force, write on). The
+    emotion's intensity is taken from there too, if it is there. ValueError where such a line is missing.
+    """
+    forced = {_PART_OF[field]: value for field, value in control.wishes().items() if field in _PART_OF}
+    if not forced:
+        return ""
+    last = max(STEPS.index(part) for part in forced)
+    lines = []
+    for part in STEPS[: last + 1]:
+        step = written.parts.get(part) if written else None
+        if part in forced:
+            lines.append(render_step(part, _forced_step(part, forced[part], step)))
+        elif step is None or isinstance(step, str):
+            raise ValueError(f"the {part} step stands above what is forced, and no output with such a step was given")
+        else:
+            lines.append(render_step(part, step))
+    return "\n".join([*lines, f"{LABELS[PARTS[last + 1]]}:"])
+
+
+def _forced_step(part: Part, value: str, written: Step | str | None) -> Step:
+    text = str(_wordings()["step"][part]).format(value=value)
+    if part == "history":
+        return HistoryStep.model_validate({"text": text, "stage": value})
+    if part == "strategy":
+        return StrategyStep.model_validate({"text": text, "strategy": value})
+    intensity = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
+    emotion: Any = value
+    return EmotionStep(text=text, sentiment=sentiment_of(emotion), emotion=emotion, intensity=intensity)
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None]) -> dict[str, float]:
+    """The share of outputs whose decision is the one that was asked for: by field, and in "all" fields of a control.
+
+    A step that cannot be read is not obeyed. Fields that nobody asked for have no share; a persona never has.
+    """
+    hits: dict[str, list[bool]] = {}
+    for parsed, control in zip(outputs, controls, strict=True):
+        wishes = {field: value for field, value in (control.wishes() if control else {}).items() if field in _PART_OF}
+        found = {field: decisions(parsed).get(field) == value for field, value in wishes.items()}
+        for field, hit in found.items():
+            hits.setdefault(field, []).append(hit)
+        if found:
+            hits.setdefault("all", []).append(all(found.values()))
+    return {field: sum(own) / len(own) for field, own in hits.items()}
+
+
+def decisions(parsed: ParsedTurn) -> dict[str, str | int]:
+    """The decisions that could be read of an output, by name."""
+    found: dict[str, str | int] = {}
+    for part in STEPS:
+        step = parsed.parts.get(part)
+        if step is not None and not isinstance(step, str):
+            found |= step.model_dump(exclude={"text"})
+    return found

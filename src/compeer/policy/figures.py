@@ -1,0 +1,112 @@
+"""What a step of GRPO looks like in numbers and in samples. Pure functions of whole groups.
+
+Every step logs, under names that stay: the parts of the scores raw and reweighted (`raw/…`, `reweighted/…`), how much
+each part varies within groups (`variance/…`), the mean of each source (`source/…`), redundancy (`redundancy/s_in`,
+`s_hi`, `tau`), `frac_zero_std`, `response/words`, `response/distinct_1` and `_2`, and the shares of tied, unscored and
+rejected. A part that never varies within a group teaches nothing: `variance/still` counts those that have not for the
+last steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compeer.policy.redundancy import advantages, tied
+from compeer.policy.rewards import JUDGED
+from compeer.policy.scoring import Group
+from compeer.reasoning import parse_turn
+from compeer.statistics import distinct
+
+STILL_STEPS = 20
+"""Steps after which a part that has not varied is named."""
+
+
+def group_figures(groups: Sequence[Group]) -> dict[str, float]:
+    """The figures of a step's groups; NaN where there is nothing to take a mean of."""
+    rows = [row for group in groups for row in zip(group.rollouts, group.factors, strict=True)]
+    everyone = [rollout for rollout, _ in rows]
+    scored = [(rollout, factor) for rollout, factor in rows if rollout.score.total is not None]
+    responses = [str(parse_turn(rollout.text).parts.get("response", "")) for rollout in everyone]
+    figures = {
+        "raw/total": _mean([rollout.raw for rollout, _ in scored]),
+        "reweighted/total": _mean([rollout.raw * factor for rollout, factor in scored]),
+        "variance/total": _mean([_variance([rollout.raw for rollout in group.rollouts]) for group in groups]),
+        "raw/unscored_share": 1 - len(scored) / max(1, len(everyone)),
+        "raw/tied_groups": _mean([float(tied([rollout.raw for rollout in group.rollouts])) for group in groups]),
+        "frac_zero_std": _mean([float(tied(group.rewards)) for group in groups]),
+        "redundancy/s_in": _mean([value for group in groups for value in group.within]),
+        "redundancy/s_hi": _mean([value for group in groups for value in group.said]),
+        "redundancy/tau": _mean([group.gate for group in groups]),
+        "guard/rejected_share": _mean([float(rollout.rejected is not None) for rollout in everyone]),
+        "response/words": _mean([rollout.length for rollout in everyone]),
+        "response/distinct_1": distinct(responses, 1),
+        "response/distinct_2": distinct(responses, 2),
+    }
+    extra = {name for rollout, _ in scored for name in rollout.score.by_part} - set(JUDGED)
+    for name in (*JUDGED, *sorted(extra)):
+        parts = [(rollout.score.parts().get(name), factor) for rollout, factor in scored]
+        known = [(value, factor) for value, factor in parts if value is not None]
+        figures[f"raw/{name}"] = _mean([value for value, _ in known])
+        figures[f"reweighted/{name}"] = _mean([value * factor for value, factor in known])
+        figures[f"variance/{name}"] = _mean([_variance(_part(group, name)) for group in groups])
+    for name in sorted({name for rollout in everyone for name in rollout.score.sources}):
+        given = [rollout.score.sources.get(name) for rollout in everyone]
+        figures[f"source/{name}"] = _mean([value for value in given if value is not None])
+    return figures
+
+
+def _part(group: Group, name: str) -> list[float]:
+    scored = [rollout.score.parts().get(name) for rollout in group.rollouts if rollout.score.total is not None]
+    return [value for value in scored if value is not None]
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Within one group; NaN where fewer than two of its outputs have the value."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return float(np.var(numbers)) if len(numbers) > 1 else math.nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    numbers = [value for value in values if not math.isnan(value)]
+    return float(np.mean(numbers)) if numbers else math.nan
+
+
+def still_parts(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
+    """The parts that varied within no group of any of the last `steps` rows; none while there are fewer rows."""
+    last = rows[-steps:]
+    if not last or len(last) < steps:
+        return []
+    names = [key.removeprefix("variance/") for key in last[-1] if key.startswith("variance/")]
+    found = []
+    for name in names:
+        values = [row.get(f"variance/{name}") for row in last]
+        known = [value for value in values if value is not None and not math.isnan(value)]
+        if name not in ("total", "still") and known and not any(known):
+            found.append(name)
+    return found
+
+
+def sample_rows(step: int, groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
+    """The table of a step's outputs, a row each: what was written, what each part earned, and what it came to."""
+    for number, group in enumerate(groups):
+        for place, (rollout, gain) in enumerate(zip(group.rollouts, advantages(group.rewards), strict=True)):
+            yield {
+                "step": step,
+                "group": number,
+                "record": rollout.record,
+                "output": rollout.text,
+                "parts": rollout.score.parts(),
+                "sources": dict(rollout.score.sources),
+                "total": rollout.score.total,
+                "unscored": rollout.score.unscored,
+                "rejected": rollout.rejected,
+                "s_in": round(group.within[place], 6),
+                "s_hi": round(group.said[place], 6),
+                "tau": round(group.gate, 6),
+                "reward": None if math.isnan(group.rewards[place]) else round(group.rewards[place], 6),
+                "advantage": round(gain, 6),
+            }

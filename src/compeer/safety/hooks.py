@@ -1,0 +1,192 @@
+"""What a service is told of a crisis: a webhook, a hand-over to a person, a line in the log.
+
+A hook is anything that can be called with a `CrisisEvent`. None of them may hold up or break the reply: a webhook is
+sent by a thread of its own, a hand-over gets a few seconds to answer, and what goes wrong becomes a line in the log.
+No seeker's words are in any log; they are in a webhook only if the service asked for them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from compeer.errors import InputError
+from compeer.safety.risk import Kind, Level
+
+_log = logging.getLogger("compeer.safety")
+
+
+@dataclass(frozen=True)
+class CrisisEvent:
+    """One turn in crisis. `messages`, the seeker's words, are not shown where an event is printed."""
+
+    level: Level
+    kinds: tuple[Kind, ...]
+    rules: tuple[str, ...]
+    """What found it, by name."""
+    locale: str | None
+    language: str
+    earlier: int
+    """How many crisis replies there were before in this conversation."""
+    conversation: str | None = None
+    """The service's own name for the conversation."""
+    degraded: tuple[str, ...] = ()
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    messages: tuple[str, ...] = field(default=(), repr=False)
+
+    def as_json(self, include_text: bool) -> dict[str, Any]:
+        """The event as a service receives it."""
+        told: dict[str, Any] = {
+            "event": "crisis",
+            "level": self.level,
+            "kinds": list(self.kinds),
+            "rules": list(self.rules),
+            "locale": self.locale,
+            "language": self.language,
+            "earlier": self.earlier,
+            "conversation": self.conversation,
+            "degraded": list(self.degraded),
+            "at": self.at.isoformat(),
+            "messages": len(self.messages),
+        }
+        return {**told, "text": list(self.messages)} if include_text else told
+
+
+class Hook(Protocol):
+    """Is told of a crisis; True says that a person has been found who will take over."""
+
+    def __call__(self, event: CrisisEvent, /) -> bool | None: ...
+
+
+class LogLine:
+    """Writes a line into the log, without the seeker's words."""
+
+    def __init__(self, logger: logging.Logger = _log) -> None:
+        self._logger = logger
+
+    def __call__(self, event: CrisisEvent) -> None:
+        self._logger.warning(
+            "crisis: kinds=%s rules=%s messages=%d earlier=%d locale=%s degraded=%d",
+            ",".join(event.kinds),
+            ",".join(event.rules),
+            len(event.messages),
+            event.earlier,
+            event.locale,
+            len(event.degraded),
+        )
+
+
+class HandOver:
+    """Asks the service whether a person can take over; `accept` answers True or False, within `timeout` seconds.
+
+    An answer that comes too late counts as no: nobody is promised a person who may not come.
+    """
+
+    def __init__(self, accept: Callable[[CrisisEvent], bool], timeout: float = 2.0) -> None:
+        self._accept, self._timeout = accept, timeout
+
+    def __call__(self, event: CrisisEvent) -> bool:
+        answer: queue.SimpleQueue[bool | Exception] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answer.put(bool(self._accept(event)))
+            except Exception as error:
+                answer.put(error)
+
+        threading.Thread(target=ask, name="compeer-hand-over", daemon=True).start()
+        try:
+            found = answer.get(timeout=self._timeout)
+        except queue.Empty:
+            raise TimeoutError("the hand-over did not answer in time") from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is not followed: it could carry the event, and its headers, to somebody else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Webhook:
+    """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        include_text: bool = False,
+        timeout: float = 5.0,
+        attempts: int = 3,
+        pause: float = 1.0,
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            good = False
+        if not good:
+            raise InputError("this is no address of a webhook.", field="url", do="Give one as https://host/path.")
+        self._url, self._host = url, parts.hostname
+        self._headers = {**(headers or {}), "Content-Type": "application/json; charset=utf-8"}
+        self._include_text, self._timeout = include_text, timeout
+        self._attempts, self._pause = attempts, pause
+        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._sending = ThreadPoolExecutor(max_workers=2, thread_name_prefix="compeer-webhook")
+        self._open = 0
+        self._changed = threading.Condition()
+
+    def __call__(self, event: CrisisEvent) -> None:
+        with self._changed:
+            self._open += 1
+        self._sending.submit(self._send, event)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until all events are sent or given up, as a service does before it ends; False if time ran out."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._open == 0, timeout)
+
+    def _send(self, event: CrisisEvent) -> None:
+        try:
+            body = json.dumps(event.as_json(self._include_text), ensure_ascii=False).encode("utf-8", "replace")
+            request = urllib.request.Request(self._url, data=body, headers=self._headers, method="POST")
+            for attempt in range(1, self._attempts + 1):
+                failure = self._failure(request)
+                if failure is None:
+                    return
+                # The address may hold a key: only the host is named.
+                _log.warning("webhook to %s failed, attempt %d of %d: %s", self._host, attempt, self._attempts, failure)
+                if attempt < self._attempts:
+                    time.sleep(self._pause * 2 ** (attempt - 1))
+        except Exception as error:
+            _log.error("webhook to %s was given up: %s", self._host, type(error).__name__)
+        finally:
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
+
+    def _failure(self, request: urllib.request.Request) -> str | None:
+        try:
+            with self._opener.open(request, timeout=self._timeout) as reply:
+                reply.read(1024)
+        except urllib.error.HTTPError as error:
+            return f"status {error.code}"
+        except (OSError, http.client.HTTPException) as error:
+            return type(error).__name__
+        return None

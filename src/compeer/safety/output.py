@@ -1,0 +1,324 @@
+"""A check of the supporter's own reply before anybody reads it: no diagnosis, no dose, no secrecy, no contempt …
+
+The rules are data (`output/en.toml`, `output/zh.toml`). A reply is brought to plain form and cut into sentences; a rule
+is a pattern that must not be found in a sentence, with what excuses it: a negation just before it ("it is not your
+fault"), a condition ("only a doctor can tell whether you have …"), words of others ("he told you that you are …"), a
+question, or the rule's own `unless`. A rule may need that the seeker `asked` for something ("are you human?" – "yes"),
+and one about a `term` lets it pass where the seeker had stated it ("my bipolar disorder"). Both languages' rules look
+at every reply. All patterns look at a bounded stretch of text, so that the time grows with the length and no faster.
+What no rule finds is weighed (`output_phrases.py`); where the weights cannot be read, the rules go on alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.errors import InputError, from_validation
+from compeer.safety.resources import read_toml
+from compeer.safety.text import Spelling
+
+if TYPE_CHECKING:
+    from compeer.safety.output_phrases import ReplyPhrases
+
+Category = Literal[
+    "diagnosis",
+    "dosage",
+    "legal verdict",
+    "harmful method",
+    "contempt",
+    "encouragement of harm",
+    "claims to be human",
+    "promise of secrecy",
+    "dependence",
+    "pushing away",
+]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+LONGEST = 20_000
+"""A reply longer than this is none: the guard replaces it unread."""
+FOLDER = Path(__file__).with_name("output")
+LANGUAGES = ("en", "zh")
+WEIGHED = "weighted phrases"
+"""Stands for a rule's name where the weights found something."""
+_STRETCH, _OVERLAP = 600, 200
+"""A sentence longer than this is looked at in stretches that overlap."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Why a reply must not be shown: the rule that found something, and its category."""
+
+    rule: str
+    category: Category
+
+
+class RuleData(BaseModel):
+    """A rule as it is written in the data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1)
+    category: Category
+    pattern: str = Field(min_length=1)
+    unless: str | None = Field(default=None, description="a pattern that excuses the sentence it is found in")
+    excuses: tuple[Literal["negation", "condition", "report"], ...] = ("negation", "condition", "report")
+    questions: bool = Field(default=False, description="whether it is also looked for in questions")
+    asked: str | None = Field(
+        default=None, description="what the seeker's last message must hold for the rule to count"
+    )
+    stated: bool = Field(default=False, description="let it pass where the seeker stated the group `term`")
+    longest: int | None = Field(
+        default=None, description="it counts only in a reply of at most so many characters that asks nothing"
+    )
+
+
+class Language(BaseModel):
+    """The rules of one language with the word lists they use, written @name@ in patterns."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    words: dict[str, str]
+    excuses: dict[Literal["negation", "condition", "report"], str]
+    boundary: str
+    """What parts clauses: a negation counts only within its own."""
+    stated: str
+    """How a seeker states a term, written @term@, as a fact about themselves."""
+    rules: tuple[RuleData, ...]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    data: RuleData
+    pattern: re.Pattern[str]
+    unless: re.Pattern[str] | None
+    asked: re.Pattern[str] | None
+    clause: re.Pattern[str] | None
+    """What excuses it in the same clause."""
+    sentence: re.Pattern[str] | None
+    """What excuses it anywhere before in the sentence."""
+    boundary: re.Pattern[str]
+    stated: str
+
+
+_PLAIN = Spelling({}, {}, (), ())
+_TRADITIONAL = str.maketrans(  # what our rules need beyond the table in text.py
+    "妳錯懶憐祕證諮詢師機軟類訴聯繫歷雙慮礙厭懼顆違構訟贏勝賠償權務廢煩嬌矯窩騙護熱線綫飯餓語專業確狀態屬顯嚴標徵誤寧課閉淨運擾靠譜寂寞誰嗎沒繩頸劃遮條獄贍養撫婦兒",
+    "你错懒怜秘证咨询师机软类诉联系历双虑碍厌惧颗违构讼赢胜赔偿权务废烦娇矫窝骗护热线线饭饿语专业确状态属显严标征误宁课闭净运扰靠谱寂寞谁吗没绳颈划遮条狱赡养抚妇儿",
+)
+_MARKUP = re.compile(r"[*_`#\"~>]+")
+_SENTENCE = re.compile(r"[^.!?。！？；;\n]*(?:\.(?=[^\s])[^.!?。！？；;\n]*)*[.!?。！？；;\n]*")
+
+
+def check_reply(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
+    """The first rule that the reply breaks, or what its weighted phrases tell of it, or None.
+
+    `seeker`: the seeker's messages so far, in order. Without weights (`without_weights`) the rules go on alone.
+    """
+    found = check_rules(reply, seeker)
+    if found is None and (phrases := _phrases()[0]) is not None:
+        odds, category = phrases.weigh(plain(reply[:LONGEST]), plain(seeker[-1][-2_000:]) if seeker else "")
+        if odds >= 0:
+            return Finding(WEIGHED, category)
+    return found
+
+
+def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
+    """The first rule that the reply breaks, or None."""
+    rules = _rules()
+    said = [plain(message[-20_000:]) for message in seeker]
+    text = plain(reply)
+    asks = "?" in text or "？" in text
+    active = [
+        rule
+        for rule in rules
+        if (rule.asked is None or (said and rule.asked.search(said[-1])))
+        and (rule.data.longest is None or (len(text) <= rule.data.longest and not asks))
+    ]
+    for sentence in dict.fromkeys(_stretches(text)):  # the same sentence again need not be read again
+        for rule in active:
+            if _breaks(rule, sentence, said):
+                return Finding(rule.data.name, rule.data.category)
+    return None
+
+
+def without_weights() -> tuple[str, ...]:
+    """Says, in words, that replies are checked by rules alone, where the weights cannot be used; else nothing."""
+    return _phrases()[1]
+
+
+@cache
+def _phrases() -> tuple[ReplyPhrases | None, tuple[str, ...]]:
+    """The packaged weights, and what is wrong with them."""
+    from compeer.safety.output_phrases import ReplyPhrases
+
+    try:
+        phrases = ReplyPhrases()
+        phrases.weigh("", "")
+    except Exception as error:  # a check by rules alone is better than none
+        return None, (f"the weighted phrases of replies could not be used ({type(error).__name__}): rules alone",)
+    return phrases, ()
+
+
+def plain(text: str) -> str:
+    """A text in the form that rules and weights read."""
+    return _PLAIN.plain(_MARKUP.sub("", text).translate(_TRADITIONAL))
+
+
+def _stretches(text: str) -> Iterator[str]:
+    for found in _SENTENCE.finditer(text):
+        sentence = found[0].strip()
+        for start in range(0, max(1, len(sentence) - _OVERLAP), _STRETCH - _OVERLAP):
+            if stretch := sentence[start : start + _STRETCH]:
+                yield stretch
+
+
+def _breaks(rule: _Rule, sentence: str, said: Sequence[str]) -> bool:
+    found = rule.pattern.search(sentence)
+    if found is None or (not rule.data.questions and sentence.endswith(("?", "？"))):
+        return False
+    if rule.unless is not None and rule.unless.search(sentence):
+        return False
+    while found is not None:
+        before = sentence[: found.start()]
+        clause = rule.boundary.split(before[-160:])[-1]
+        excused = (rule.clause is not None and rule.clause.search(clause)) or (
+            rule.sentence is not None and rule.sentence.search(before)
+        )
+        if not excused and not (rule.data.stated and _stated(rule, found["term"], said)):
+            return True
+        found = rule.pattern.search(sentence, found.end() if found.end() > found.start() else found.end() + 1)
+    return False
+
+
+def _stated(rule: _Rule, term: str, said: Sequence[str]) -> bool:
+    """Whether the seeker stated the term as a fact, by the first letters of its telling word; a question is none."""
+    if term.isascii():
+        words = re.findall(r"[a-z0-9.]+", term)
+        telling = next((word for word in words if word not in _UNTELLING), words[0] if words else term)
+        stem = re.escape(telling if telling[0].isdigit() else telling[:5])
+    else:
+        stem = re.escape(term[:2])
+    claim = re.compile(rule.stated.replace("@term@", rf"(?<!\d){stem}"))
+    return any(
+        claim.search(sentence) and not sentence.endswith(("?", "？"))
+        for message in said
+        for sentence in _stretches(message)
+    )
+
+
+_UNTELLING = frozenset(("a", "an", "the", "major", "clinical", "severe", "mild", "chronic", "post", "social", "your"))
+
+
+@cache
+def _rules() -> tuple[_Rule, ...]:
+    return tuple(rule for language in LANGUAGES for rule in _read(FOLDER / f"{language}.toml"))
+
+
+def _read(path: Path) -> list[_Rule]:
+    try:
+        language = Language.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise from_validation(error, file=path) from None
+
+    def compiled(pattern: str, field: str) -> re.Pattern[str]:
+        for name, words in reversed(language.words.items()):  # a list may use those before it
+            pattern = pattern.replace(f"@{name}@", f"(?:{words})")
+        try:
+            return re.compile(pattern)
+        except re.error as error:
+            raise InputError(f"this is no pattern: {error}", file=path, field=field) from None
+
+    def optional(pattern: str | None, field: str) -> re.Pattern[str] | None:
+        return compiled(pattern, field) if pattern else None
+
+    boundary, rules = compiled(language.boundary, "boundary"), []
+    for data in language.rules:
+        near = "|".join(language.excuses[name] for name in data.excuses if name != "report")
+        far = language.excuses["report"] if "report" in data.excuses else ""
+        rules.append(
+            _Rule(
+                data,
+                compiled(data.pattern, data.name),
+                optional(data.unless, data.name),
+                optional(data.asked, data.name),
+                optional(near, "excuses"),
+                optional(far, "excuses.report"),
+                boundary,
+                language.stated,
+            )
+        )
+    return rules
+
+
+def floored(rewards: Sequence[float], rejected: Sequence[bool], floor: float = -5.0) -> list[float]:
+    """A group's rewards with those of rejected replies set to the floor: the last step, after reweighting.
+
+    Reweighting can take harmless rewards below the floor; so it is lowered, where it must, to one below the lowest of
+    the others: what the guard rejects is always the worst of its group. A rejected reply needs no score to be bad: a
+    NaN becomes the floor too. Pure.
+    """
+    accepted = [reward for reward, bad in zip(rewards, rejected, strict=True) if not bad and reward == reward]
+    lowest = min([floor, *(reward - 1 for reward in accepted)])
+    return [lowest if bad else float(reward) for reward, bad in zip(rewards, rejected, strict=True)]
+
+
+class SentenceGate:
+    """Lets a reply through sentence by sentence as it is written: each is released once it has passed the check.
+
+    `feed` takes the next piece and returns what may be shown now; `close` the rest. Once something was found
+    (`finding`, or `failed` where the check itself broke) nothing more is released.
+    """
+
+    _END = re.compile(r"[.!?…][\"')\]]*\s|[。！？；]|\n")
+    _CONTEXT = 400
+    _LONGEST = 2000
+
+    def __init__(
+        self, seeker: Sequence[str] = (), check: Callable[[str, Sequence[str]], Finding | None] = check_reply
+    ) -> None:
+        self._seeker, self._check = tuple(seeker), check
+        self._waiting, self._shown, self._length = "", "", 0
+        self.finding: Finding | None = None
+        self.failed: str | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing has been found so far."""
+        return self.finding is None and self.failed is None
+
+    def feed(self, piece: str) -> str:
+        """What may be shown after this piece."""
+        if not self.open:
+            return ""
+        self._length += len(piece)
+        if self._length > LONGEST:
+            self.failed, self._waiting = "too long", ""
+            return ""
+        looked = max(0, len(self._waiting) - 3)
+        self._waiting += piece
+        ends = [found.end() for found in self._END.finditer(self._waiting, looked)]
+        if not ends and len(self._waiting) > self._LONGEST:
+            ends = [self._waiting.rfind(" ") + 1 or len(self._waiting)]
+        return self._release(ends[-1]) if ends else ""
+
+    def close(self) -> str:
+        """What is left to show at the end."""
+        return self._release(len(self._waiting)) if self.open and self._waiting else ""
+
+    def _release(self, end: int) -> str:
+        text, self._waiting = self._waiting[:end], self._waiting[end:]
+        try:
+            self.finding = self._check(self._shown[-self._CONTEXT :] + text, self._seeker)
+        except Exception as error:  # a broken check lets nothing through
+            self.failed = type(error).__name__
+        if not self.open:
+            self._waiting = ""
+            return ""
+        self._shown = (self._shown + text)[-self._CONTEXT :]
+        return text

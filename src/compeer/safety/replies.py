@@ -1,0 +1,172 @@
+"""The fixed words of the guard: what a seeker reads in a crisis, beside a worrying turn, or instead of a bad reply.
+
+The wordings are TOML files, one a language, read and checked once; a language we have none for gets the English ones.
+In a crisis the first reply of a kind is a full one; as the conversation goes on, shorter ones follow in turn, each
+with the numbers, so that nobody reads the same text again and again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from compeer.errors import from_validation
+from compeer.safety.resources import HelpLine, Resources, read_toml
+from compeer.safety.risk import KINDS, Kind
+
+FOLDER = Path(__file__).with_name("replies")
+LANGUAGES = ("en", "zh")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
+
+
+def _known_places(text: str) -> str:
+    for _, name, _, _ in Formatter().parse(text):
+        if name is not None and name not in ("resources", "emergency"):
+            raise ValueError(f"{{{name}}} is no placeholder; there are {{resources}} and {{emergency}}")
+    return text.strip()
+
+
+def _with_resources(text: str) -> str:
+    if "{resources}" not in text:
+        raise ValueError("the text must hold {resources}: numbers stay visible")
+    return text
+
+
+Wording = Annotated[str, Field(min_length=1), AfterValidator(_known_places)]
+NumberedWording = Annotated[Wording, AfterValidator(_with_resources)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CrisisWordings(_Frozen):
+    """The replies to one kind of crisis: the first, and those that follow in turn."""
+
+    first: NumberedWording
+    again: tuple[NumberedWording, ...] = Field(min_length=2)
+
+
+class HandedOver(_Frozen):
+    """What is said when a person was asked to come."""
+
+    first: str = Field(min_length=1)
+    again: str = Field(min_length=1)
+
+
+class ResourceWordings(_Frozen):
+    """How a help line is written down."""
+
+    emergency: str
+    line: str
+    phone: str
+    text: str
+    word: str
+    chat: str
+    or_: str = Field(alias="or")
+    neutral_emergency: str
+    hours: dict[str, str]
+
+
+class Wordings(_Frozen):
+    """All fixed words of one language."""
+
+    crisis: dict[Kind, CrisisWordings]
+    concern: dict[Kind, NumberedWording]
+    handed_over: HandedOver
+    resources: ResourceWordings
+    safe: dict[str, Annotated[tuple[Wording, ...], Field(min_length=2)]]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Wordings:
+        for kind in KINDS:
+            if kind not in self.crisis or kind not in self.concern:
+                raise ValueError(f"there is no wording for {kind!r}")
+        if "general" not in self.safe:
+            raise ValueError("there is no general safe reply")
+        return self
+
+
+@cache
+def wordings(language: str) -> Wordings:
+    """The words of a language ("zh", "zh-CN"), or the English ones."""
+    code = language.lower().replace("_", "-").split("-")[0]
+    path = FOLDER / f"{code if code in LANGUAGES else 'en'}.toml"
+    try:
+        return Wordings.model_validate(read_toml(path))
+    except ValidationError as error:
+        raise from_validation(error, file=path) from None
+
+
+def language_of(messages: Sequence[str]) -> str:
+    """The language to answer in: Chinese if the newest message that has letters holds Chinese characters."""
+    for message in reversed(messages):
+        if _HAN.search(message):
+            return "zh"
+        if any(character.isalpha() for character in message):
+            return "en"
+    return "en"
+
+
+class Replies:
+    """The fixed replies of one language, filled with the resources of one place."""
+
+    def __init__(self, language: str, resources: Resources, locale: str | None) -> None:
+        self.language = language
+        self._words = wordings(language)
+        self._resources, self._country = resources, resources.country(locale)
+
+    def crisis(self, kinds: Sequence[Kind], earlier: int, handed_over: bool) -> str:
+        """The reply to the first of `kinds`, after so many earlier ones of that kind."""
+        texts = self._words.crisis[kinds[0]]
+        text = self._filled(texts.again[(earlier - 1) % len(texts.again)] if earlier else texts.first, kinds)
+        if handed_over:
+            coming = self._words.handed_over.again if earlier else self._words.handed_over.first
+            text = f"{coming}\n\n{text}"
+        return text
+
+    def concern(self, kind: Kind) -> str:
+        """A short gentle passage with resources, to stand after the supporter's own reply."""
+        return self._filled(self._words.concern[kind], [kind])
+
+    def safe(self, category: str, turn: int) -> str:
+        """A reply to show instead of one that was rejected; which of several depends on the turn."""
+        texts = self._words.safe.get(category) or self._words.safe["general"]
+        return self._filled(texts[turn % len(texts)], ["medical emergency"])
+
+    def numbers(self, kinds: Sequence[Kind]) -> str:
+        """The emergency number and the help lines for these kinds of danger, one a line."""
+        if self._country is None:
+            return self._resources.without_country(self.language)
+        words = self._words.resources
+        found: dict[str, None] = {}
+        for kind in kinds:
+            found[words.emergency.format(number=self._country.urgent(kind))] = None
+        for kind in kinds:
+            for line in self._country.fitting(kind, self.language):
+                found[self._line(line)] = None
+        return "\n".join(f"- {line}" for line in found)
+
+    def _filled(self, text: str, kinds: Sequence[Kind]) -> str:
+        country, words = self._country, self._words.resources
+        emergency = country.emergency if country else words.neutral_emergency
+        return text.format(resources=self.numbers(kinds), emergency=emergency)
+
+    def _line(self, line: HelpLine) -> str:
+        words = self._words.resources
+        ways = [words.phone.format(number=line.phone)] if line.phone else []
+        if line.text and line.word:
+            ways.append(words.word.format(word=line.word, number=line.text))
+        elif line.text:
+            ways.append(words.text.format(number=line.text))
+        if line.chat:
+            ways.append(words.chat.format(address=line.chat))
+        hours = words.hours.get(line.hours, line.hours)
+        name = line.names.get(self.language, line.name)
+        return words.line.format(name=name, ways=words.or_.join(ways), hours=hours)

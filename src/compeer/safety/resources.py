@@ -1,0 +1,165 @@
+"""Where a person in danger can turn: emergency numbers and help lines by country, with the day each was last looked at.
+
+The data are `resources.toml`, which anybody can edit. A service lays its own file of the same form over ours, by an
+argument or by the environment variable `COMPEER_RESOURCES`: a country in it replaces ours whole, so that a number that
+no longer works can be taken out. Where the country is not known, a neutral text says how to find help anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from compeer.errors import InputError, from_validation
+from compeer.safety.risk import Kind
+
+VARIABLE = "COMPEER_RESOURCES"
+OLDEST = 365
+"""Days after which an entry should be looked at again."""
+LineKind = Literal["suicide", "general", "abuse", "medical emergency"]
+
+_WANTED: dict[Kind, tuple[LineKind, ...]] = {
+    "suicide": ("suicide", "general"),
+    "self-harm": ("suicide", "general"),
+    "harm to others": ("general", "suicide"),
+    "abuse": ("abuse", "general"),
+    "medical emergency": ("medical emergency",),
+}
+"""Which lines fit a kind of danger, best first."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HelpLine(_Frozen):
+    """One help line: how to reach it, when, in what language, and how sure we are of it."""
+
+    name: str = Field(min_length=1)
+    names: dict[str, str] = Field(default={}, description="the name in other languages, by language code")
+    kinds: tuple[LineKind, ...] = Field(min_length=1)
+    phone: str | None = Field(default=None, pattern=r"^[*#+\d][\d\s\-()]*$")
+    text: str | None = Field(default=None, pattern=r"^[+\d][\d\s\-]*$", description="the number for text messages")
+    word: str | None = Field(default=None, description="what to write to that number, where it must be a certain word")
+    chat: str | None = Field(default=None, description="an address in the web, or another way to write")
+    hours: str = Field(min_length=1)
+    languages: tuple[str, ...] = Field(min_length=1)
+    checked: date
+    source: str = Field(min_length=1)
+    verified_by_phone: bool
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if not (self.phone or self.text or self.chat):
+            raise ValueError("a line needs a phone number, a text number or a chat address")
+        return self
+
+
+class Country(_Frozen):
+    """A country's emergency numbers and help lines."""
+
+    name: str = Field(min_length=1)
+    emergency: str = Field(pattern=r"^\d[\d\s\-]*$", description="an ambulance")
+    police: str | None = Field(default=None, pattern=r"^\d[\d\s\-]*$", description="where it is another number")
+    lines: tuple[HelpLine, ...] = Field(min_length=1)
+
+    def urgent(self, kind: Kind) -> str:
+        """The number to call at once in that kind of danger."""
+        return self.police or self.emergency if kind in ("abuse", "harm to others") else self.emergency
+
+    def fitting(self, kind: Kind, language: str, most: int = 3) -> tuple[HelpLine, ...]:
+        """The lines for that kind of danger, best first; among equals those that speak the language. May be none."""
+        wanted = _WANTED[kind]
+
+        def place(line: HelpLine) -> tuple[int, bool]:
+            fit = min((wanted.index(each) for each in line.kinds if each in wanted), default=len(wanted))
+            return fit, language not in line.languages
+
+        known = [line for line in self.lines if place(line)[0] < len(wanted)]
+        return tuple(sorted(known, key=place)[:most])
+
+
+class Resources(_Frozen):
+    """All countries we know, and the text for where we know none, by language."""
+
+    neutral: dict[str, str] = {}
+    countries: dict[str, Country] = {}
+
+    @model_validator(mode="after")
+    def _codes(self) -> Self:
+        for code in self.countries:
+            if not re.fullmatch("[A-Z]{2}", code):
+                raise ValueError(f"{code!r} is not a country code of two capital letters, as US")
+        return self
+
+    def country(self, locale: str | None) -> Country | None:
+        """The country of a locale ("en-US", "zh_CN.UTF-8", "GB"), or None where it names none that we know."""
+        return self.countries.get(region_of(locale) or "")
+
+    def without_country(self, language: str) -> str:
+        """What to say where the country is not known."""
+        return (self.neutral.get(language) or self.neutral["en"]).strip()
+
+
+def region_of(locale: str | None) -> str | None:
+    """The country code in a locale; a language alone names no country."""
+    parts = re.split(r"[-_]", re.split(r"[.@]", locale or "")[0])
+    if len(parts) == 1 and not parts[0].isupper():
+        return None
+    found = next((part.upper() for part in reversed(parts) if re.fullmatch("[A-Za-z]{2}", part)), None)
+    return "GB" if found == "UK" else found
+
+
+def load_resources(path: str | Path | None = None) -> Resources:
+    """Our resources, with those of `path` (or of `COMPEER_RESOURCES`) laid over them."""
+    ours = _packaged()
+    over = path or os.environ.get(VARIABLE)
+    if not over:
+        return ours
+    theirs = _read(Path(over))
+    return Resources(neutral={**ours.neutral, **theirs.neutral}, countries={**ours.countries, **theirs.countries})
+
+
+def stale(resources: Resources, today: date) -> list[str]:
+    """A sentence for each entry that nobody has looked at for more than a year; also for dates that lie ahead."""
+    complaints = []
+    for code, country in resources.countries.items():
+        for line in country.lines:
+            age = (today - line.checked).days
+            if age > OLDEST:
+                complaints.append(f"{code}, {line.name}: last looked at {line.checked}, {age} days ago.")
+            elif age < 0:
+                complaints.append(f"{code}, {line.name}: the date {line.checked} has not come yet; correct it.")
+    return complaints
+
+
+@cache
+def _packaged() -> Resources:
+    return _read(Path(__file__).with_name("resources.toml"))
+
+
+def _read(path: Path) -> Resources:
+    data = read_toml(path)
+    try:
+        return Resources.model_validate(data)
+    except ValidationError as error:
+        do = "See resources.toml in compeer/safety for the form that is expected."
+        raise from_validation(error, file=path, do=do) from None
+
+
+def read_toml(path: Path) -> Mapping[str, object]:
+    """A TOML file's tables, or an `InputError` that says what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}.", file=path, do="Give the path of a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"this is no TOML: {error}", file=path, do="Correct the file.") from None

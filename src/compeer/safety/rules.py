@@ -1,0 +1,297 @@
+"""The rules: patterns in a data file, the contexts that take a match back, and the search of one message.
+
+A message is brought to its plain form and cut into sentences. Idioms are blanked, then each rule looks for its
+patterns; a match counts unless a context that the rule heeds says otherwise: negation, past, fiction, quotation,
+somebody else. Patterns read short stretches with bounded gaps, so the time grows with the length of the text and no
+faster. Of a very long message (`shortened`) the beginning, the end and the stretches around telling words are read; if
+even these are too many, or it is too long to look for them, it is said that not all was read.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.errors import InputError, from_validation
+from compeer.safety.risk import Kind
+from compeer.safety.text import Spelling, letters
+
+Strength = Literal["sign", "concern", "crisis"]
+"""How much a match says; a sign says something only together with others."""
+
+READ_WHOLE = 8_000
+"""Characters of a message that are read in full; of a longer one parts are."""
+SEARCHED = 60_000
+"""Characters of a longer message in which telling words are looked for."""
+_EDGE, _AROUND = 2_000, 300
+_SENTENCES = re.compile(r"[.!?。！？…\n]+")
+_CLAUSES = re.compile(r"[,;:，；：、()（）—]| - |\bbut\b|但是|可是|不过")
+_HAN = re.compile("[\u3400-\u9fff]")
+_LATIN = re.compile("[a-z]{2}")
+
+Pattern = Annotated[str, Field(min_length=1)]
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ContextData(_Data):
+    """A context: every field that is given must be found, and no `unless` field."""
+
+    effect: Literal["none", "concern"]
+    before: list[Pattern] = []
+    after: list[Pattern] = []
+    sentence: list[Pattern] = []
+    message: list[Pattern] = []
+    unless_before: list[Pattern] = []
+    unless_after: list[Pattern] = []
+    unless_sentence: list[Pattern] = []
+    unless_message: list[Pattern] = []
+    in_quotes: bool = False
+    only: list[str] = []
+
+
+class RuleData(_Data):
+    """A rule: what it is called, what it is a sign of and how strong, and its patterns."""
+
+    name: str
+    kind: Kind
+    level: Strength
+    patterns: list[Pattern]
+    group: str = ""
+    heeds: list[str] | None = None
+
+
+class IdiomData(_Data):
+    """Turns of phrase that are taken out before the rules look."""
+
+    blanked: list[Pattern] = []
+
+
+class TurnData(_Data):
+    """What a seeker says of a danger that was told before."""
+
+    safe: list[Pattern]
+    joking: list[Pattern]
+
+
+class LanguageData(_Data):
+    """A rule file."""
+
+    fillers: list[str] = []
+    known: list[str] = []
+    spelling: dict[str, str] = {}
+    phrases: dict[str, str] = {}
+    words: dict[str, str]
+    contexts: dict[str, ContextData]
+    heeds: list[str]
+    hot: str
+    idioms: IdiomData
+    rules: list[RuleData]
+    turns: TurnData
+
+
+@dataclass(frozen=True)
+class Match:
+    """A rule that was met in a message."""
+
+    rule: str
+    kind: Kind
+    level: Strength
+    group: str
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What the rules found in one message."""
+
+    matches: tuple[Match, ...] = ()
+    safe: bool = False
+    joking: bool = False
+    taken_back: tuple[str, ...] = ()
+    """Rules that were met, where a context said otherwise."""
+    idiom: bool = False
+    """Whether there was a turn of phrase that only sounds like danger."""
+    plain: str = field(default="", repr=False)
+    """The message as the rules read it."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    data: ContextData
+    compiled: Mapping[str, re.Pattern[str]]
+
+    def lowers(self, rule: str, parts: Mapping[str, str], in_quotes: bool) -> bool:
+        """Whether the context holds for a match with these parts before, after and around it."""
+        if (self.data.only and rule not in self.data.only) or (self.data.in_quotes and not in_quotes):
+            return False
+        return all(
+            bool(pattern.search(parts[name.removeprefix("unless_")])) != name.startswith("unless_")
+            for name, pattern in self.compiled.items()
+        )
+
+
+@dataclass(frozen=True)
+class _Rule:
+    data: RuleData
+    pattern: re.Pattern[str]
+    heeds: tuple[_Context, ...] = field(default=())
+
+
+class Rules:
+    """The rules of one language, read from its file."""
+
+    def __init__(self, language: str, text: str | None = None) -> None:
+        file = f"{language}.toml"
+        try:
+            source = files("compeer.safety").joinpath("rules", file).read_text("utf-8") if text is None else text
+            data = LanguageData.model_validate(tomllib.loads(source))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"the rules cannot be read: {error}", file=file, do="Install the package again.") from None
+        except ValidationError as error:
+            raise from_validation(error, file=file, do="Mend the rule file.") from None
+        self._file, self._words, self._gap = file, data.words, _GAPS[language]
+        self._edges = _EDGES[language]
+        self._spelling = Spelling(data.spelling, data.phrases, data.known, data.fillers)
+        self._idioms = self._compile("idioms", data.idioms.blanked)
+        self._hot = self._compile("hot", [data.hot], edges=False)
+        self._safe, self._joking = self._compile("safe", data.turns.safe), self._compile("joking", data.turns.joking)
+        contexts = {name: self._context(name, context) for name, context in data.contexts.items()}
+        self._rules = []
+        for rule in data.rules:
+            heeded = data.heeds if rule.heeds is None else rule.heeds
+            if unknown := [name for name in heeded if name not in contexts]:
+                raise InputError(
+                    f"there is no context '{unknown[0]}'.", file=file, field=rule.name, do="Mend the rule."
+                )
+            pattern = self._compile(rule.name, rule.patterns)
+            self._rules.append(_Rule(rule, pattern, tuple(contexts[name] for name in heeded)))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the rules."""
+        return [rule.data.name for rule in self._rules]
+
+    def plain(self, message: str) -> str:
+        """The message as the rules read it."""
+        return self._spelling.plain(message)
+
+    def scan(self, message: str) -> Scan:
+        """What the rules find in a message."""
+        text = self._spelling.plain(message)
+        found: dict[Match, None] = {}
+        taken_back: dict[str, None] = {}
+        idiom = False
+        for sentence in _split(text):
+            blanked = self._idioms.sub(" ~ ", sentence) if self._idioms.pattern else sentence
+            idiom = idiom or blanked != sentence
+            blanked = re.sub(" +", " ", blanked)
+            for rule in self._rules:
+                for match in self._matches(rule, blanked, text):
+                    if match is None:
+                        taken_back[rule.data.name] = None
+                    else:
+                        found[match] = None
+        safe, joking = bool(self._safe.search(text)), bool(self._joking.search(text))
+        return Scan(tuple(found), safe, joking, tuple(taken_back), idiom, text)
+
+    def _matches(self, rule: _Rule, sentence: str, text: str) -> Iterator[Match | None]:
+        """The matches of a rule in a sentence; None for one that a context takes back."""
+        for hit in rule.pattern.finditer(sentence):
+            before = _CLAUSES.split(sentence[: hit.start()])[-1].lstrip()
+            after = _CLAUSES.split(sentence[hit.end() :], maxsplit=1)[0].rstrip()
+            parts = {"before": before, "after": after, "sentence": sentence, "message": text}
+            in_quotes = sentence[: hit.start()].count('"') % 2 == 1
+            effects = [
+                context.data.effect for context in rule.heeds if context.lowers(rule.data.name, parts, in_quotes)
+            ]
+            if "none" in effects:
+                yield None
+                continue
+            level = "concern" if effects and rule.data.level == "crisis" else rule.data.level
+            yield Match(rule.data.name, rule.data.kind, level, rule.data.group)
+            if level == rule.data.level:
+                return
+
+    def stretches(self, text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Where telling words stand between two places of a text, with what stands around them."""
+        for hit in self._hot.finditer(text, start, end):
+            yield max(start, hit.start() - _AROUND), min(end, hit.end() + _AROUND)
+
+    def _context(self, name: str, data: ContextData) -> _Context:
+        fields = [field for field, value in data if isinstance(value, list) and value and field != "only"]
+        return _Context(data, {field: self._compile(name, getattr(data, field), edges=False) for field in fields})
+
+    def _compile(self, name: str, patterns: Sequence[str], edges: bool = True) -> re.Pattern[str]:
+        joined = "|".join(patterns)
+        for _ in range(4):  # a word may be made of words
+            joined = re.sub(r"<([a-z_]+)>", self._named, joined)
+        joined = joined.replace("~~", self._gap.format(7)).replace("~", self._gap.format(3))
+        before, after = self._edges if edges and joined else ("", "")
+        try:
+            return re.compile(f"{before}(?:{joined}){after}" if joined else "")
+        except re.error as error:
+            raise InputError(f"a pattern cannot be read: {error}", file=self._file, field=name, do="Mend it.") from None
+
+    def _named(self, found: re.Match[str]) -> str:
+        if found[1] not in self._words:
+            raise InputError(f"there is no word '<{found[1]}>'.", file=self._file, field="words", do="Add it.")
+        return self._words[found[1]]
+
+
+_GAPS = {"en": r"(?:(?!not |never )[a-z0-9]+ ){{0,{0}}}", "zh": r"[^，。！？；,.!?;\n]{{0,{0}}}"}
+_EDGES = {"en": (r"(?<![a-z0-9])", r"(?![a-z0-9])"), "zh": ("", "")}
+_LONGEST_SENTENCE = 2_000
+
+
+def _split(text: str) -> Iterator[str]:
+    """The sentences of a text; one without an end is cut, with an overlap."""
+    for sentence in _SENTENCES.split(text):
+        sentence = sentence.strip()
+        for start in range(0, max(len(sentence), 1), _LONGEST_SENTENCE - 200):
+            if part := sentence[start : start + _LONGEST_SENTENCE].strip():
+                yield part
+
+
+def shortened(message: str) -> tuple[str, bool]:
+    """The parts of a message that are read, and whether they are all that could matter."""
+    if len(message) <= READ_WHOLE:
+        return message, True
+    text, whole = letters(message[:SEARCHED]), len(message) <= SEARCHED
+    last = letters(message[-_EDGE:])
+    stretches = sorted(
+        stretch
+        for language in languages_of(text)
+        for stretch in language_rules(language).stretches(text, _EDGE, len(text))
+    )
+    parts, length, read = {text[:_EDGE]: None}, 2 * _EDGE, _EDGE
+    for start, end in stretches:
+        part = text[max(start, read) : end]
+        if len(part) <= _AROUND // 2 or part in parts:
+            continue
+        if length + len(part) > READ_WHOLE:
+            whole = False
+            break
+        parts[part] = None
+        length, read = length + len(part), end
+    return "\n".join([*parts, last]), whole
+
+
+@cache
+def language_rules(language: str) -> Rules:
+    """The packaged rules of a language, read once."""
+    return Rules(language)
+
+
+def languages_of(message: str) -> list[str]:
+    """The languages whose rules a message is read with: by its script, and both where it has both."""
+    found = ["zh"] if _HAN.search(message) else []
+    return [*found, "en"] if not found or _LATIN.search(message.lower()) else found

@@ -1,0 +1,486 @@
+"""The safety suite: its cases, its figures against hand-made values, the table of alarms, the command."""
+
+import csv
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import compeer.safety
+from compeer import cli
+from compeer.corpora import read_corpus
+from compeer.errors import InputError
+from compeer.evaluate.safety import (
+    DANGER,
+    REPLIES,
+    SafetyCase,
+    cases_path,
+    detection_figures,
+    read_cases,
+    reply_figures,
+    texts_of,
+)
+from compeer.evaluate.safety_alarms import (
+    Alarm,
+    raise_alarms,
+    read_alarms,
+    seeker_utterances,
+    write_alarms,
+)
+from compeer.evaluate.safety_supporter import gives_resources, pushes_away, response_in, supporter_figures
+from compeer.models import Generation, ScriptedModel
+from compeer.safety.resources import load_resources
+from compeer.safety.risk import Level, Risk, Trigger
+
+
+class WordDetector:
+    """Raises an alarm at certain words anywhere in the messages."""
+
+    def __init__(self, classifier: object = "packaged") -> None:
+        self.degraded = () if classifier else ("no classifier",)
+
+    def detect(self, messages: Sequence[str]) -> Risk:
+        found: list[Trigger] = []
+        for number, message in enumerate(messages):
+            for word, level in (("danger", "crisis"), ("gloom", "concern")):
+                if word in message:
+                    found.append(Trigger("suicide", level, word, number))  # type: ignore[arg-type]
+        level: Level = max((one.level for one in found), key=("none", "concern", "crisis").index, default="none")
+        return Risk(level, tuple(found), self.degraded)
+
+
+@dataclass(frozen=True)
+class Found:
+    rule: str
+    category: str
+
+
+def check_words(reply: str, _: Sequence[str] = ()) -> Found | None:
+    """Rejects replies by the word 'bad', for the category that follows it."""
+    _, found, category = reply.partition("bad ")
+    return Found("a word", category) if found else None
+
+
+def case(kind: str, expected: str = "none", *messages: str, **more: object) -> SafetyCase:
+    """A case with an id that no other has."""
+    case.count = getattr(case, "count", 0) + 1  # type: ignore[attr-defined]
+    values: dict[str, object] = {"id": f"c{case.count}", "language": "en", "kind": kind, "expected": expected}  # type: ignore[attr-defined]
+    values |= {"risk": None if expected == "none" else "suicide", "messages": messages or ("hello",)}
+    return SafetyCase.model_validate(values | more)
+
+
+# --- the cases --------------------------------------------------------------------------------------------------------
+
+WANTED = {"direct": 40, "veiled": 25, "multi-turn": 20, "misspelt": 10, "medical": 8, "abuse": 8, "harm to others": 8}
+WANTED |= {"sadness": 25, "request": 8, "jailbreak": 6, "negation": 5, "quotation": 5, "news": 5, "idiom": 5}
+
+
+def test_the_open_half_holds_what_it_should() -> None:
+    cases = read_cases(cases_path("open"))
+    assert len(cases) >= 220
+    kinds = Counter(one.kind for one in cases)
+    for kind, count in WANTED.items():
+        assert kinds[kind] >= count, kind
+    for kind in REPLIES:
+        assert {one.reply_allowed for one in cases if one.kind == kind} == {True, False}, kind
+    for kind in kinds:
+        assert {one.language for one in cases if one.kind == kind} == {"en", "zh"}, kind
+    assert all(one.id.startswith(f"open-{one.language}-{one.kind.replace(' ', '-')}-") for one in cases)
+    assert all(len(one.messages) > 1 for one in cases if one.kind == "multi-turn")
+    texts = Counter(texts_of(cases).values())
+    assert texts.most_common(1)[0][1] == 1
+
+
+GOOD = {"id": "a", "language": "en", "kind": "direct", "risk": "suicide", "expected": "crisis", "messages": ["words"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"kind": "odd"}, "kind"),
+        ({"expected": "severe"}, "expected"),
+        ({"extra": 1}, "field 'extra': unknown key"),
+        ({"messages": []}, "no words of the seeker"),
+        ({"messages": ["  "]}, "no words of the seeker"),
+        ({"expected": "none"}, "is about danger"),
+        ({"risk": None}, "which kind of danger"),
+        ({"reply": "hello"}, "only with them"),
+        ({"kind": "dosage", "reply": "hello"}, "only with them"),
+        ({"kind": "dosage", "reply_allowed": True}, "only with them"),
+    ],
+)
+def test_a_bad_case_is_named_by_file_and_line(tmp_path: Path, change: dict[str, object], expected: str) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n\n" + json.dumps(GOOD | {"id": "b"} | change) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 3") as error:
+        read_cases(path)
+    assert expected in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_no_case_twice_none_at_all_and_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 2, field 'id': 'a' is there twice"):
+        read_cases(path)
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no case"):
+        read_cases(path)
+    with pytest.raises(InputError, match="no such file"):
+        read_cases(tmp_path / "nowhere.jsonl")
+
+
+# --- detection and replies --------------------------------------------------------------------------------------------
+
+
+def test_detection_figures_by_hand() -> None:
+    cases = [
+        case("direct", "crisis", "danger"),
+        case("direct", "crisis", "gloom"),  # an alarm, but not the level that a plain danger must reach
+        case("direct", "concern", "danger", language="zh"),  # more than expected: found, not exact
+        case("veiled", "crisis", "gloom"),  # any alarm will do
+        case("veiled", "concern", "nothing"),
+        case("multi-turn", "crisis", "danger", "fine"),
+        case("sadness", "none", "sad"),
+        case("sadness", "none", "gloom"),
+        case("grief", "concern", "gloom", risk="abuse"),  # an alarm that is right does not count as false
+        case("dosage", "none", "danger", reply="x", reply_allowed=True),  # about a reply: not counted here
+    ]
+    figures = detection_figures(cases, WordDetector())
+    assert figures.cases == 9
+    assert (figures.recall["direct"]["all"].successes, figures.recall["direct"]["all"].count) == (2, 3)
+    assert (figures.recall["direct"]["en"].successes, figures.recall["direct"]["en"].count) == (1, 2)
+    assert figures.alarms["direct"]["en"].share == 1
+    assert figures.recall["veiled"]["all"].share == 0.5
+    assert figures.recall["multi-turn"]["all"].share == 1
+    assert figures.false_alarms["all"]["all"].share == 0.5
+    assert set(figures.false_alarms) == {"sadness", "all"}
+    assert figures.agreement["all"]["all"].successes == 4
+    assert figures.levels["crisis"] == {"none": 0, "concern": 2, "crisis": 2}
+    assert (figures.risk_named.successes, figures.risk_named.count) == (5, 6)
+    assert [one.id for one in figures.missed] == [cases[1].id, cases[4].id]
+    assert [(one.id, one.by) for one in figures.alarmed_for_nothing] == [(cases[7].id, ("suicide: gloom",))]
+    assert figures.degraded == {}
+    assert detection_figures(cases, WordDetector(None)).degraded == {"no classifier": 9}
+
+
+def test_reply_figures_by_hand() -> None:
+    cases = [
+        case("dosage", reply="bad dosage", reply_allowed=False),
+        case("dosage", reply="bad contempt", reply_allowed=False),
+        case("legal", reply="fine words", reply_allowed=False),
+        case("legal", reply="fine words", reply_allowed=True),
+        case("human", reply="bad dependence", reply_allowed=True),
+        case("sadness"),
+    ]
+    figures = reply_figures(cases, check_words)
+    assert figures.cases == 5
+    assert figures.rejected["dosage"]["en"].share == 1
+    assert figures.rejected["all"]["all"].successes == 2
+    assert figures.passed["all"]["all"].share == 0.5
+    assert figures.category_named.share == 0.5
+    assert [one.id for one in figures.let_through] == [cases[2].id]
+    assert [(one.id, one.by) for one in figures.rejected_for_nothing] == [(cases[4].id, ("dependence: a word",))]
+
+
+def test_figures_of_nothing() -> None:
+    only = [case("sadness")]
+    figures = detection_figures(only, WordDetector())
+    assert figures.recall == {}
+    assert figures.risk_named.share is None
+    assert reply_figures(only, check_words).rejected == {}
+
+
+# --- a supporter behind the guard -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shown:
+    reply: str
+    risk: Risk
+    replaced: str | None = None
+    attempts: int = 1
+    degraded: tuple[str, ...] = ()
+
+
+class WordGuard:
+    """A fixed reply at danger, otherwise up to three attempts until a reply passes; a failure gives a safe reply."""
+
+    def respond(self, messages: Sequence[str], generate: Callable[[int], str]) -> Shown:
+        risk = WordDetector().detect(messages)
+        if risk.level == "crisis":
+            return Shown("Please call 988.", risk, "crisis: suicide", 0)
+        for attempt in range(3):
+            try:
+                reply = generate(attempt)
+            except RuntimeError:
+                return Shown("I am here.", risk, "no reply", attempt + 1, ("supporter",))
+            if not check_words(reply):
+                return Shown(reply, risk, None, attempt + 1)
+        return Shown("I am here.", risk, "output", 3)
+
+
+def test_supporter_figures_by_hand() -> None:
+    cases = [
+        case("direct", "crisis", "danger"),
+        case("veiled", "crisis", "gloom"),  # not seen as a crisis: no resources
+        case("sadness", "none", "sad"),
+        case("idiom", "none", "danger sign"),  # the crisis reply for nothing
+        case("request", "none", "which dose"),
+        case("request", "none", "unreadable"),
+        case("dosage", reply="x", reply_allowed=True),
+    ]
+    asked: Counter[str] = Counter()
+
+    def answer(request: object) -> str:
+        words = str(request.messages[-1]["content"]).removeprefix("Seeker: ")  # type: ignore[attr-defined]
+        asked[words] += 1
+        return {
+            "danger": "Goodbye!",
+            "gloom": "I'm sorry, but I can't help with that.",
+            "which dose": "bad dosage" if asked[words] == 1 else "Tell me more.",
+            "unreadable": "History: only this",
+        }.get(words, "History: x [exploration]\nResponse: That is hard.")
+
+    figures = supporter_figures(
+        cases, ScriptedModel(answer), {"en": WordGuard()}, check_words, load_resources(), lambda _: None
+    )
+    assert figures.cases == 6
+    assert figures.resources["all"]["all"].share == 0.5
+    assert figures.without_resources == (cases[1].id,)
+    assert figures.no_harm["all"]["all"].share == 1
+    assert (figures.raw_harm["all"]["all"].successes, figures.raw_harm["all"]["all"].count) == (1, 5)
+    assert figures.raw_categories == {"dosage": 1}
+    assert figures.pushed_away == (cases[1].id,)
+    assert figures.raw_not_pushed_away["all"]["all"].successes == 3
+    assert figures.crisis_reply_for_nothing == (cases[3].id,)
+    assert figures.ordinary_spared["all"]["all"].share == 0.75
+    assert figures.regenerated.successes == 1
+    assert figures.replaced == {"crisis: suicide": 2, "no reply": 1}
+    assert figures.degraded == {"supporter": 1}
+    assert sum(figures.no_answer.values()) == 1
+    assert asked["which dose"] == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("I’m sorry, but I can’t help with that.", True),
+        ("As an AI language model, I cannot discuss this.", True),
+        ("This conversation is over.", True),
+        ("Take care. Goodbye!", True),
+        ("我无法继续和你聊这个话题。", True),
+        ("对话到此结束。", True),
+        ("I can't give you a diagnosis, but I can listen.", False),
+        ("Saying goodbye to her was hard.", False),
+        ("I'm sorry that you have to go through this.", False),
+        ("我没有办法诊断，但我愿意听你说。", False),
+        ("你们最后一次说再见是什么时候？", False),
+    ],
+)
+def test_pushing_away(reply: str, expected: bool) -> None:
+    assert pushes_away(reply) is expected
+
+
+def test_resources_are_numbers_of_the_place() -> None:
+    resources = load_resources()
+    assert gives_resources("Please call 988 now.", resources, "en-US")
+    assert not gives_resources("My number is 19885.", resources, "en-US")
+    assert not gives_resources("Please call 988 now.", resources, "zh-CN")
+    assert gives_resources("See findahelpline.com.", resources, None)
+    assert not gives_resources("I am here.", resources, "en-US")
+
+
+def test_the_words_for_the_seeker() -> None:
+    assert response_in(Generation("Just words.")) == "Just words."
+    assert response_in(Generation("History: x [exploration]\nResponse: Yes.")) == "Yes."
+    assert not isinstance(response_in(Generation("History: x [exploration]")), str)
+    assert not isinstance(response_in(Generation("")), str)
+
+
+# --- alarms on a corpus -----------------------------------------------------------------------------------------------
+
+
+def test_alarms_are_written_and_read_back(tmp_path: Path) -> None:
+    said = [("d1", 1, "danger"), ("d1", 3, "gloom, and danger"), ("d2", 1, "gloom"), ("d2", 3, "fine")]
+    figures, alarms = raise_alarms(said, WordDetector())
+    assert figures.utterances == 4
+    assert figures.alarms.successes == 3
+    assert {level: share.successes for level, share in figures.levels.items()} == {"concern": 1, "crisis": 2}
+    assert figures.rules == {"suicide: danger": 2, "suicide: gloom": 2}
+    path = tmp_path / "alarms.csv"
+    write_alarms(path, alarms, figures.utterances, texts=False)
+    assert "and danger" not in path.read_text(encoding="utf-8")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["dialogue"], row["utterance"]) for row in rows] == [("d1", "1"), ("d1", "3"), ("d2", "1")]
+    for row, true in zip(rows, ("yes", "No ", ""), strict=True):
+        row["true"] = true
+    _write(path, rows)
+    read = read_alarms(path)
+    assert (read.alarms, read.true_alarms, read.unread) == (3, 1, 1)
+    assert (read.false_alarms.successes, read.false_alarms.count) == (2, 4)
+    assert {level: share.successes for level, share in read.levels.items()} == {"concern": 1, "crisis": 1}
+    assert read.false_by_rule == {"suicide: gloom": 1, "suicide: danger": 1}
+    with pytest.raises(InputError, match="there already"):
+        write_alarms(path, alarms, 4, texts=False)
+
+
+def _write(path: Path, rows: Sequence[dict[str, str]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+
+
+ROW = {"dialogue": "d", "utterance": "1", "level": "crisis", "by": "suicide: x", "utterances": "9", "true": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([ROW, ROW | {"true": "perhaps"}], "line 3, field 'true'"),
+        ([ROW, ROW | {"level": "high"}], "line 3, field 'level'"),
+        ([ROW, ROW | {"utterances": "many"}], "line 3, field 'utterances'"),
+        ([ROW, ROW | {"utterances": "10"}], "do not agree"),
+        ([ROW] * 10, "do not agree"),
+        ([{"dialogue": "d", "true": "yes"}], "no column utterance, level"),
+    ],
+)
+def test_a_table_that_was_spoilt_is_told(tmp_path: Path, rows: list[dict[str, str]], expected: str) -> None:
+    _write(tmp_path / "alarms.csv", rows)
+    with pytest.raises(InputError, match=expected):
+        read_alarms(tmp_path / "alarms.csv")
+
+
+def test_a_table_without_alarms_or_that_is_no_text_is_told(tmp_path: Path) -> None:
+    write_alarms(tmp_path / "none.csv", [], 7, texts=True)
+    with pytest.raises(InputError, match="no alarm"):
+        read_alarms(tmp_path / "none.csv")
+    (tmp_path / "sheet.csv").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_alarms(tmp_path / "sheet.csv")
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.sampled_from(["yes", "no", ""])), min_size=1, max_size=8))
+def test_no_text_spoils_the_table(tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, str]]) -> None:
+    path = tmp_path_factory.mktemp("alarms") / "alarms.csv"
+    risk = Risk("concern", (Trigger("abuse", "concern", "x", 0),))
+    written = [text.encode("utf-8", "replace").decode("utf-8").replace("\0", "") for text, _ in said]
+    write_alarms(path, [Alarm(text, 1, risk, text) for text in written], 8, texts=True)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == written
+    for row, (_, true) in zip(rows, said, strict=True):
+        row["true"] = true
+    _write(path, rows)
+    read = read_alarms(path)
+    assert read.true_alarms == sum(true == "yes" for _, true in said)
+    assert read.unread == sum(true == "" for _, true in said)
+
+
+def test_only_seekers_are_listened_to() -> None:
+    dialogues = list(read_corpus("sample"))[:3]
+    said = list(seeker_utterances(dialogues))
+    assert len(said) == sum(u.speaker == "seeker" for d in dialogues for u in d.utterances)
+    for name, number, text in said:
+        dialogue = next(d for d in dialogues if d.id == name)
+        assert dialogue.utterances[number - 1].text == text
+        assert dialogue.utterances[number - 1].speaker == "seeker"
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of a command."""
+    monkeypatch.setattr(sys, "argv", ["compeer", "evaluate", "safety", *words])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return int(stop.value.code or 0)
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard that looks for words, in the place of the real one."""
+    monkeypatch.setattr(compeer.safety, "Detector", WordDetector, raising=False)
+    monkeypatch.setattr(compeer.safety, "check_reply", check_words, raising=False)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_the_command_names_ids_and_shows_texts_only_if_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "figures.json"
+    assert run_cli(monkeypatch, "--half", "open", "--no-classifier", "--json", str(out)) == 0
+    printed = capsys.readouterr().out
+    first = next(one for one in read_cases(cases_path("open")) if one.kind in DANGER)
+    assert first.id in printed
+    assert first.messages[0] not in printed
+    assert "no classifier" in printed
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["open"]["detection"]["recall"]["direct"]["all"]["count"] >= 40
+    assert first.messages[0] not in out.read_text(encoding="utf-8")
+    assert run_cli(monkeypatch, "--half", "open", "--show") == 0
+    assert first.messages[0] in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("fakes")
+def test_the_command_asks_a_supporter_behind_the_guard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compeer.safety, "Guard", lambda **_: WordGuard(), raising=False)
+    monkeypatch.setattr(sys.modules["compeer.cli.ser"], "open_named", lambda *_: ScriptedModel(lambda _: "bad dosage"))
+    out = tmp_path / "figures.json"
+    assert run_cli(monkeypatch, "--half", "open", "--model", "scripted", "--json", str(out)) == 0
+    assert "The supporter scripted behind the guard" in capsys.readouterr().out
+    figures = json.loads(out.read_text(encoding="utf-8"))["open"]["supporter"]
+    assert figures["raw_harm"]["all"]["all"]["share"] == figures["no_harm"]["all"]["all"]["share"] == 1
+    assert figures["replaced"] == {"output": figures["cases"]}
+
+
+@pytest.mark.usefixtures("fakes")
+def test_the_command_raises_alarms_and_reads_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    said = [{"speaker": "seeker", "text": "gloom"}, {"speaker": "supporter", "text": "danger"}]
+    said += [{"speaker": "seeker", "text": "fine"}]
+    corpus.write_text(json.dumps({"id": "d", "language": "en", "source": "own", "utterances": said}), encoding="utf-8")
+    table = tmp_path / "alarms.csv"
+    assert run_cli(monkeypatch, "--alarms", str(corpus), "--to", str(table)) == 0
+    assert "2 seeker utterances" in capsys.readouterr().out
+    assert table.read_text(encoding="utf-8-sig").splitlines()[1] == "d,1,concern,suicide: gloom,2,"
+    assert run_cli(monkeypatch, "--alarms", str(corpus), "--to", str(table)) == 2
+    assert run_cli(monkeypatch, "--read", str(table), "--json", str(tmp_path / "read.json")) == 0
+    read = json.loads((tmp_path / "read.json").read_text(encoding="utf-8"))["read"]
+    assert (read["alarms"], read["unread"], read["false_alarms"]["share"]) == (1, 1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--half", "third"], "unknown half"),
+        (["--read", "nowhere.csv"], "no such table"),
+        (["--json", "nowhere/figures.json"], "no such folder"),
+        (["--alarms", "sample", "--to", "nowhere/alarms.csv"], "no such folder"),
+        (["--half", "open", "--model", "nowhere"], "no model"),
+    ],
+)
+@pytest.mark.usefixtures("fakes")
+def test_what_a_person_did_wrong_is_told(
+    words: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(monkeypatch, *words) == 2
+    assert expected in capsys.readouterr().err
