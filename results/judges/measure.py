@@ -6,6 +6,7 @@
 
 Every judge sees the same records, equally many times: a step of training takes `BATCH` records. A process judge has
 three chats a record, so three times as many chats a step. Judges are called `kind[-reasons|-weighed|-blind]-seed`.
+Those with reasons write some hundred words an output, and are tried on two of the test sets.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from typing import Any
 
 STEPS, BATCH, RATE = 600, 16, 2e-4
 SEEDS = (1, 2, 3)
-TESTS = ("esconv", "near", "random", "llm")
+TESTS = ("esconv", "near", "random", "llm", "independent")
+SLOW_TESTS = ("esconv", "near")
 KINDS = ("process", "unified", "outcome")
 
 
 def names() -> list[str]:
     """All judges, the longest trainings first."""
     own = [f"{kind}-{seed}" for kind in KINDS for seed in SEEDS]
-    reasons = [f"unified-{mark}-{seed}" for mark in ("reasons", "weighed") for seed in SEEDS]
     twins = [f"{kind}-blind-{seed}" for kind in KINDS for seed in SEEDS]
-    return [*own, *twins, *reasons]
+    others = [f"unified-{mark}-{seed}" for mark in ("reasons", "weighed") for seed in SEEDS]
+    return [*own, *twins, *others]
 
 
-def prepare(folder: Path, esconv: Path, near: Path, random: Path, llm: Path) -> None:
+def prepare(folder: Path, esconv: Path, near: Path, random: Path, llm: Path, independent: Path) -> None:
     """Training records of all sets together, and a file a test set; dialogues of the test split train nothing."""
     from compeer.ser.record import read_records, write_records
 
@@ -47,6 +49,8 @@ def prepare(folder: Path, esconv: Path, near: Path, random: Path, llm: Path) -> 
         write_records(folder / f"{name}.jsonl", [record for record in records if record.split == "test"])
         training.update({record.id: record for record in records if record.split == "reward"})
     write_records(folder / "train.jsonl", list(training.values()))
+    apart = [record for record in read_records(independent) if record.preference and record.split == "test"]
+    write_records(folder / "independent.jsonl", apart)
 
 
 def train_one(folder: Path, name: str) -> None:
@@ -59,7 +63,7 @@ def train_one(folder: Path, name: str) -> None:
     from compeer.reward.train import RewardSettings, train_judge
     from compeer.ser.record import read_records
 
-    torch.backends.cuda.enable_cudnn_sdp(False)  # several trainings side by side died in it (torch 2.11, H200)
+    torch.backends.cuda.enable_cudnn_sdp(False)
     kind, *marks = name.split("-")
     seed = int(marks.pop())
     settings = RewardSettings(
@@ -79,17 +83,18 @@ def train_one(folder: Path, name: str) -> None:
     start = time.monotonic()
     figures: dict[str, Any] = train_judge(list(read_records(folder / "train.jsonl")), settings, folder / name, seed)
     figures["training_seconds"] = round(time.monotonic() - start)
-    judge = LocalJudge(folder / name / "model", batch_size=48, both_orders=kind != "process")
+    batch_size = 256 if settings.reasons else 48
+    judge = LocalJudge(folder / name / "model", batch_size=batch_size, both_orders=kind != "process")
     start = time.monotonic()
-    for test in TESTS:
+    for test in SLOW_TESTS if settings.reasons else TESTS:
         records = list(read_records(folder / f"{test}.jsonl"))
         write_judgments(
             folder / "said" / f"{name}.{test}.jsonl", records, judge.judge([record_case(r) for r in records])
         )
     figures["judging_seconds"] = round(time.monotonic() - start)
-    if kind != "process" and not settings.blind:
+    if kind != "process" and not marks:
         opinions(folder, name, judge, rated_by_seekers(folder))
-    if kind == "unified" and not settings.blind:
+    if kind == "unified" and not marks:
         figures["tampered"] = tampered(judge, list(read_records(folder / "esconv.jsonl"))[:300])
     figures |= {
         "torch": torch.__version__,
@@ -210,11 +215,11 @@ ROWS = {
 }
 
 
-def table(folder: Path, corpus: list[Path]) -> None:
+def table(folder: Path, corpus: list[Path], contexts: Path) -> None:
     """All figures of what has been judged so far, as results.json and tables.md beside this file.
 
     `corpus` teaches the classifier of strategies that contradictions are counted with; its dialogues must not be those
-    of the test set.
+    of the test set. `contexts` are those that the records were made of: they know the strategy of each reply.
     """
     from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
     from compeer.reward.comparison_table import as_markdown, comparison_tables
@@ -231,6 +236,8 @@ def table(folder: Path, corpus: list[Path]) -> None:
 
         rows = {name: JudgedSet(records, said(kind), said(f"{kind}-blind")) for name, kind in ROWS.items()}
         rows = {name: row for name, row in rows.items() if row.seeds}
+        if "PRM" not in rows:
+            continue
         rows["PRM + ORM"] = combined(rows["PRM"], rows["ORM"])
         pairs = [(name, "PRM + ORM") for name in rows if name.startswith("UnifiReward")]
         comparison = compare_judges(rows, pairs)
@@ -238,7 +245,8 @@ def table(folder: Path, corpus: list[Path]) -> None:
         text += [f"## {test}", as_markdown(comparison_tables(comparison))]
         if test == "esconv":
             comparison |= _more(records, rows)
-            found["contradictions"] = _contradictions(records, rows, corpus)
+        if test in ("esconv", "independent"):
+            comparison["contradictions"] = _contradictions(records, rows, corpus, contexts)
     found["people"] = _agreement(folder)
     found["trainings"] = {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
@@ -261,8 +269,12 @@ def _more(records: Any, rows: Any) -> dict[str, Any]:
     }
 
 
-def _contradictions(records: Any, rows: Any, corpus: list[Path]) -> dict[str, Any]:
-    """Contradictions of the judges, and of the labels themselves, which is as low as the measure can go."""
+def _contradictions(records: Any, rows: Any, corpus: list[Path], contexts: Path) -> dict[str, Any]:
+    """Contradictions of the judges, and of the labels themselves, which is as low as the measure can go.
+
+    What a response does is told by a classifier, where it can, and by the corpus' annotators, who saw the reply in its
+    own place.
+    """
     from compeer.corpora import read_corpus
     from compeer.reasoning import STEPS as PARTS
     from compeer.reward.contradiction import StrategyClassifier, contradiction_figures
@@ -270,7 +282,6 @@ def _contradictions(records: Any, rows: Any, corpus: list[Path]) -> dict[str, An
 
     dialogues_with_strategies = (dialogue for path in corpus for dialogue in read_corpus(str(path)))
     classifier = StrategyClassifier.train(dialogues_with_strategies, seed=0)
-    follows = classifier.follows([record.candidate for record in records])
     judges = {name: row.seeds for name, row in rows.items() if name not in ("PRM", "ORM")}
     judges["the labels themselves"] = {
         0: [
@@ -281,7 +292,30 @@ def _contradictions(records: Any, rows: Any, corpus: list[Path]) -> dict[str, An
         ]
     }
     dialogues = [record.dialogue for record in records]
-    return {**contradiction_figures(dialogues, follows, judges, rival="PRM + ORM"), "classifier": classifier.report}
+    annotated = _annotated(contexts)
+    told = {
+        "by the classifier": classifier.follows([record.candidate for record in records]),
+        "by the annotators": [
+            record.candidate.strategy.strategy in annotated.get(record.candidate.response, ()) for record in records
+        ],
+    }
+    found = {
+        name: contradiction_figures(dialogues, follows, judges, rival="PRM + ORM") for name, follows in told.items()
+    }
+    return {**found, "classifier": classifier.report}
+
+
+def _annotated(contexts: Path) -> dict[str, set[str]]:
+    """The strategies that annotators gave to each reply of a corpus, and so to its halves."""
+    from compeer.ser.sampling import read_contexts
+    from compeer.ser.silver.responses import halves
+
+    found: dict[str, set[str]] = {}
+    for context in read_contexts(contexts):
+        text = context.reply.text.strip()
+        for part in (text, *(halves(text) or ())):
+            found.setdefault(part, set()).add(str(context.reply.strategy))
+    return found
 
 
 def _agreement(folder: Path) -> dict[str, Any]:
@@ -305,20 +339,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=None)
     parser.add_argument("--parallel", type=int, default=6)
     parser.add_argument("--corpus", type=Path, nargs="+", help="table: dialogues with strategies, none of the test set")
+    parser.add_argument("--contexts", type=Path, help="table: contexts.jsonl of the build")
     parser.add_argument("--esconv", type=Path, help="prepare: records of a build")
     parser.add_argument("--near", type=Path, help="prepare: a matched set of near pairs")
     parser.add_argument("--random", type=Path, help="prepare: a matched set of random pairs")
     parser.add_argument("--llm", type=Path, help="prepare: the records that the matched sets were made of")
+    parser.add_argument("--independent", type=Path, help="prepare: the records of the build with --coherent 0")
     options = parser.parse_args()
     if options.what == "prepare":
-        prepare(options.folder, options.esconv, options.near, options.random, options.llm)
+        prepare(options.folder, options.esconv, options.near, options.random, options.llm, options.independent)
     elif options.what == "train":
         train(options.folder, options.only or [*names(), *(f"feedback-{seed}" for seed in SEEDS)], options.parallel)
     elif options.what == "one":
         (name,) = options.only
         feedback_judge(options.folder, name) if name.startswith("feedback") else train_one(options.folder, name)
     else:
-        table(options.folder, options.corpus)
+        table(options.folder, options.corpus, options.contexts)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many calls and 
 Language = Annotated[list[str] | None, typer.Option("--language", help="A language to take; all, if none is given.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave bad dialogues out and count them by reason.")]
 Embedder = Annotated[str, typer.Option(help="Who is near: 'embedded', a sentence-transformers folder, or 'words'.")]
+Coherent = Annotated[float, typer.Option(help="Share of the wrong strategies that the response carries out.")]
 CACHE = Path("answers.sqlite")
 CORES = os.cpu_count() or 1
 
@@ -49,6 +50,7 @@ def build(
     language: Language = None,
     rounds: Annotated[int, typer.Option(help="Rounds sampled from a dialogue.", min=1)] = 5,
     false_share: Annotated[float, typer.Option(help="Share of False among candidates' step labels.")] = 0.23,
+    coherent: Coherent = 0.8,
     embedder: Embedder = "embedded",
     model: Models = None,
     screener: Annotated[str | None, typer.Option("--screen-model", help="A model that drops unfit dialogues.")] = None,
@@ -67,7 +69,11 @@ def build(
     silence_libraries()
     try:
         settings = BuildSettings(
-            languages=tuple(language or ()), rounds=rounds, false_share=false_share, embedder=embedder
+            languages=tuple(language or ()),
+            rounds=rounds,
+            false_share=false_share,
+            coherent=coherent,
+            embedder=embedder,
         )
     except ValidationError as error:
         raise from_validation(error) from None
@@ -180,6 +186,7 @@ def silver(
     out: Out,
     turns: Annotated[Path | None, typer.Option(help="Turns that models wrote for these contexts.")] = None,
     false_share: Annotated[float, typer.Option(help="Share of False among candidates' step labels.")] = 0.23,
+    coherent: Coherent = 0.8,
     embedder: Embedder = "embedded",
     seed: Seed = 0,
     workers: Workers = 1,
@@ -188,7 +195,7 @@ def silver(
     from compeer.ser.silver import SilverSettings, silver_stage
 
     silence_libraries()
-    settings = SilverSettings(false_share=false_share, embedder=embedder)
+    settings = SilverSettings(false_share=false_share, coherent=coherent, embedder=embedder)
     _print_counts(silver_stage(contexts, out, settings, seed, workers, turns), out)
 
 

@@ -16,7 +16,17 @@ from importlib.resources import files
 from typing import Any
 
 from compeer.dialogue import Utterance, transcript
-from compeer.reasoning import MAX_RESPONSE, MAX_STEP, STEPS, ParsedTurn, Part, parse_turn, render_step, render_turn
+from compeer.reasoning import (
+    MAX_RESPONSE,
+    MAX_STEP,
+    STEPS,
+    ParsedTurn,
+    Part,
+    StrategyStep,
+    parse_turn,
+    render_step,
+    render_turn,
+)
 from compeer.reward.form import Form
 from compeer.reward.guards import quoted, visible
 from compeer.ser.record import Preferred, SerRecord
@@ -86,7 +96,7 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
     With `images` the pictures of the utterances that are shown go with the history; a judge that reads text only is
     told nothing of them.
     """
-    compared = _response_round(case)
+    compared = _response_round(case, with_notes=form.kind == "unified")
     if form.kind == "process":
         found = [[_step_round(case.output, part, earlier=STEPS[:number])] for number, part in enumerate(STEPS)]
     elif form.kind == "outcome":
@@ -122,13 +132,20 @@ def _shown_step(output: ParsedTurn, part: Part) -> str | None:
     return render_step(part, step.model_copy(update={"text": text}))
 
 
-def _response_round(case: Case) -> list[Question]:
-    """The round that compares the responses, or none where there are not two."""
+def _response_round(case: Case, with_notes: bool) -> list[Question]:
+    """The round that compares the responses, or none where there are not two.
+
+    Where the notes were shown (`with_notes`), it is said which of the two was written after them, and as what kind of
+    help it was meant: a verdict on the steps says nothing about a response that may be anyone's.
+    """
     response = case.output.parts.get("response")
     if case.reference is None or not isinstance(response, str):
         return []
-    pair = (response, case.reference) if case.candidate_first else (case.reference, response)
-    first, second = (quoted(text, MAX_RESPONSE) or MISSING for text in pair)
+    replies = [quoted(text, MAX_RESPONSE) or MISSING for text in (response, case.reference)]
+    plan = case.output.parts.get("strategy")
+    meant = f" (after these notes, meant as {plan.strategy})" if with_notes and isinstance(plan, StrategyStep) else ""
+    marked = [f"{meant}: {replies[0]}", f": {replies[1]}"]
+    first, second = marked if case.candidate_first else marked[::-1]
     return [Question("response", _prompt("responses").format(first=first, second=second), RESPONSE_WORDS)]
 
 

@@ -88,7 +88,7 @@ def build_records(
         asked = reasoning or ReasonSettings()
         _tell("Asking for turns", lambda: asyncio.run(reason_stage(contexts, turns, models, asked, seed)))
     records = folder / "records.jsonl"
-    chosen = SilverSettings(false_share=settings.false_share, embedder=settings.embedder)
+    chosen = SilverSettings.model_validate(settings.model_dump(include=set(SilverSettings.model_fields)))
     written = turns if models else None
     made = _tell("Labelling", lambda: silver_stage(contexts, records, chosen, seed, workers, written))
     missing = [split for split in SPLITS if not made["counts"].get("splits", {}).get(split)]

@@ -40,6 +40,12 @@ class SilverSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
+    coherent: float = Field(
+        default=0.8,
+        ge=0,
+        le=1,
+        description="share of the wrong strategies that the response carries out; of the others it knows nothing",
+    )
     embedder: str = Field(
         default="embedded",
         description="who is near: by 'embedded', a sentence-transformers folder, or 'words' (fast, for huge sets)",
@@ -63,7 +69,7 @@ def silver_stage(
         return found
     with stage:
         moments, shared = _first_reading(contexts)
-        work = partial(_work, moments, shared, settings.embedder, settings.false_share, seed)
+        work = partial(_work, moments, shared, settings, seed)
         work_through(stage, _blocks(contexts, turns), work, workers)
         return stage.finish()
 
@@ -86,9 +92,7 @@ def _texts(context: Context) -> tuple[str, ...]:
     return (context.reply.text, *(halves(context.reply.text) or ()))
 
 
-def _work(
-    moments: Moments, shared: frozenset[int], embedder: str, false_share: float, seed: int, block: _Block
-) -> Done:
+def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: _Block) -> Done:
     read = [Context.model_validate_json(line) for line, _ in block.lines]
     contexts = [context for context in read if not any(text_hash(text) in shared for text in _texts(context))]
     turns = {
@@ -97,7 +101,8 @@ def _work(
         if lines
     }
     dropped = Counter({"the same reply in another split": len(read) - len(contexts)})
-    records = list(silver_records(contexts, turns, moments, _embedder(embedder), false_share, seed, dropped))
+    embedder, shares = _embedder(settings.embedder), (settings.false_share, settings.coherent)
+    records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
     counts: dict[str, Counter[str]] = {
         "records": Counter(record.author for record in records),
         "splits": Counter(record.split for record in records),

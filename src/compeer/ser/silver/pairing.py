@@ -32,6 +32,11 @@ class Pattern:
     weight: float
     kind: str | None = None
 
+    @property
+    def plans(self) -> bool:
+        """Whether another strategy is shown than the one of the moment."""
+        return "strategy" in self.steps and self.kind is None
+
 
 WHOLE = Pattern(STEPS, 20)
 WRONG_STAGE, SWAPPED_FACT, CONTRADICTS = "wrong stage", "swapped fact", "reasoning contradicts the decision"

@@ -11,7 +11,9 @@ Each context gives three records:
 - `spoiled`: the same in other words, with what the pair exchanged.
 
 The pair exchanges responses too: each one's reply is the better one at home and the worse one at the partner's. Or each
-reply is cut in two halves, both good at home and neither acceptable at the partner's. A turn that a model wrote is
+reply is cut in two halves, both good at home and neither acceptable at the partner's. Where the strategy is exchanged,
+in a share of the pairs (`coherent`) the response goes with it: the wrong plan is carried out, as a model would. In all
+other records which of the two replies is the candidate's has nothing to do with its steps. A turn that a model wrote is
 compared with what the corpus knows; where that cannot decide, the record has no labels and waits for people.
 
 What the corpus does not label is derived by rules that look at the history only, and the record says so:
@@ -38,7 +40,7 @@ from compeer.ser.silver.compare import compare_turn, wrong_emotion
 from compeer.ser.silver.moments import Moments
 from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Pattern, pair_up
 from compeer.ser.silver.reference import Reference, derived_stage, reference_of, why_not
-from compeer.ser.silver.responses import ResponsePair, choose_halved, decisive, response_pairs
+from compeer.ser.silver.responses import ResponsePair, choose_halved, decisive, own_first, response_pairs
 from compeer.ser.silver.wording import HistoryWords, fill_history
 from compeer.statistics import generator, words
 
@@ -49,6 +51,7 @@ def silver_records(
     moments: Moments,
     embedder: Embeds,
     false_share: float,
+    coherent: float,
     seed: int,
     dropped: Counter[str],
 ) -> Iterator[SerRecord]:
@@ -72,15 +75,29 @@ def silver_records(
                 dropped["no partner to exchange with"] += 1
                 continue
             partner = references[pairing.partner[index]]
-            yield from _candidates(reference, partner, pairing.pattern[index], index in halved, rng)
+            pattern = pairing.pattern[index]
+            carried_out = pattern is not None and pattern.plans and _drawn(reference, partner, seed) < coherent
+            yield from _candidates(reference, partner, pattern, index in halved, carried_out, rng)
         yield from _badly_rated(left, references, bad, moments, seed, rng)
     yield from _by_models(contexts, turns, moments, seed)
 
 
+def _drawn(one: Reference, other: Reference, seed: int) -> float:
+    """A number in [0, 1) that belongs to the pair: both sides draw the same."""
+    return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
+
+
 def _candidates(
-    reference: Reference, partner: Reference, pattern: Pattern | None, halved: bool, rng: np.random.Generator
+    reference: Reference,
+    partner: Reference,
+    pattern: Pattern | None,
+    halved: bool,
+    carried_out: bool,
+    rng: np.random.Generator,
 ) -> Iterator[SerRecord]:
     pairs = response_pairs(reference, partner, halved, rng)
+    if carried_out:
+        pairs = own_first(reference, partner, pairs)
     for kind, (response, other, preference) in zip(("true", "spoiled"), pairs, strict=True):
         own = reference.turns[0 if kind == "true" else 1]
         steps: dict[Part, Step] = {part: own.step(part) for part in STEPS}

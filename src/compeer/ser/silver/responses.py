@@ -47,6 +47,20 @@ def response_pairs(
     )
 
 
+def own_first(
+    own: Reference, partner: Reference, pairs: tuple[ResponsePair, ResponsePair]
+) -> tuple[ResponsePair, ResponsePair]:
+    """The two pairs such that the first has the context's own reply as candidate, and the second its partner's."""
+    good, bad = sorted(pairs, key=lambda pair: pair[2].value not in ("both", "candidate"))
+    if good[2].value == "both":
+        return good, bad
+    mine, theirs, how = own.turn.response, partner.turn.response, good[2].how
+    return (
+        (mine, theirs, PreferenceLabel(value="candidate", source="silver", how=how)),
+        (theirs, mine, PreferenceLabel(value="reference", source="silver", how=how)),
+    )
+
+
 def decisive(better: str, worse: str, how: str, rng: np.random.Generator) -> ResponsePair:
     """The two responses, the better one as candidate or as the other by chance."""
     if rng.random() < 0.5:
