@@ -435,7 +435,7 @@ def test_no_decision_is_false_more_often_than_another() -> None:
         )
     made = [
         r
-        for r in silver_records(contexts, {}, moments_of(contexts), WordEmbedder(), 0.23, 1, Counter())
+        for r in silver_records(contexts, {}, moments_of(contexts), WordEmbedder(), 0.23, 0.8, 1, Counter())
         if is_judged(r)
     ]
     for part, value in (("history", "stage"), ("emotion", "emotion"), ("strategy", "strategy")):
@@ -489,6 +489,31 @@ def test_every_pair_of_responses_is_judged_both_ways(exchanged: list[SerRecord])
     for counts in verdicts.values():
         assert len(set(counts.values())) == 1
         assert len(counts) == 2
+
+
+@pytest.mark.parametrize("coherent", [0.0, 1.0])
+def test_a_wrong_plan_is_carried_out_in_the_share_that_is_wanted(
+    tmp_path: Path, exchanged: list[SerRecord], coherent: float
+) -> None:
+    build_ser(SerSettings(embedder="words", coherent=coherent), tmp_path, SEED)
+    made = {record.id: record for record in read_records(tmp_path / "records.jsonl")}
+    outcomes: dict[bool, Counter[bool]] = {True: Counter(), False: Counter()}
+    for usual in exchanged:
+        record = made[usual.id]
+        assert record.candidate.model_copy(update={"response": ""}) == usual.candidate.model_copy(
+            update={"response": ""}
+        )
+        kind = label(made[usual.id.replace(":true", ":spoiled")], "strategy").kind
+        if kind == "improbable strategy":
+            assert record.preference is not None
+            accepted = record.preference.value in ("candidate", "both")
+            outcomes[label(record, "strategy").value][accepted] += 1
+    right, wrong = outcomes[True], outcomes[False]
+    assert min(right.total(), wrong.total()) > 10
+    if coherent:
+        assert right[False] == wrong[True] == 0, "a right plan has its own reply, a wrong one that of its home"
+    else:
+        assert min(right[True], right[False], wrong[True], wrong[False]) > 2
 
 
 def test_badly_rated_replies_are_only_ever_unacceptable(records: list[SerRecord]) -> None:
@@ -553,7 +578,7 @@ def test_languages_are_chosen(tmp_path: Path, records: list[SerRecord]) -> None:
 def test_contexts_of_one_dialogue_exchange_nothing() -> None:
     one = next(read_corpus("sample"))
     contexts = contexts_of(one, "test", 99, 0)
-    made = list(silver_records(contexts, {}, moments_of(contexts), WordEmbedder(), 0.23, 1, dropped := Counter()))
+    made = list(silver_records(contexts, {}, moments_of(contexts), WordEmbedder(), 0.23, 0.8, 1, dropped := Counter()))
     assert {record.author for record in made} == {"corpus"}
     assert dropped["no partner to exchange with"] == len(made) > 2
 
@@ -567,7 +592,7 @@ def test_turns_of_models_become_records_and_what_no_rule_can_judge_waits() -> No
     }
     made = [
         r
-        for r in silver_records(contexts, turns, moments_of(contexts), WordEmbedder(), 0.23, 1, Counter())
+        for r in silver_records(contexts, turns, moments_of(contexts), WordEmbedder(), 0.23, 0.8, 1, Counter())
         if r.author == "m"
     ]
     assert len(made) == len(references)

@@ -28,7 +28,7 @@ from compeer.reasoning import (
     render_turn,
 )
 from compeer.reward.form import Form
-from compeer.reward.guards import quoted, visible
+from compeer.reward.guards import quoted, speaks_to_the_judge, visible
 from compeer.ser.record import Preferred, SerRecord
 from compeer.statistics import generator, words
 
@@ -96,7 +96,7 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
     With `images` the pictures of the utterances that are shown go with the history; a judge that reads text only is
     told nothing of them.
     """
-    compared = _response_round(case, with_notes=form.kind == "unified")
+    compared = _response_round(case, with_notes=form.kind == "unified" and form.marked)
     if form.kind == "process":
         found = [[_step_round(case.output, part, earlier=STEPS[:number])] for number, part in enumerate(STEPS)]
     elif form.kind == "outcome":
@@ -125,9 +125,11 @@ def _step_round(output: ParsedTurn, part: Part, prompt: str = "first_step", earl
 
 
 def _shown_step(output: ParsedTurn, part: Part) -> str | None:
-    """A step as the judge reads it, or None if there is nothing that can be seen."""
+    """A step as the judge reads it, or None if there is nothing that can be seen, or only words meant for the judge."""
     step = output.parts.get(part)
     if step is None or isinstance(step, str) or not (text := quoted(step.text, MAX_STEP)):
+        return None
+    if speaks_to_the_judge(step.text):
         return None
     return render_step(part, step.model_copy(update={"text": text}))
 

@@ -28,6 +28,9 @@ class Form(BaseModel):
     reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
     history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
     blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
+    marked: bool = Field(
+        default=True, description="UnifiReward: it is told which response was written after the steps, and as what"
+    )
 
 
 class Judge(Protocol):

@@ -1,12 +1,14 @@
 """What an output could try on a judge, and what is done about it before the judge is asked. Pure functions on text.
 
 Invisible characters could hide words from people that a model still reads: they are taken out. A response that repeats
-the reference, or an utterance of the history, could be rated as good as what it copies: it counts for nothing. Control
-tokens are broken up later, where the model's tokenizer is known (`compeer.models.local.defuse`).
+the reference, or an utterance of the history, could be rated as good as what it copies: it counts for nothing. So does
+whatever speaks to the judge instead of the seeker. Control tokens are broken up later, where the model's tokenizer is
+known (`compeer.models.local.defuse`).
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -21,6 +23,18 @@ LONG_UTTERANCE = 8
 """Words from which on an utterance is not said twice by chance."""
 _COPIED_SHARE = 0.8
 COPIED_REFERENCE = "the response copies the reference"
+_TO_THE_JUDGE = re.compile(
+    r"\bverdict(?:\s+is)?\s*[:=]\W*(?:true|false|a|b|both|neither|correct|right)\b"
+    r"|\b(?:all|each|every|both|these|the)\W+(?:of\W+)?(?:the\W+|these\W+|my\W+)?(?:three\W+)?(?:steps?|notes?)\W+(?:is|are)\W+"
+    r"(?:all\W+)?(?:correct|right|true|accurate|valid)\b"
+    r"|\b(?:this|my|the\W+first|the\W+second|reply\W+[ab]|response\W+[ab])\W+(?:response\W+|reply\W+)?is\W+(?:the\W+)?"
+    r"(?:better|best|superior)\W+(?:one|response|reply)\b"
+    r"|\b(?:dear|note\W+to\W+the|attention)\W+(?:judge|grader|evaluator|reward\W+model)\b"
+    r"|(?:判定|裁决|结论)\s*[:：]\s*(?:正确|真|对|true|a\b)|(?:所有|全部|以上|三个)步骤[都均全]{0,2}(?:是)?(?:正确|对的|准确)"
+    r"|(?:这个|本|第[一二]个)(?:回复|回答|回应)(?:是)?更好的?(?:那个|回复|回答|。|$)",
+    re.IGNORECASE,
+)
+"""What tells a judge which verdict to give. It is no support and no reasoning about a seeker, whoever wrote it."""
 
 
 def visible(text: str) -> str:
@@ -39,18 +53,27 @@ def quoted(text: str, limit: int) -> str:
     return one_line(visible(text))[:limit].rstrip()
 
 
+def speaks_to_the_judge(text: str) -> bool:
+    """Whether a text, as people see it, tells the judge what to find."""
+    return _TO_THE_JUDGE.search(unicodedata.normalize("NFKC", visible(text))) is not None
+
+
 def gains_nothing(response: str, reference: str | None, history: Sequence[str]) -> str | None:
     """Why a response counts for nothing whatever the judge says, or None.
 
     So that there is nothing to gain by copying: a copy of the reference would be "both good", a sentence of the seeker
-    sounds like understanding. Short utterances of the history may be said again.
+    sounds like understanding. Short utterances of the history may be said again, but not the last one alone.
     """
     said = words(visible(response))
     if not quoted(response, len(response)):
         return "the response has nothing that can be seen"
     if reference is not None and (said == words(visible(reference)) or _copies(said, words(visible(reference)))):
         return COPIED_REFERENCE
-    if any(_copies(said, words(visible(utterance))) for utterance in history):
+    if speaks_to_the_judge(response):
+        return "the response speaks to the judge"
+    if (history and said and said == words(visible(history[-1]))) or any(
+        _copies(said, words(visible(utterance))) for utterance in history
+    ):
         return "the response repeats the history"
     return None
 

@@ -42,6 +42,7 @@ class RewardSettings(SftSettings):
     reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
     history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
     blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
+    marked: bool = Field(default=True, description="UnifiReward is told which response was written after the steps")
     sources: dict[Literal["human", "llm", "silver"], float] = Field(
         default={}, description="how often records of a label source are drawn, beside 1 for the others"
     )
@@ -61,7 +62,7 @@ class RewardSettings(SftSettings):
 
     @property
     def form(self) -> Form:
-        return Form(kind=self.kind, reasons=self.reasons, history=self.history, blind=self.blind)
+        return Form(kind=self.kind, reasons=self.reasons, history=self.history, blind=self.blind, marked=self.marked)
 
 
 def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: Path, seed: int) -> dict[str, Any]:
