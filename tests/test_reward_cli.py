@@ -49,6 +49,8 @@ def test_train_judge_evaluate_compare(
         assert json.loads((tmp_path / name / "model" / "compeer.json").read_text())["kind"] == kind
         assert run_cli(monkeypatch, "judge", str(records), f"{name}/model", f"{name}.jsonl", "--both-orders") == 0
     capsys.readouterr()
+    assert run_cli(monkeypatch, "train", str(records), "u", *base, "--set", "steps=3") == 2
+    assert "a training with other settings was begun here (steps)" in " ".join(capsys.readouterr().err.split())
     assert run_cli(monkeypatch, "evaluate", str(records), "u.jsonl") == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["records"] == figures["scored"] == 12

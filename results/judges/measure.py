@@ -242,7 +242,7 @@ def table(folder: Path, corpus: list[Path], contexts: Path) -> None:
         pairs = [(name, "PRM + ORM") for name in rows if name.startswith("UnifiReward")]
         comparison = compare_judges(rows, pairs)
         found["tests"][test] = comparison
-        text += [f"## {test}", as_markdown(comparison_tables(comparison))]
+        text += [f"## {test}", as_markdown(comparison_tables(comparison, with_published=test == "esconv"))]
         if test == "esconv":
             comparison |= _more(records, rows)
         if test in ("esconv", "independent"):

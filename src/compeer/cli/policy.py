@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compeer.cli.printing import plain, silence_libraries
+from compeer.cli.training import Changes, claim, first_process, read_settings
 from compeer.errors import InputError
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from compeer.models.base import TextModel
     from compeer.reward.form import Judge
     from compeer.ser.record import SerRecord
-
-    Settings = TypeVar("Settings", bound=BaseModel)
 
 policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train and use supporters.")
 
 Records = Annotated[Path, typer.Argument(help="A file of SER records.")]
 Out = Annotated[Path, typer.Argument(help="The folder to train in; the supporter ends up in its model/.")]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting, as steps=900; a wrong one lists them all."),
-]
 Split = Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")]
 Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 Batch = Annotated[int, typer.Option(help="Outputs written or judged at a time.", min=1)]
@@ -48,7 +40,6 @@ Call = Annotated[
 ]
 Cache = Annotated[Path, typer.Option(help="Where answers from servers are kept.")]
 CACHE = Path("answers.sqlite")
-_STATE = "settings.json"
 
 
 @policy.command()
@@ -61,9 +52,9 @@ def sft(records: Records, out: Out, changes: Changes = None, split: Split = "pol
 
     silence_libraries()
     start = {"steps": 400, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
-    settings = _settings(SupporterSettings, start, changes)
+    settings = read_settings(SupporterSettings, start, changes)
     chosen = _records(records, split)
-    _claim(out, records, split, settings, seed)
+    claim(out, records, split, settings, seed)
     _tell(train_supporter(chosen, settings, out, seed), out / "model")
 
 
@@ -90,10 +81,10 @@ def grpo(
     silence_libraries()
     folder = model_folder(model)
     start = {"steps": 100, "learning_rate": 1e-5, "lora_rank": 0, "history": model_card(folder).get("history")}
-    settings = _settings(GrpoSettings, start, changes)
+    settings = read_settings(GrpoSettings, start, changes)
     chosen = _records(records, split)
     judge = _judge(judges, batch, trained, call, cache, settings.outage)
-    _claim(out, records, split, settings, seed, model=str(model), judge=judge.name)
+    claim(out, records, split, settings, seed, model=str(model), judge=judge.name)
     _tell(train_grpo(folder, judge, Embedder(), chosen, settings, out, seed), out / "model")
 
 
@@ -185,28 +176,6 @@ def merge(
 # --- what the commands share ------------------------------------------------------------------------------------------
 
 
-def _settings(kind: type[Settings], start: Mapping[str, Any], changes: Sequence[str] | None) -> Settings:
-    import tomllib
-
-    from pydantic import ValidationError
-
-    from compeer.errors import from_validation
-
-    values = dict(start)
-    for change in changes or ():
-        key, equals, text = change.partition("=")
-        if not equals:
-            raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, --set steps=900")
-        try:
-            values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            values[key.strip()] = text.strip()
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise from_validation(error, do=f"Known settings: {', '.join(kind.model_fields)}") from None
-
-
 def _records(path: Path, split: str) -> list[SerRecord]:
     from compeer.ser.record import SPLITS, read_records
 
@@ -269,30 +238,7 @@ def _one_judge(
     return LocalJudge(name, batch)
 
 
-def _claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, **more: str) -> None:
-    """Makes the folder, or checks that what was begun in it is this training: another one must not go on from it."""
-    from compeer.models.embedded import file_hash
-    from compeer.ser.stage import write_json
-
-    if out.is_file():
-        raise InputError("this is a file.", file=out, do="Give a folder.")
-    told = {"records": file_hash(records), "split": split, "seed": seed, **more, **settings.model_dump(mode="json")}
-    path = out / _STATE
-    begun = path.is_file() and any((out / name).is_dir() for name in ("checkpoints", "model"))
-    before = json.loads(path.read_text(encoding="utf-8")) if begun else told
-    if other := [key for key in sorted({*told, *before}) if told.get(key) != before.get(key)]:
-        what = f"a training with other settings was begun here ({', '.join(other)})."
-        raise InputError(what, file=out, do="Give another folder, or remove this one.")
-    if not begun and _first_process():
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(path, told)
-
-
-def _first_process() -> bool:
-    return os.environ.get("RANK", "0") == "0"
-
-
 def _tell(figures: Mapping[str, Any], written: Path) -> None:
-    if _first_process():
+    if first_process():
         console.print_json(json.dumps(figures))
         console.print(f"written: {plain(str(written))}", highlight=False, soft_wrap=True)

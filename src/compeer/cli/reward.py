@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compeer.cli.printing import plain, silence_libraries
+from compeer.cli.training import Changes, claim, read_settings
 from compeer.errors import InputError
 from compeer.progress import console, progress
 
@@ -30,37 +31,22 @@ BothOrders = Annotated[bool, typer.Option("--both-orders", help="Compare respons
 def train(
     records: Records,
     out: Annotated[Path, typer.Argument(help="The folder to train in; the judge ends up in its model/.")],
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as kind=process or steps=900.")
-    ] = None,
+    changes: Changes = None,
     split: Split = "reward",
     seed: Seed = 0,
 ) -> None:
-    """Train a judge on labelled records: UnifiReward, or kind=process (PRM), kind=outcome (ORM), blind=true."""
-    import tomllib
+    """Train a judge on labelled records: UnifiReward, or kind=process (PRM), kind=outcome (ORM), blind=true.
 
-    from pydantic import ValidationError
-
-    from compeer.errors import from_validation
+    Stopped anywhere, it goes on when called again.
+    """
     from compeer.reward.train import RewardSettings, train_judge
 
     silence_libraries()
-    values: dict[str, Any] = {"steps": 400, "batch": 1, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
-    for change in changes or ():
-        key, equals, text = change.partition("=")
-        if not equals:
-            raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, --set steps=900")
-        try:
-            values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            values[key.strip()] = text.strip()
-    try:
-        settings = RewardSettings.model_validate(values)
-    except ValidationError as error:
-        known = ", ".join(RewardSettings.model_fields)
-        raise from_validation(error, do=f"Known settings: {known}") from None
-    out.mkdir(parents=True, exist_ok=True)
-    figures = train_judge(_records(records, split), settings, out, seed)
+    start: dict[str, Any] = {"steps": 400, "batch": 1, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
+    settings = read_settings(RewardSettings, start, changes)
+    chosen = _records(records, split)
+    claim(out, records, split, settings, seed)
+    figures = train_judge(chosen, settings, out, seed)
     console.print_json(json.dumps(figures))
     console.print(f"written: {plain(str(out / 'model'))}", highlight=False, soft_wrap=True)
 

@@ -56,16 +56,20 @@ class ReadableTable:
     rows: Sequence[Sequence[str]]
 
 
-def comparison_tables(comparison: Mapping[str, Any]) -> list[ReadableTable]:
-    """The tables of what `compare_judges` found: figures, margins over the blind twins, differences."""
+def comparison_tables(comparison: Mapping[str, Any], with_published: bool = True) -> list[ReadableTable]:
+    """The tables of what `compare_judges` found: figures (beside those published), margins over the blind twins,
+    differences."""
     rows, count = comparison["rows"], comparison["records"]
     where = f"{count} records of {comparison['dialogues']} dialogues, test set {comparison['test_set'][:12]}"
     figures = [[row["judge"], *(_main(row["parts"], part) for part in _PARTS), _scored(row, count)] for row in rows]
     published = [[f"*{name}*", *(_two(*pair) for pair in pairs), _DASH] for name, pairs in PUBLISHED.items()]
+    if not with_published:
+        published = []
+    in_italics = f" In italics: published in {SOURCE} for other models and another test set." if published else ""
     tables = [
         ReadableTable(
             "Weighted-F1 / recall of False for the steps, Weighted-F1 / accuracy of four classes for the response, in "
-            f"percent; {where}. In italics: published in {SOURCE} for other models and another test set.",
+            f"percent; {where}.{in_italics}",
             ["judge", *_NAMES, "scored"],
             [*figures, *published],
         )

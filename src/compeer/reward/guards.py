@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from compeer.reasoning import one_line
 from compeer.statistics import words
@@ -19,6 +20,8 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
 """Categories nobody sees: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
 _BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and marks that are drawn as nothing."""
+_UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
+"""Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
 LONG_UTTERANCE = 8
 """Words from which on an utterance is not said twice by chance."""
 _COPIED_SHARE = 0.8
@@ -39,6 +42,8 @@ _TO_THE_JUDGE = re.compile(
 
 def visible(text: str) -> str:
     """Text without the characters that people cannot see; white space stays."""
+    if _UNCOMMON.search(text) is None:
+        return text
     return "".join(character for character in text if character.isspace() or not _is_unseen(character))
 
 
@@ -64,18 +69,24 @@ def gains_nothing(response: str, reference: str | None, history: Sequence[str]) 
     So that there is nothing to gain by copying: a copy of the reference would be "both good", a sentence of the seeker
     sounds like understanding. Short utterances of the history may be said again, but not the last one alone.
     """
-    said = words(visible(response))
+    said = _said(response)
     if not quoted(response, len(response)):
         return "the response has nothing that can be seen"
-    if reference is not None and (said == words(visible(reference)) or _copies(said, words(visible(reference)))):
+    if reference is not None and (said == _said(reference) or _copies(said, _said(reference))):
         return COPIED_REFERENCE
     if speaks_to_the_judge(response):
         return "the response speaks to the judge"
-    if (history and said and said == words(visible(history[-1]))) or any(
-        _copies(said, words(visible(utterance))) for utterance in history
+    if (history and said and said == _said(history[-1])) or any(
+        _copies(said, _said(utterance)) for utterance in history
     ):
         return "the response repeats the history"
     return None
+
+
+@lru_cache(maxsize=8192)
+def _said(text: str) -> list[str]:
+    """The words of a text; a history is asked about once for every output that answers it."""
+    return words(visible(text))
 
 
 def _copies(said: Sequence[str], source: Sequence[str]) -> bool:

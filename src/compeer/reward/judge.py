@@ -92,7 +92,8 @@ class LocalJudge:
         self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
         self._limit = position_limit(self._network)
         self._before = self._ids(BEFORE_VERDICT)
-        self._words = {word: self._word_ids(word)[0] for word in (*STEP_WORDS, *RESPONSE_WORDS)}
+        self._answers = {word: self._word_ids(word) for word in (*STEP_WORDS, *RESPONSE_WORDS)}
+        self._words = {word: ids[0] for word, ids in self._answers.items()}
         for words in (STEP_WORDS, RESPONSE_WORDS):
             if len({self._words[word] for word in words}) < len(words):
                 raise InputError(f"its tokenizer starts two of the words {', '.join(words)} alike.", file=folder)
@@ -119,30 +120,28 @@ class LocalJudge:
 
     def pieces(self, case: Case, branch: int = 0) -> tuple[list[Question], list[list[int]]]:
         """A branch's rounds, and the tokens fed before each answer: exactly those of the whole chat, cut there."""
-        row = self._row(0, case, branch, {})
+        row = self._row(0, case, self._branches(case)[branch], {})
+        self._tokenise([row])
         return row.rounds, row.pieces
 
     def _branches(self, case: Case) -> list[list[Question]]:
         return branches(case, self.form, images=True) if self._reader else branches(case, self.form)
 
-    def _row(self, number: int, case: Case, branch: int, read: dict[str, Picture]) -> Row:
+    def _row(self, number: int, case: Case, rounds: list[Question], read: dict[str, Picture]) -> Row:
         """A branch of a case as it is fed; pictures that are not `read` yet are."""
-        rounds = self._branches(case)[branch]
         messages = [system_message(self.form)]
         for question in rounds:
             content = replace(question, text=question.text.replace(_ANSWER, "")).content
             messages.append({"role": "user", "content": content})
             messages.append({"role": "assistant", "content": _ANSWER})
         text: str = self._tokenizer.apply_chat_template(defuse(self._tokenizer, messages), tokenize=False)
-        pieces = [self._ids(piece) for piece in text.split(_ANSWER)[: len(rounds)]]
         pictures = []
         if self._reader and rounds[0].images:
             for path in rounds[0].images:
                 if path not in read:
                     read[path] = self._reader.read(path)
             pictures = [read[path] for path in rounds[0].images]
-            pieces[0] = self._reader.spread(pieces[0], [picture.grid for picture in pictures])
-        return Row(number, rounds, pieces, pictures, case.candidate_first)
+        return Row(number, rounds, text.split(_ANSWER)[: len(rounds)], pictures, case.candidate_first)
 
     def _rows(self, number: int, case: Case, read: dict[str, Picture]) -> list[Row]:
         """The branches of a case that need the judge, the other order of the responses among them if wanted."""
@@ -150,32 +149,40 @@ class LocalJudge:
         for branch, rounds in enumerate(self._branches(case)):
             if not any(question.asked for question in rounds):
                 continue
-            row = self._row(number, case, branch, read)
+            row = self._row(number, case, rounds, read)
             found.append(row)
             if self._both_orders and rounds[-1].part == "response":
                 other = replace(case, candidate_first=not case.candidate_first)
-                found.append(replace(self._row(number, other, branch, read), starts=len(rounds) - 1, parent=row))
+                turned = self._row(number, other, self._branches(other)[branch], read)
+                found.append(replace(turned, starts=len(rounds) - 1, parent=row))
         return found
+
+    def _tokenise(self, rows: Sequence[Row]) -> None:
+        """Turns the texts of all rows into tokens, in one call."""
+        ids = iter(self._tokenizer([t for row in rows for t in row.texts], add_special_tokens=False)["input_ids"])
+        for row in rows:
+            row.pieces = [next(ids) for _ in row.texts]
+            if self._reader and row.pictures:
+                row.pieces[0] = self._reader.spread(row.pieces[0], [picture.grid for picture in row.pictures])
 
     @torch.inference_mode()
     def _judge_batch(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        found: list[Judgment | Unscored] = [Unscored("not judged")] * len(cases)
+        found: list[Judgment | Unscored] = [Judgment({})] * len(cases)
         said = [Said() for _ in cases]
         rows: list[Row] = []
         read: dict[str, Picture] = {}
         for number, case in enumerate(cases):
             try:
-                own = self._rows(number, case, read)
+                rows.extend(self._rows(number, case, read))
             except PictureError as error:
                 found[number] = Unscored(error.reason)
-                continue
-            answer = 2 + (self._reason_tokens + len(self._before) if self.form.reasons else 0)
-            length = max((sum(len(piece) + answer for piece in row.pieces) for row in own), default=0)
-            if length > self._limit:
-                found[number] = Unscored(f"the case has {length} tokens; the judge takes {self._limit}")
-                continue
-            rows.extend(own)
-            found[number] = Judgment({})
+        if rows:
+            self._tokenise(rows)
+        answer = 2 + (self._reason_tokens + len(self._before) if self.form.reasons else 0)
+        for row in rows:
+            if (length := sum(len(piece) + answer for piece in row.pieces)) > self._limit:
+                found[row.case] = Unscored(f"the case has {length} tokens; the judge takes {self._limit}")
+        rows = [row for row in rows if isinstance(found[row.case], Judgment)]
         if rows:
             self._ask(cases, rows, said)
         for number, case in enumerate(cases):
@@ -236,7 +243,7 @@ class LocalJudge:
         if self.form.reasons and question.asked:
             text = self._tokenizer.decode(reason, skip_special_tokens=True)
             said.reasons.setdefault(question.part, quoted(text, len(text)))
-        row.unfed = self._word_ids(word)
+        row.unfed = list(self._answers[word])
 
     def _give_reasons(
         self, questions: Sequence[Question], logits: torch.Tensor, cache: Any, mask: torch.Tensor

@@ -18,14 +18,16 @@ class Row:
 
     case: int
     rounds: list[Question]
-    pieces: list[list[int]]
-    """The tokens fed before each answer."""
+    texts: list[str]
+    """What is fed before each answer."""
     pictures: list[Picture]
     """What goes with the history, for a judge that sees."""
     candidate_first: bool
     starts: int = 0
     """The round from which on it goes its own way, on a copy of its parent's cache."""
     parent: Row | None = None
+    pieces: list[list[int]] = field(default_factory=list)
+    """The texts as tokens."""
     unfed: list[int] = field(default_factory=list)
     """Tokens it has said that are not on the cache yet."""
 
