@@ -1,10 +1,11 @@
-"""Run by test_grpo, alone or by torchrun: three steps of GRPO with scripted outputs and scores, results as JSON.
+"""Used by test_grpo, and run by torchrun: three steps of GRPO with scripted outputs and scores, results as JSON.
 
 Every output is fixed by its history and its place in the group, and every score by its record and text, so that one
 process and two must come to the same rewards, advantages and parameters.
 """
 
 import hashlib
+import itertools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,15 +15,57 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from compeer.models.embedded import chat_template
 from compeer.models.training import run_trainer
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer
 from compeer.policy.rewards import SourceScore, Weighted
-from compeer.reasoning import ParsedTurn
+from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Unscored
 from compeer.ser import SerRecord, read_records
+from compeer.ser.record import write_records
 from compeer.statistics import words
 
 OUTPUTS = ["good morning to you", "I see what you mean, go on", "tell me more", "go on then, tell me"]
+
+
+def small_model(tiny: Path, seeing: Path, folder: Path) -> Path:
+    """A folder with a random network like `tiny_model`, but with the few hundred tokens of `tiny_seeing_model`.
+
+    The loss takes time for each token that could be said: with the embedded model's 49,152 it is ten times as slow.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(seeing)
+    tokenizer.chat_template = chat_template()
+    config = AutoConfig.from_pretrained(tiny)
+    config.vocab_size, config.max_position_embeddings = len(tokenizer), 2048
+    config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+    config.pad_token_id = tokenizer.pad_token_id
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def small_records(path: Path) -> Path:
+    """A file of sixteen records, each with a history of its own."""
+    worries = ["the rent", "my exam", "a row at home", "the night shifts"]
+    said = ["I cannot stop thinking about", "nobody asks me about", "it is all down to", "I am tired of"]
+    records = []
+    for count, (worry, words_) in enumerate(itertools.product(worries, said)):
+        turn = parse_turn(whole(f"What about {worry} is the worst?")).turn
+        history = [
+            {"speaker": "supporter", "text": "Hello. How have you been?"},
+            {"speaker": "seeker", "text": f"{words_} {worry}"},
+        ]
+        values = {"round": 1, "language": "en", "source": "test", "split": "policy", "author": "corpus"}
+        values |= {"id": f"r{count}", "dialogue": f"d{count}", "history": history, "candidate": turn}
+        records.append(
+            SerRecord.model_validate({**values, "reference": f"How long has it been {worry}?", "candidate_first": True})
+        )
+    write_records(path, records)
+    return path
 
 
 def number(text: str) -> int:
@@ -92,8 +135,10 @@ class Scripted(RedundancyGRPOTrainer):
 
     rewards: ClassVar[list[Any]] = []
     advantages: ClassVar[list[Any]] = []
+    drawn: ClassVar[list[int]] = []
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[Any, None]:
+        Scripted.drawn.append(len(prompt_ids))
         size = self.num_generations
         start = self.accelerator.process_index * len(prompt_ids)
         completions = []
@@ -113,19 +158,31 @@ class Scripted(RedundancyGRPOTrainer):
         return output
 
 
-def main() -> None:
-    model, records, folder = (Path(word) for word in sys.argv[1:4])
+def train(model: Path, records: Path, folder: Path, at_once: int = 0) -> None:
+    """Leaves rewards, advantages and how many outputs were drawn and scored in each call; and the weights."""
     # twelve outputs: on two processes the second group is cut in the middle
-    settings = GrpoSettings(steps=3, learning_rate=1e-3, lora_rank=0, group=4, prompts=3, max_tokens=16, history=2)
+    settings = GrpoSettings(
+        steps=3, learning_rate=1e-3, lora_rank=0, group=4, prompts=3, max_tokens=16, history=2, at_once=at_once
+    )
     chosen = {record.id: record for record in read_records(records) if record.author == "corpus"}
-    trainer = grpo_trainer(model, scripted_scorer(chosen), chosen, settings, folder, 0, kind=Scripted)
+    scorer, scored = scripted_scorer(chosen), []
+
+    def counting(ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
+        scored.append(len(ids))
+        found: list[Rollout] = scorer(ids, texts, cut_off)
+        return found
+
+    for kept in (Scripted.rewards, Scripted.advantages, Scripted.drawn):
+        kept.clear()
+    trainer = grpo_trainer(model, counting, chosen, settings, folder, 0, kind=Scripted)
     run_trainer(trainer, folder, settings, "scripted")
     if trainer.accelerator.is_main_process:
         network = trainer.accelerator.unwrap_model(trainer.model)
         torch.save(network.state_dict(), folder / "parameters.pt")
         result = {"rewards": Scripted.rewards, "advantages": Scripted.advantages}
+        result |= {"drawn": Scripted.drawn, "scored": scored}
         (folder / "result.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    train(*(Path(word) for word in sys.argv[1:4]))

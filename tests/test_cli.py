@@ -110,6 +110,15 @@ def test_a_full_disk_is_told_plainly(
     assert "Traceback" not in printed
 
 
+def test_a_recipe_is_refused_in_several_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code, printed = run_cli(monkeypatch, capsys, "run", "demo", "--runs", str(tmp_path))
+    assert code == 2
+    assert "in one process" in printed
+
+
 def test_a_bug_during_a_run_is_not_called_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def bug(*_: object) -> None:
         raise RuntimeError("a bug")

@@ -16,55 +16,69 @@ from compeer.policy.grpo import GrpoSettings, Scorer, grpo_trainer
 from compeer.policy.redundancy import advantages, group_rewards
 from compeer.reasoning import render_turn
 from compeer.reward import Case, Judgment, Unscored
-from compeer.ser import SerRecord, SerSettings, build_ser, read_records
-from tests.grpo_worker import scripted_scorer
+from compeer.ser import SerRecord, read_records
+from tests.grpo_worker import Scripted, scripted_scorer, small_model, small_records, train
 
 WORKER = Path(__file__).parent / "grpo_worker.py"
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ser")
-    build_ser(SerSettings(rounds=1), folder, 0)
-    return folder / "records.jsonl"
+    return small_records(tmp_path_factory.mktemp("ser") / "records.jsonl")
 
 
-def run_worker(tiny_model: Path, records: Path, folder: Path, processes: int) -> dict[str, Any]:
-    folder.mkdir()
-    start = [sys.executable] if processes == 1 else [sys.executable, "-m", "torch.distributed.run"]
-    start += [] if processes == 1 else ["--nproc_per_node", str(processes), "--master_port", "29517"]
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(WORKER.parents[1])
-    command = [*start, str(WORKER), str(tiny_model), str(records), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return result
+@pytest.fixture(scope="module")
+def model(tiny_model: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tiny_model, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
 
 
-def test_one_process_and_two_come_to_the_same(tiny_model: Path, records: Path, tmp_path: Path) -> None:
-    alone = run_worker(tiny_model, records, tmp_path / "one", 1)
-    pair = run_worker(tiny_model, records, tmp_path / "two", 2)
+@pytest.fixture(scope="module")
+def alone(model: Path, records: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one process leaves that learns from all outputs of a step at once."""
+    folder = tmp_path_factory.mktemp("alone")
+    train(model, records, folder)
+    return folder
+
+
+def result(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
+
+
+def assert_learnt_the_same(mine: Path, theirs: Path, start: Path) -> None:
+    """The same rewards, advantages and weights, which moved away from the start."""
     for name in ("rewards", "advantages"):
-        assert len(alone[name]) == 3
-        assert all(len(step) == 12 for step in alone[name])
-        for mine, theirs in zip(alone[name], pair[name], strict=True):
-            assert mine == pytest.approx(theirs, abs=1e-4)
-    assert any(value is None for step in alone["rewards"] for value in step)
-    assert len({value for step in alone["rewards"] for value in step}) > 6
-    weights, others = (torch.load(tmp_path / name / "parameters.pt") for name in ("one", "two"))
+        steps, others = result(mine)[name], result(theirs)[name]
+        assert len(steps) == 3
+        assert all(len(step) == 12 for step in steps)
+        for step, other in zip(steps, others, strict=True):
+            assert step == pytest.approx(other, abs=1e-4)
     from transformers import AutoModelForCausalLM
 
-    start = AutoModelForCausalLM.from_pretrained(tiny_model).state_dict()
+    before = AutoModelForCausalLM.from_pretrained(start).state_dict()
+    weights, others = (torch.load(folder / "parameters.pt") for folder in (mine, theirs))
     moved = 0
     for name, value in weights.items():
         # what no gradient reaches but by rounding moves at random, by at most the learning rate a step
         close = torch.isclose(value, others[name], atol=1e-5, rtol=1e-4)
         assert close.float().mean() > 0.99, name
         assert torch.allclose(value, others[name], atol=3e-3), name
-        moved += int((value - start[name]).abs().max() > 1e-4)
+        moved += int((value - before[name]).abs().max() > 1e-4)
     assert moved > 10
-    alone_rows, pair_rows = (steps_logged(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+
+
+def test_one_process_and_two_come_to_the_same(model: Path, records: Path, alone: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = str(WORKER.parents[1])
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [*start, str(WORKER), str(model), str(records), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert_learnt_the_same(alone, tmp_path, model)
+    rewards = result(alone)["rewards"]
+    assert any(value is None for step in rewards for value in step)
+    assert len({value for step in rewards for value in step}) > 6
+    alone_rows, pair_rows = (steps_logged(folder / "metrics.jsonl") for folder in (alone, tmp_path))
     assert list(alone_rows) == list(pair_rows) == [1, 2, 3]
     for step, row in alone_rows.items():
         ours = [key for key in row if key.split("/")[0] in ("raw", "reweighted", "variance", "redundancy", "source")]
@@ -73,12 +87,37 @@ def test_one_process_and_two_come_to_the_same(tiny_model: Path, records: Path, t
         assert {key: row[key] for key in ours} == pytest.approx({key: theirs[key] for key in ours}, abs=1e-4)
 
 
+@pytest.mark.parametrize(("at_once", "part"), [(3, 3), (10, 6)])
+def test_a_step_in_parts_learns_the_same(
+    model: Path,
+    records: Path,
+    alone: Path,
+    tmp_path: Path,
+    at_once: int,
+    part: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts that cut groups, of a size that divides the step: drawn and scored all at once, learnt from in parts."""
+    learnt: list[int] = []
+    compute = Scripted._compute_loss
+
+    def watching(self: Any, network: Any, inputs: dict[str, Any]) -> Any:
+        learnt.append(len(inputs["completion_ids"]))
+        return compute(self, network, inputs)
+
+    monkeypatch.setattr(Scripted, "_compute_loss", watching)
+    train(model, records, tmp_path, at_once)
+    assert learnt == [part] * (36 // part)
+    assert result(tmp_path)["drawn"] == result(tmp_path)["scored"] == [12, 12, 12]
+    assert_learnt_the_same(alone, tmp_path, model)
+
+
 def steps_logged(path: Path) -> dict[int, dict[str, Any]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return {row["step"]: row for row in rows}
 
 
-def test_an_interrupted_training_ends_the_same(tiny_model: Path, records: Path, tmp_path: Path) -> None:
+def test_an_interrupted_training_ends_the_same(model: Path, records: Path, tmp_path: Path) -> None:
     from transformers import TrainerCallback
 
     class Stop(TrainerCallback):  # type: ignore[misc]
@@ -91,26 +130,24 @@ def test_an_interrupted_training_ends_the_same(tiny_model: Path, records: Path, 
     )
     chosen = {record.id: record for record in read_records(records) if record.author == "corpus"}
 
-    def train(folder: Path, interrupted: bool) -> Any:
-        trainer = grpo_trainer(tiny_model, scripted_scorer(chosen), chosen, settings, folder, 5)
+    def trained(folder: Path, interrupted: bool) -> Any:
+        trainer = grpo_trainer(model, scripted_scorer(chosen), chosen, settings, folder, 5)
         if interrupted:
             trainer.add_callback(Stop())
             with pytest.raises(KeyboardInterrupt):
                 run_trainer(trainer, folder, settings, "interrupted")
-            trainer = grpo_trainer(tiny_model, scripted_scorer(chosen), chosen, settings, folder, 5)
+            trainer = grpo_trainer(model, scripted_scorer(chosen), chosen, settings, folder, 5)
         run_trainer(trainer, folder, settings, "whole")
         return trainer
 
-    whole, resumed = train(tmp_path / "whole", False), train(tmp_path / "resumed", True)
+    whole, resumed = trained(tmp_path / "whole", False), trained(tmp_path / "resumed", True)
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert (tmp_path / "whole" / name).read_text() == (tmp_path / "resumed" / name).read_text()
     for (name, mine), theirs in zip(whole.model.named_parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(mine, theirs), name
 
 
-def test_rewards_and_advantages_are_those_of_the_pure_functions(
-    tiny_model: Path, records: Path, tmp_path: Path
-) -> None:
+def test_rewards_and_advantages_are_those_of_the_pure_functions(model: Path, records: Path, tmp_path: Path) -> None:
     """The contract with TRL's private method: what it makes of our rewards is equation 3."""
     settings = GrpoSettings(steps=1, learning_rate=1e-3, lora_rank=0, prompts=2, max_tokens=8, history=1)
     chosen = {record.id: record for record in read_records(records) if record.author == "corpus"}
@@ -129,7 +166,7 @@ def test_rewards_and_advantages_are_those_of_the_pure_functions(
             kept["rewards"] = rewards[:, 0].tolist()
             return rewards
 
-    trainer = grpo_trainer(tiny_model, scripted_scorer(chosen), chosen, settings, tmp_path, 0, kind=Keeps)
+    trainer = grpo_trainer(model, scripted_scorer(chosen), chosen, settings, tmp_path, 0, kind=Keeps)
     run_trainer(trainer, tmp_path, settings, "contract")
     assert len(kept["rewards"]) == 8
     expected = [*advantages(kept["rewards"][:4]), *advantages(kept["rewards"][4:])]

@@ -17,8 +17,8 @@ from compeer.policy.grpo import GrpoSettings, train_grpo
 from compeer.policy.rewards import SourceScore, Weighted
 from compeer.reasoning import ParsedTurn
 from compeer.reward import Unscored
-from compeer.ser import SerRecord, SerSettings, build_ser, read_records
-from tests.grpo_worker import WordRows
+from compeer.ser import SerRecord, read_records
+from tests.grpo_worker import WordRows, small_model, small_records
 
 
 @given(st.lists(st.floats(0, 2) | st.none(), max_size=12), st.floats(0.1, 1.5))
@@ -34,9 +34,12 @@ def test_steps_under_a_floor_are_counted_from_the_end(values: list[float | None]
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> list[SerRecord]:
-    folder = tmp_path_factory.mktemp("ser")
-    build_ser(SerSettings(rounds=1), folder, 0)
-    return [record for record in read_records(folder / "records.jsonl") if record.author == "corpus"][:12]
+    return list(read_records(small_records(tmp_path_factory.mktemp("ser") / "records.jsonl")))
+
+
+@pytest.fixture(scope="module")
+def small(tiny_model: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tiny_model, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
 
 
 class Weights(TrainerCallback):  # type: ignore[misc]
@@ -89,10 +92,10 @@ def trained(model: Path, records: list[SerRecord], chosen: GrpoSettings, folder:
 
 
 def test_the_last_good_weights_become_the_model(
-    tiny_model: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = fall(monkeypatch, begins=4)
-    result = trained(tiny_model, records, settings(), tmp_path)
+    result = trained(small, records, settings(), tmp_path)
     assert result["steps"] == 7, "four steps under the floor"
     assert "response/distinct_2 0.1 < 0.5" in result["stopped"]
     # the figures of step 4 are of the weights after step 3: those after step 2 are the last good ones
@@ -106,24 +109,24 @@ def test_the_last_good_weights_become_the_model(
 
 
 def test_without_a_good_checkpoint_the_model_stays_what_it_was(
-    tiny_model: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fall(monkeypatch, begins=1)
-    result = trained(tiny_model, records, settings(patience=2), tmp_path)
+    result = trained(small, records, settings(patience=2), tmp_path)
     assert result["steps"] == 2
     assert result["kept_step"] == 0
-    model, start = (AutoModelForCausalLM.from_pretrained(path) for path in (tmp_path / "model", tiny_model))
+    model, start = (AutoModelForCausalLM.from_pretrained(path) for path in (tmp_path / "model", small))
     for mine, theirs in zip(model.parameters(), start.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 
 
 def test_adapters_go_back_too(
-    tiny_model: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = fall(monkeypatch, begins=3)
-    result = trained(tiny_model, records, settings(lora_rank=2, patience=2, steps=5), tmp_path / "fallen")
+    result = trained(small, records, settings(lora_rank=2, patience=2, steps=5), tmp_path / "fallen")
     assert result["kept_step"] == 1
-    start = AutoModelForCausalLM.from_pretrained(tiny_model)
+    start = AutoModelForCausalLM.from_pretrained(small)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "fallen" / "model")
     after = kept.after[1]
     name = next(key for key in after if key.endswith("q_proj.lora_A.default.weight"))
@@ -135,14 +138,14 @@ def test_adapters_go_back_too(
 
 
 def test_no_floor_no_stop(
-    tiny_model: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Path, records: list[SerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fall(monkeypatch, begins=1)
-    result = trained(tiny_model, records, settings(stop_distinct_2=None, steps=3, patience=1), tmp_path)
+    result = trained(small, records, settings(stop_distinct_2=None, steps=3, patience=1), tmp_path)
     assert (result["steps"], result["stopped"], result["kept_step"]) == (3, None, 3)
 
 
-def test_entropy_is_a_floor_too(tiny_model: Path, records: list[SerRecord], tmp_path: Path) -> None:
-    result = trained(tiny_model, records, settings(stop_distinct_2=None, stop_entropy=50, patience=2), tmp_path)
+def test_entropy_is_a_floor_too(small: Path, records: list[SerRecord], tmp_path: Path) -> None:
+    result = trained(small, records, settings(stop_distinct_2=None, stop_entropy=50, patience=2), tmp_path)
     assert result["steps"] == 2
     assert "entropy" in result["stopped"]

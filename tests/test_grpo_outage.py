@@ -21,18 +21,21 @@ from compeer.policy.patience import JudgeAway, Patient
 from compeer.policy.rewards import JudgeSource, Weighted
 from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS
 from compeer.reward.endpoint import ModelJudge
-from compeer.ser import SerRecord, SerSettings, build_ser, read_records
-from tests.grpo_worker import HashSource, WordRows, whole
+from compeer.ser import SerRecord, read_records
+from tests.grpo_worker import HashSource, WordRows, small_model, small_records, whole
 
 SETTINGS = GrpoSettings(steps=3, learning_rate=1e-3, lora_rank=0, prompts=1, max_tokens=8, history=1, save_every=10)
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SerRecord]:
-    folder = tmp_path_factory.mktemp("ser")
-    build_ser(SerSettings(rounds=1), folder, 0)
-    corpus = [record for record in read_records(folder / "records.jsonl") if record.author == "corpus"]
-    return {record.id: record for record in corpus[:12]}
+    found = read_records(small_records(tmp_path_factory.mktemp("ser") / "records.jsonl"))
+    return {record.id: record for record in found}
+
+
+@pytest.fixture(scope="module")
+def small(tiny_model: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tiny_model, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
 
 
 class JudgeServer:
@@ -120,9 +123,9 @@ def same(one: Any, other: Any, folder: Path, another: Path) -> None:
 
 
 def test_outages_short_and_long(
-    tiny_model: Path, records: dict[str, SerRecord], server: JudgeServer, tmp_path: Path
+    small: Path, records: dict[str, SerRecord], server: JudgeServer, tmp_path: Path
 ) -> None:
-    whole_run = train(tiny_model, records, server, tmp_path / "whole", 60)
+    whole_run = train(small, records, server, tmp_path / "whole", 60)
     asked = server.answers
     rows = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 3
@@ -131,17 +134,17 @@ def test_outages_short_and_long(
     assert asked > 20
 
     server.answers, server.fails, server.pause = 0, asked // 2, 1.0
-    short = train(tiny_model, records, server, tmp_path / "short", 60)
+    short = train(small, records, server, tmp_path / "short", 60)
     assert server.away == 1
     same(whole_run, short, tmp_path / "whole", tmp_path / "short")
 
     server.answers, server.fails, server.pause = 0, asked - 2, 0.0
     with pytest.raises(InputError, match="stopped after step 2, since a judge is away: m cannot be asked") as error:
-        train(tiny_model, records, server, tmp_path / "long", 0.3)
+        train(small, records, server, tmp_path / "long", 0.3)
     assert "start again" in str(error.value)
     assert (tmp_path / "long" / "checkpoints" / "checkpoint-2" / "complete").is_file()
     server.start()
-    resumed = train(tiny_model, records, server, tmp_path / "long", 60)
+    resumed = train(small, records, server, tmp_path / "long", 60)
     same(whole_run, resumed, tmp_path / "whole", tmp_path / "long")
 
 

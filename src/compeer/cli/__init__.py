@@ -70,6 +70,9 @@ def run(
     from compeer.recipe import load_recipe, run_recipe
 
     silence_libraries()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        do = "Start its stages one by one, as docs/scale.md shows: a stage needs all processes, and the next one anew."
+        raise InputError("a whole recipe runs in one process.", do=do)
     loaded = load_recipe(recipe, changes or [])
     start = time.monotonic()
     try:

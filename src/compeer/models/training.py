@@ -23,11 +23,12 @@ from transformers import PrinterCallback, TrainerCallback
 
 from compeer.errors import InputError
 from compeer.models.local import best_device, defuse, load_tokenizer
+from compeer.models.network import lora_config, trainable_network
+from compeer.models.spread import whole_weights
 from compeer.models.vision import (
     PROCESSOR_FILES,
     SeenBatches,
     encode_chats,
-    network_class,
     picture_reader,
     restore_renamed,
 )
@@ -138,7 +139,7 @@ def train_sft(
         callbacks=list(callbacks),
     )
     run_trainer(trainer, folder, settings, title)
-    save_model(trainer.model, tokenizer, folder, card, model)
+    save_trained(trainer, tokenizer, folder, card, model)
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     return {
         "chats": len(kept),
@@ -172,58 +173,6 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
         order += [index for b in rest for index in b]
         epoch += 1
     return order[:count]
-
-
-def trainable_network(model: Path, settings: WeightSettings) -> Any:
-    """The model in float32, its lower layers frozen if so set, and what sees always."""
-    network = network_class(model).from_pretrained(model, dtype=torch.float32)
-    network.config.use_cache = False
-    for name, parameter in network.named_parameters():
-        if _sees(name):
-            parameter.requires_grad = False
-    if not settings.lora_rank and settings.top_layers:
-        top = _top_layers(network, settings)
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad = _layer(name) in top and not _sees(name)
-    return network
-
-
-def lora_config(network: Any, settings: WeightSettings) -> Any:
-    """The adapters to train, or None to train the weights themselves."""
-    if not settings.lora_rank:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=settings.lora_rank,
-        lora_alpha=2 * settings.lora_rank,
-        target_modules=_linear_modules(network, settings) if settings.top_layers else "all-linear",
-        exclude_modules=[name for name, _ in network.named_modules() if _sees(name)] or None,
-        task_type="CAUSAL_LM",
-    )
-
-
-def _linear_modules(network: Any, settings: WeightSettings) -> list[str]:
-    top = _top_layers(network, settings)
-    return [
-        name
-        for name, module in network.named_modules()
-        if isinstance(module, torch.nn.Linear) and _layer(name) in top and not _sees(name)
-    ]
-
-
-def _sees(name: str) -> bool:
-    """Whether a parameter or module is part of a model's vision tower."""
-    return "visual" in name or "vision" in name
-
-
-def _layer(name: str) -> int | None:
-    return next((int(part) for part in name.split(".") if part.isdigit()), None)
-
-
-def _top_layers(network: Any, settings: WeightSettings) -> list[int]:
-    layers = network.config.get_text_config().num_hidden_layers
-    return list(range(max(0, layers - settings.top_layers), layers))
 
 
 def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict[str, Any]:
@@ -269,21 +218,39 @@ def last_checkpoint(folder: Path) -> Path | None:
     whole = [path for path in found if (path / _MARK).is_file()]
     for path in found:
         if path not in whole:
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)  # another process may be at it
     return whole[-1] if whole else None
 
 
-def save_model(network: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path | None = None) -> None:
+def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path) -> None:
+    """Leaves what was trained in `folder/model`; called by every process, written by the main one."""
+    weights = whole_weights(trainer)
+    if trainer.accelerator.is_main_process:
+        save_model(trainer.model, tokenizer, folder, card, start, weights)
+    trainer.accelerator.wait_for_everyone()
+
+
+def save_model(
+    network: Any,
+    tokenizer: Any,
+    folder: Path,
+    card: dict[str, Any],
+    start: Path | None = None,
+    weights: dict[str, torch.Tensor] | None = None,
+) -> None:
     """Leaves a plain model folder in `folder/model`, adapters merged, whole or not at all.
 
     `card` says what its prompts must look like, for whoever asks the model later. How pictures are prepared is taken
-    over from the folder that training started from.
+    over from the folder that training started from. `weights` are given where the network holds only a part of them.
     """
-    merged = network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
-    merged.config.use_cache = True
+    if weights is None:
+        plain = network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
+    else:
+        plain = network.get_base_model() if hasattr(network, "get_base_model") else network
+    plain.config.use_cache = True
     unfinished = folder / "model.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
-    merged.save_pretrained(unfinished)
+    plain.save_pretrained(unfinished, state_dict=weights)
     tokenizer.save_pretrained(unfinished)
     for name in PROCESSOR_FILES:
         if start and (start / name).is_file():
@@ -328,7 +295,10 @@ class _Record(TrainerCallback):  # type: ignore[misc]
         self._advance(1)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        (Path(args.output_dir) / f"checkpoint-{state.global_step}" / _MARK).touch()
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()  # each process writes a part
+        if state.is_world_process_zero:
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / _MARK).touch()
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -21,30 +21,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import Field
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from compeer.errors import InputError
 from compeer.models.embedder import Embeds
 from compeer.models.local import defuse, load_tokenizer
-from compeer.models.training import (
-    WeightSettings,
-    last_checkpoint,
-    lora_config,
-    run_trainer,
-    save_model,
-    trainable_network,
-    trainer_arguments,
-)
-from compeer.models.vision import picture_reader, restore_renamed
+from compeer.models.network import lora_config, trainable_network
+from compeer.models.training import last_checkpoint, run_trainer, save_model, save_trained
+from compeer.models.vision import picture_reader
 from compeer.policy.collapse import CollapseRule
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.figures import STILL_STEPS, group_figures, sample_rows, still_parts
+from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
 from compeer.policy.outage import RandomKeeper
 from compeer.policy.patience import JudgeAway
 from compeer.policy.prompt import supporter_prompt, with_whole_paths
-from compeer.policy.redundancy import Negatives
-from compeer.policy.rewards import SourceSettings, Weighted
+from compeer.policy.rewards import Weighted
 from compeer.policy.scoring import Group, Rollout, Scorer, weigh
 from compeer.policy.seeing import SeeingProcessor, blocks, drop_nothing_seen
 from compeer.progress import console
@@ -53,42 +45,6 @@ from compeer.ser.record import SerRecord
 from compeer.statistics import mean
 
 __all__ = ["GrpoSettings", "RedundancyGRPOTrainer", "Rollout", "Scorer", "grpo_trainer", "train_grpo"]
-
-
-class GrpoSettings(WeightSettings):
-    """How the supporter is trained by reward."""
-
-    group: int = Field(default=4, ge=2, description="outputs for one history (G)")
-    prompts: int = Field(default=8, ge=1, description="histories an optimiser step")
-    max_tokens: int = Field(default=256, ge=1, description="longest output, in tokens; a longer one is cut off")
-    temperature: float = Field(default=1.0, gt=0, description="of the rollouts")
-    epsilon: float = Field(default=0.2, gt=0, description="clip range of the probability ratio")
-    alpha: float = Field(default=0.5, description="steepness of the length gate (equation 7)")
-    beta: float = Field(default=5.0, description="length, in words, at which the gate is half open (equation 7)")
-    negatives: Negatives = Field(default="mirrored", description="how negative rewards are reweighted")
-    history: int | None = Field(default=None, ge=1, description="utterances of the history it sees; none: all")
-    media: str = Field(default="", description="the folder from which paths of pictures count, for a model that sees")
-    guard: bool = Field(default=True, description="whether a response that the safety guard rejects gets the floor")
-    rewards: dict[str, SourceSettings] = Field(
-        default={"judge": SourceSettings()}, min_length=1, description="the sources of rewards by name"
-    )
-    outage: float = Field(
-        default=600.0, ge=0, description="seconds that a judge behind a server may stay away before training stops"
-    )
-    stop_entropy: float | None = Field(
-        default=None,
-        gt=0,
-        description="training stops when the entropy, in nats a token, stays under this; none: never",
-    )
-    stop_distinct_2: float | None = Field(
-        default=None, gt=0, le=1, description="training stops when distinct-2 of a step stays under this; none: never"
-    )
-    patience: int = Field(default=5, ge=1, description="steps on end under a floor after which training stops")
-
-    def floors(self) -> dict[str, float]:
-        """The floors that are set, by the name of the figure."""
-        found = {"entropy": self.stop_entropy, "response/distinct_2": self.stop_distinct_2}
-        return {name: floor for name, floor in found.items() if floor is not None}
 
 
 Scores = Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]]
@@ -136,6 +92,7 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         """Writes a checkpoint of where the last step ended, unless there is one, and raises."""
         step = self.state.global_step
         newest = last_checkpoint(Path(self.args.output_dir))
+        self.accelerator.wait_for_everyone()  # or one process may take what another begins to write for a broken one
         if step and (newest is None or newest.name != f"checkpoint-{step}"):
             self._random.restore()  # as it was before this step's rollouts were drawn
             self._save_checkpoint(self.model, trial=None)
@@ -197,12 +154,17 @@ def train_grpo(
         trainer.add_callback(rule)
     run_trainer(trainer, folder, settings, "Training the supporter by reward")
     step = trainer.state.global_step
-    network, kept = (trainer.model, step) if rule.stopped is None else _last_good(trainer, rule, model, settings)
+    kept = step
     card: dict[str, Any] = {"role": "supporter", "history": settings.history}
     card |= {"media": settings.media} if settings.media else {}
-    if trainer.accelerator.is_main_process:
-        save_model(network, load_tokenizer(model), folder, card, model)
-    trainer.accelerator.wait_for_everyone()
+    if rule.stopped is None:
+        save_trained(trainer, load_tokenizer(model), folder, card, model)
+    else:
+        trainer.accelerator.wait_for_everyone()
+        kept, good = rule.good() or (0, model)
+        if trainer.accelerator.is_main_process:
+            save_model(_network_of(good, model, settings), load_tokenizer(model), folder, card, model)
+        trainer.accelerator.wait_for_everyone()
     rows = [row for row in trainer.state.log_history if "raw/total" in row]
     return {
         "histories": len(chosen),
@@ -219,16 +181,13 @@ def train_grpo(
     }
 
 
-def _last_good(trainer: Any, rule: CollapseRule, model: Path, settings: GrpoSettings) -> tuple[Any, int]:
-    """The network as it was before the collapse, and after which step."""
-    trainer.accelerator.wait_for_everyone()
-    found = rule.good()
-    if found is None:
-        return trainable_network(model, settings), 0
-    step, checkpoint = found
-    trainer._load_from_checkpoint(str(checkpoint))
-    restore_renamed(trainer.model, checkpoint)
-    return trainer.model, step
+def _network_of(checkpoint: Path, model: Path, settings: GrpoSettings) -> Any:
+    """The network of a checkpoint, which holds whole weights, or adapters to those of `model`."""
+    if not (checkpoint / "adapter_config.json").is_file():
+        return trainable_network(checkpoint, settings)
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(trainable_network(model, settings), checkpoint)
 
 
 def grpo_trainer(
@@ -246,36 +205,22 @@ def grpo_trainer(
     """
     from datasets import Dataset
 
+    check_vllm(settings)
     tokenizer = load_tokenizer(model)
     reader = picture_reader(model)
     network = trainable_network(model, settings)
     if reader:
         network.register_forward_pre_hook(drop_nothing_seen, with_kwargs=True)
+    config = grpo_config(settings, folder, seed)  # after the network: once it is made, DeepSpeed loads only parts
     if os.environ.get("RANK", "0") == "0":
         _drop_lost_samples(folder / "samples.jsonl", folder)
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    outputs = settings.group * settings.prompts
-    if outputs % processes:
-        raise InputError(f"{outputs} outputs a step cannot be spread evenly over {processes} processes.", field="grpo")
-    here = outputs // processes
-    micro = max(size for size in range(1, min(settings.group, here) + 1) if here % size == 0)
     prompts = {key: supporter_prompt(r.history, settings.history, images=bool(reader)) for key, r in records.items()}
     return kind(
         scorer=scorer,
         settings=settings,
         samples=folder / "samples.jsonl",
         model=network,
-        args=GRPOConfig(
-            **trainer_arguments(settings, folder, seed),
-            per_device_train_batch_size=micro,
-            gradient_accumulation_steps=here // micro,
-            num_generations=settings.group,
-            max_completion_length=settings.max_tokens,
-            temperature=settings.temperature,
-            epsilon=settings.epsilon,
-            loss_type="grpo",
-            beta=0.0,
-        ),
+        args=config,
         train_dataset=Dataset.from_list(
             [
                 {"prompt": blocks(tokenizer, prompt) if reader else defuse(tokenizer, prompt), "record": key}

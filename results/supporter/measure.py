@@ -1,0 +1,250 @@
+"""A supporter trained by example, then by reward, with and without reweighting: several seeds side by side on one GPU.
+
+    python results/supporter/measure.py prepare FOLDER --records RECORDS   records of a build, as README.md says
+    python results/supporter/measure.py run FOLDER [--parallel 6]          what is done is not done again
+    python results/supporter/measure.py table FOLDER                       results.json and tables.md beside this file
+
+Two judges are trained with different seeds: one gives the rewards, the other one, which the supporter was never trained
+against, gives a second opinion. The supporter is fine-tuned on reference turns (`sft`), then trained by reward from
+there: `reweighted-1` … with redundancy-aware rewards, `plain-1` … without. All answer the same held-out histories, each
+with a group of outputs; a history's outputs together are what the similarity within a group is measured on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+SEEDS = (1, 2, 3)
+VARIANTS = {"reweighted": "mirrored", "plain": "off"}
+JUDGE: dict[str, Any] = {"steps": 600, "batch": 16, "at_once": 16, "learning_rate": 2e-4, "order": "drawn"}
+SFT: dict[str, Any] = {"steps": 320, "batch": 16, "at_once": 16, "learning_rate": 1e-4}
+GRPO: dict[str, Any] = {"steps": 60, "prompts": 32, "group": 4, "at_once": 32, "learning_rate": 1e-5, "max_tokens": 224}
+WHOLE: dict[str, Any] = {"lora_rank": 0, "max_length": 1536}
+HISTORIES, GROUP = 256, 4
+
+
+def prepare(folder: Path, records: Path) -> None:
+    """A file of records a split."""
+    from compeer.ser.record import SPLITS, read_records, write_records
+
+    folder.mkdir(parents=True, exist_ok=True)
+    found = list(read_records(records))
+    for split in SPLITS:
+        write_records(folder / f"{split}.jsonl", [record for record in found if record.split == split])
+
+
+def do(folder: Path, name: str) -> None:
+    """One training or measurement, by its name."""
+    from compeer.ser.record import read_records
+
+    kind, _, rest = name.partition("-")
+    start = time.monotonic()
+    figures: dict[str, Any] = {}
+    if kind == "judge":
+        from compeer.reward.train import RewardSettings, train_judge
+
+        chosen = RewardSettings(**JUDGE, **WHOLE, save_every=JUDGE["steps"])
+        records = [record for record in read_records(folder / "reward.jsonl") if record.preference and record.labels]
+        figures = train_judge(records, chosen, folder / name, int(rest))
+    elif kind == "sft":
+        from compeer.policy.sft import SupporterSettings, train_supporter
+
+        supporter = SupporterSettings(**SFT, **WHOLE, save_every=SFT["steps"])
+        figures = train_supporter(list(read_records(folder / "policy.jsonl")), supporter, folder / name, 1)
+    elif kind in VARIANTS:
+        figures = by_reward(folder, name, VARIANTS[kind], int(rest))
+    else:
+        figures = measured(folder, rest)
+    figures["seconds"] = round(time.monotonic() - start)
+    (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def by_reward(folder: Path, name: str, negatives: str, seed: int) -> dict[str, Any]:
+    """Trains by reward; the figures of every step are kept with it."""
+    from compeer.models.embedder import Embedder
+    from compeer.policy.grpo import GrpoSettings, train_grpo
+    from compeer.reward import LocalJudge
+    from compeer.ser.record import read_records
+
+    settings = GrpoSettings(**GRPO, lora_rank=0, negatives=negatives, save_every=GRPO["steps"])
+    judge = LocalJudge(folder / "judge-1" / "model", batch_size=GRPO["prompts"] * GRPO["group"])
+    records = list(read_records(folder / "policy.jsonl"))
+    figures = train_grpo(folder / "sft" / "model", judge, Embedder(), records, settings, folder / name, seed)
+    state = next((folder / name / "checkpoints").glob("checkpoint-*/trainer_state.json"))
+    rows = json.loads(state.read_text(encoding="utf-8"))["log_history"]
+    return {**figures, "curve": [{key: row[key] for key in sorted(row)} for row in rows if "raw/total" in row]}
+
+
+def measured(folder: Path, name: str) -> dict[str, Any]:
+    """What a supporter writes to held-out histories: a row a history, without the words."""
+    import torch
+
+    from compeer.evaluate.supporters import draw
+    from compeer.models import Sampling
+    from compeer.models.embedder import Embedder
+    from compeer.models.local import LocalModel
+    from compeer.policy import Output, generate_turns
+    from compeer.policy.grpo import Scorer
+    from compeer.policy.redundancy import in_group_similarity
+    from compeer.reward import LocalJudge
+    from compeer.ser.record import read_records
+    from compeer.statistics import distinct, mean
+
+    own = [record for record in read_records(folder / "test.jsonl") if record.author == "corpus"]
+    asked = draw(own, HISTORIES, 1, "supporters")
+    model = LocalModel(folder / name / "model", batch_size=HISTORIES)
+    sampling = Sampling(temperature=1.0, max_tokens=GRPO["max_tokens"])
+    answers = generate_turns(model, asked, sampling, seed=1, candidates=GROUP)
+    outputs = [answer for answer in answers if isinstance(answer, Output)]
+    assert len(outputs) == len(asked) * GROUP, "a local model answers everything"
+    ids = [record.id for record in asked for _ in range(GROUP)]
+    embedder, by_id = Embedder(), {record.id: record for record in asked}
+    rows: list[dict[str, Any]] = [{"dialogue": record.dialogue} for record in asked]
+    responses: list[str] = []
+    for number in (1, 2):
+        judge = LocalJudge(folder / f"judge-{number}" / "model", batch_size=HISTORIES)
+        texts, cut_off = [output.text for output in outputs], [output.cut_off for output in outputs]
+        rollouts = Scorer(judge, embedder, by_id, 1)(ids, texts, cut_off)
+        for place, row in enumerate(rows):
+            group = rollouts[GROUP * place : GROUP * (place + 1)]
+            row[f"judge_{number}"] = [rollout.score.total for rollout in group]
+            row[f"parts_{number}"] = [rollout.score.parts() for rollout in group]
+            row["s_in"] = mean(list(in_group_similarity([rollout.response for rollout in group])))
+            row["words"] = mean([rollout.length for rollout in group])
+            row["rejected"] = sum(rollout.rejected is not None for rollout in group)
+    responses = [str(output.parsed.parts.get("response", "")) for output in outputs]
+    return {
+        "rows": rows,
+        "distinct_1": distinct(responses, 1),
+        "distinct_2": distinct(responses, 2),
+        "distinct_2_by_history": mean(
+            [distinct(responses[start : start + GROUP], 2) for start in range(0, len(responses), GROUP)]
+        ),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+    }
+
+
+def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
+    """Judges and fine-tuning side by side, then the trainings by reward, then all measurements."""
+    (folder / "said").mkdir(exist_ok=True)
+    trained = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
+    for stage in (["judge-1", "judge-2", "sft"], [*trained, "measure-sft"], [f"measure-{name}" for name in trained]):
+        waiting = [name for name in stage if not (folder / "said" / f"{name}.json").is_file()]
+        with ThreadPoolExecutor(parallel) as pool:
+            list(pool.map(lambda name: _start(folder, name), [one for one in waiting if not only or one in only]))
+
+
+def _start(folder: Path, name: str) -> None:
+    with (folder / f"{name}.log").open("w") as log:
+        command = [sys.executable, __file__, "one", str(folder), "--only", name]
+        environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+        code = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
+    print(f"{name}: {'done' if not code else f'failed ({code}), see {name}.log'}", flush=True)
+
+
+def table(folder: Path) -> None:
+    """Means with intervals over histories (and seeds), differences to the fine-tuned model, and the curves."""
+    said = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "said").glob("*.json"))
+    }
+    groups = {"sft": ["measure-sft"]} | {name: [f"measure-{name}-{seed}" for seed in SEEDS] for name in VARIANTS}
+    found: dict[str, Any] = {
+        "settings": {"judge": JUDGE, "sft": SFT, "grpo": GRPO, "histories": HISTORIES, "group": GROUP},
+        "supporters": {},
+        "differences": {},
+        "trainings": {name: value for name, value in said.items() if not name.startswith("measure")},
+    }
+    values = {}
+    for name, members in groups.items():
+        there = [said[member] for member in members if member in said]
+        if there:
+            values[name] = _by_history(there)
+            whole = {key: [one[key] for one in there] for key in ("distinct_1", "distinct_2", "distinct_2_by_history")}
+            found["supporters"][name] = {**_intervals(values[name]), **whole, "seeds": len(there)}
+    for name, rival in (("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain")):
+        if name in values and rival in values:
+            apart = {key: values[name][key] - values[rival][key] for key in values[name]}
+            found["differences"][f"{name} - {rival}"] = _intervals(apart)
+    here = Path(__file__).parent
+    (here / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (here / "tables.md").write_text(_as_text(found), encoding="utf-8")
+
+
+def _by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Each figure as a value a history, averaged over seeds and outputs."""
+    import numpy as np
+
+    def total(row: dict[str, Any], judge: str) -> float:
+        return float(np.mean([value for value in row[judge] if value is not None]))
+
+    names = {
+        "raw reward": lambda row: total(row, "judge_1"),
+        "second judge": lambda row: total(row, "judge_2"),
+        "whole form": lambda row: float(np.mean([parts["format"] > 0 for parts in row["parts_1"]])),
+        "similarity in a group": lambda row: row["s_in"],
+        "words": lambda row: row["words"],
+        "rejected by the guard": lambda row: row["rejected"] / GROUP,
+    }
+    return {
+        name: np.mean([[value(row) for row in one["rows"]] for one in there], axis=0) for name, value in names.items()
+    }
+
+
+def _intervals(values: dict[str, Any]) -> dict[str, Any]:
+    """Means over histories with their 95 % intervals."""
+    from compeer.statistics import mean, mean_interval
+
+    return {name: [mean(list(v)), *mean_interval(list(v))] for name, v in values.items()}
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    lines = ["# Supporters, as measured", ""]
+    for title, part in (("", found["supporters"]), ("Differences", found["differences"])):
+        if not part:
+            continue
+        names = [key for key, value in next(iter(part.values())).items() if isinstance(value, list)]
+        lines += [f"## {title}", ""] if title else []
+        lines += ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for name, row in part.items():
+            lines.append(f"| {name} | " + " | ".join(_cell(key, row[key]) for key in names) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(name: str, value: list[float]) -> str:
+    if name.startswith("distinct"):
+        return ", ".join(f"{one:.3f}" for one in value)
+    middle, low, high = value
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("what", choices=["prepare", "run", "one", "table"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--records", type=Path, help="prepare: records.jsonl of a build")
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--parallel", type=int, default=6)
+    options = parser.parse_args()
+    if options.what == "prepare":
+        prepare(options.folder, options.records)
+    elif options.what == "run":
+        run(options.folder, options.parallel, options.only)
+    elif options.what == "one":
+        do(options.folder, options.only[0])
+    else:
+        table(options.folder)
+
+
+if __name__ == "__main__":
+    main()

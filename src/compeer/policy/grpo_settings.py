@@ -1,0 +1,118 @@
+"""How GRPO is set: our settings, and TRL's made from them.
+
+A step draws `prompts` groups of `group` outputs at once and has all of them scored at once. What is learnt from them
+may be computed in parts, to save memory: gradients are added up, and the weights move once. The loss is a mean over
+outputs, of each output's mean over its own tokens, so parts of the same size change nothing, even where they cut a
+group.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+from trl import GRPOConfig
+
+from compeer.errors import InputError
+from compeer.models.training import WeightSettings, trainer_arguments
+from compeer.policy.redundancy import Negatives
+from compeer.policy.rewards import SourceSettings
+
+
+class GrpoSettings(WeightSettings):
+    """How the supporter is trained by reward."""
+
+    group: int = Field(default=4, ge=2, description="outputs for one history (G)")
+    prompts: int = Field(default=8, ge=1, description="histories an optimiser step")
+    max_tokens: int = Field(default=256, ge=1, description="longest output, in tokens; a longer one is cut off")
+    temperature: float = Field(default=1.0, gt=0, description="of the rollouts")
+    at_once: int = Field(
+        default=0,
+        ge=0,
+        description="outputs learnt from at a time by a process, to save memory; 0: all of a step",
+    )
+    epsilon: float = Field(default=0.2, gt=0, description="clip range of the probability ratio")
+    alpha: float = Field(default=0.5, description="steepness of the length gate (equation 7)")
+    beta: float = Field(default=5.0, description="length, in words, at which the gate is half open (equation 7)")
+    negatives: Negatives = Field(default="mirrored", description="how negative rewards are reweighted")
+    history: int | None = Field(default=None, ge=1, description="utterances of the history it sees; none: all")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a model that sees")
+    guard: bool = Field(default=True, description="whether a response that the safety guard rejects gets the floor")
+    rewards: dict[str, SourceSettings] = Field(
+        default={"judge": SourceSettings()}, min_length=1, description="the sources of rewards by name"
+    )
+    outage: float = Field(
+        default=600.0, ge=0, description="seconds that a judge behind a server may stay away before training stops"
+    )
+    stop_entropy: float | None = Field(
+        default=None,
+        gt=0,
+        description="training stops when the entropy, in nats a token, stays under this; none: never",
+    )
+    stop_distinct_2: float | None = Field(
+        default=None, gt=0, le=1, description="training stops when distinct-2 of a step stays under this; none: never"
+    )
+    patience: int = Field(default=5, ge=1, description="steps on end under a floor after which training stops")
+    vllm: Literal["off", "server", "colocate"] = Field(
+        default="off", description="whether vLLM writes the rollouts: on a server, or on the GPUs that train"
+    )
+    vllm_server: str = Field(
+        default="http://localhost:8000", pattern="^https?://", description="address of the vLLM server for rollouts"
+    )
+    vllm_memory: float = Field(
+        default=0.3, gt=0, lt=1, description="share of a GPU's memory for vLLM where it shares the GPUs that train"
+    )
+
+    def floors(self) -> dict[str, float]:
+        """The floors that are set, by the name of the figure."""
+        found = {"entropy": self.stop_entropy, "response/distinct_2": self.stop_distinct_2}
+        return {name: floor for name, floor in found.items() if floor is not None}
+
+
+def grpo_config(settings: GrpoSettings, folder: Path, seed: int) -> GRPOConfig:
+    """TRL's settings for one of the processes of a training."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    outputs = settings.group * settings.prompts
+    if outputs % processes:
+        raise InputError(f"{outputs} outputs a step cannot be spread evenly over {processes} processes.", field="grpo")
+    here = outputs // processes
+    part = part_size(here, settings.at_once)
+    return GRPOConfig(
+        **trainer_arguments(settings, folder, seed),
+        **_vllm_arguments(settings),
+        per_device_train_batch_size=part,
+        gradient_accumulation_steps=here // part,
+        num_generations=settings.group,
+        max_completion_length=settings.max_tokens,
+        temperature=settings.temperature,
+        epsilon=settings.epsilon,
+        loss_type="grpo",
+        beta=0.0,
+    )
+
+
+def part_size(outputs: int, at_once: int) -> int:
+    """The largest size, up to `at_once` (0: all), of equal parts of so many outputs."""
+    return max(size for size in range(1, min(at_once or outputs, outputs) + 1) if outputs % size == 0)
+
+
+def check_vllm(settings: GrpoSettings) -> None:
+    """Refuses rollouts by vLLM where it is not installed: also with a server, it carries the weights there."""
+    if settings.vllm != "off" and importlib.util.find_spec("vllm") is None:
+        raise InputError(
+            f"rollouts are to come from vLLM ('{settings.vllm}'), which is not installed here.",
+            field="vllm",
+            do='Install it (pip install vllm), on the machine that trains too, or set vllm = "off".',
+        )
+
+
+def _vllm_arguments(settings: GrpoSettings) -> dict[str, Any]:
+    if settings.vllm == "off":
+        return {}
+    chosen: dict[str, Any] = {"use_vllm": True, "vllm_mode": settings.vllm}
+    if settings.vllm == "server":
+        return chosen | {"vllm_server_base_url": settings.vllm_server}
+    return chosen | {"vllm_gpu_memory_utilization": settings.vllm_memory}
