@@ -49,6 +49,8 @@ HIDDEN = [
     "su1c1dal again",
     "i wanna k1ll mys3lf",
     "k i l l m y s e l f",
+    "Iwanttokillmyselfandimgoingtodoit",
+    "wanttodietonightplease",
     "i want to d.i.e",
     "thinking about s*icide",
     "gonna unalive myself",

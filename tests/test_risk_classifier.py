@@ -16,11 +16,21 @@ from hypothesis import strategies as st
 from compeer.errors import InputError
 from compeer.models.embedder import Embedder, Matrix, ngram_vector
 from compeer.safety import Detector
-from compeer.safety.classifier import RiskClassifier
+from compeer.safety.classifier import RiskClassifier, heads
 from compeer.safety.encoder import CHANGED, LAYERS, WIDTH, Encoder
 from compeer.safety.phrases import COLUMNS, Guess, Phrases, messages_keys, packaged_phrases
+from compeer.safety.risk import KINDS
+from compeer.safety.training import encoder as encoder_training
 from compeer.safety.training import phrases as training
-from compeer.safety.training.texts import Text, held_out, made_longer, numbered, packaged_folder, read_texts
+from compeer.safety.training.texts import (
+    NEIGHBOURS,
+    Text,
+    held_out,
+    made_longer,
+    numbered,
+    packaged_folder,
+    read_texts,
+)
 from compeer.safety.weights import read_weights, write_weights
 
 PACKAGED = Path(str(files("compeer.safety").joinpath("weights")))
@@ -126,11 +136,12 @@ def test_longer_texts_keep_what_they_were_made_from() -> None:
     assert made == made_longer(texts, 1) != made_longer(texts, 2)
 
 
-def test_what_has_one_source_is_held_out_together() -> None:
-    texts = [Text((f"{place}",), "none", None, place // 2) for place in range(40)]
+def test_what_has_one_source_is_held_out_together_and_with_its_neighbours() -> None:
+    texts = [Text((f"{place}",), "none", None, place // 2) for place in range(200)]
     folds = held_out(texts, 1)
-    assert np.array_equal(folds[::2], folds[1::2])
-    assert sorted(np.bincount(folds)) == [8] * 5
+    blocks = folds.reshape(-1, 2 * NEIGHBOURS)
+    assert (blocks == blocks[:, :1]).all()
+    assert sorted(np.bincount(folds)) == [40] * 5
 
 
 # --- phrases ----------------------------------------------------------------------------------------------------------
@@ -182,6 +193,19 @@ def test_the_encoder_without_changes_is_the_packaged_embedder() -> None:
     changes = {f"{matrix}.A": np.ones((2, WIDTH), np.float16), f"{matrix}.B": np.ones((WIDTH, 2), np.float16)}
     changed = Encoder(changes).embed(texts)
     assert not np.allclose(changed / np.linalg.norm(changed, axis=1, keepdims=True), rows, atol=1e-3)
+
+
+def test_the_encoder_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder_training, "ROUNDS", 6)
+    monkeypatch.setattr(encoder_training, "BATCH", 8)
+    texts = [Text((f"We had soup and bread number {place}.",), "none") for place in range(8)]
+    texts += [Text((f"He locked me in room {place} and took my phone.",), "crisis", "abuse") for place in range(8)]
+    arrays = encoder_training.fit(texts, 1)
+    rows = Encoder(arrays).embed(["Is there any soup left?", "He locks me in at night."]).astype(float)
+    scores = heads(rows, arrays["heads"].astype(float))
+    assert scores[1, 0] > scores[0, 0]
+    assert scores[1, 1] > scores[0, 1]
+    assert KINDS[int(scores[1, 2:].argmax())] == "abuse"
 
 
 # --- in a detector ----------------------------------------------------------------------------------------------------

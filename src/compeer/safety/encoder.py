@@ -1,9 +1,9 @@
-"""MiniLM as the risk classifier uses it: the packaged sentence embedder with small learnt changes to its upper layers.
+"""MiniLM as the risk classifier uses it: the packaged sentence embedder with small learnt changes to its layers.
 
 A sentence embedder puts texts near each other that are about the same thing; whether somebody wants to die or has read
-of it is not what it was trained to tell. So its upper layers get low-rank changes (LoRA): to a matrix W a product B A
-of two thin ones is added, learnt from labelled texts, of which only A and B are kept. The network is written out here,
-in a few lines, since training needs to reach into it; at use the changes are added once, and cost nothing.
+of it is not what it was trained to tell. So its layers get low-rank changes (LoRA): to a matrix W a product B A of two
+thin ones is added, learnt from labelled texts, of which only A and B are kept. The network is written out here, in a
+few lines, since training needs to reach into it; at use the changes are added once, and cost nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ CHANGED = (
 class Encoder:
     """Gives a row for each text: the mean of its tokens after the last layer."""
 
-    def __init__(self, changes: Arrays | None = None) -> None:
+    def __init__(self, changes: Arrays | None = None, device: torch.device | str = "cpu") -> None:
         import torch
         from safetensors.torch import load_file
         from tokenizers import Tokenizer
 
         folder = embedded_embedder()
-        self.weights: dict[str, torch.Tensor] = load_file(str(folder / "model.safetensors"))
+        self.device = device
+        self.weights: dict[str, torch.Tensor] = load_file(str(folder / "model.safetensors"), device=str(device))
         self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(TOKENS, direction="left")
@@ -51,39 +52,49 @@ class Encoder:
                 name = name.removesuffix(".A")
                 wide = (changes or {})[f"{name}.B"]
                 change = wide.astype(np.float32) @ thin.astype(np.float32)
-                self.weights[f"{name}.weight"] = self.weights[f"{name}.weight"] + torch.from_numpy(change)
+                self.weights[f"{name}.weight"] = self.weights[f"{name}.weight"] + torch.from_numpy(change).to(device)
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """A row for each text."""
         import torch
 
         with torch.inference_mode():
-            rows = [self.pooled(*self.below([text], LAYERS))[0] for text in texts]
-        return np.stack([row.numpy() for row in rows]).astype(np.float32)
+            rows = []
+            for text in texts:
+                state, there = self.opened([text])
+                for number in range(LAYERS):
+                    state = self.layer(state, there, number)
+                rows.append(self.pooled(state, there)[0])
+        return np.stack([row.cpu().numpy() for row in rows]).astype(np.float32)
 
-    def below(self, texts: Sequence[str], layers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The texts after the lowest layers, and where there are tokens."""
+    def opened(self, texts: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The texts as the first layer sees them, and where there are tokens."""
         import torch
 
         tokens = [encoded.ids for encoded in self._tokenizer.encode_batch(list(texts))]
         longest = max(len(ids) for ids in tokens)
-        ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tokens])
-        there = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in tokens])
+        ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in tokens], device=self.device)
+        there = torch.tensor([[True] * len(row) + [False] * (longest - len(row)) for row in tokens], device=self.device)
         state = (
             self.weights["embeddings.word_embeddings.weight"][ids]
             + self.weights["embeddings.position_embeddings.weight"][:longest]
             + self.weights["embeddings.token_type_embeddings.weight"][0]
         )
-        state = self._normed(state, "embeddings.LayerNorm")
-        for number in range(layers):
-            state = self.layer(state, there, number)
-        return state, there
+        return self._normed(state, "embeddings.LayerNorm"), there
 
     def layer(
-        self, state: torch.Tensor, there: torch.Tensor, number: int, changes: dict[str, torch.Tensor] | None = None
+        self,
+        state: torch.Tensor,
+        there: torch.Tensor,
+        number: int,
+        changes: dict[str, torch.Tensor] | None = None,
+        dropped: float = 0.0,
     ) -> torch.Tensor:
-        """One layer, with changes that are being learnt beside those added already."""
+        """One layer, with changes that are being learnt beside those added already; in training a share is dropped."""
         import torch
+
+        def some(value: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.dropout(value, dropped) if dropped else value
 
         def linear(name: str, value: torch.Tensor) -> torch.Tensor:
             name = f"encoder.layer.{number}.{name}"
@@ -98,10 +109,10 @@ class Encoder:
             for name in ("query", "key", "value")
         )
         seen = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=there[:, None, None, :])
-        seen = linear("attention.output.dense", seen.transpose(1, 2).reshape(rows, length, WIDTH))
+        seen = some(linear("attention.output.dense", seen.transpose(1, 2).reshape(rows, length, WIDTH)))
         state = self._normed(state + seen, f"encoder.layer.{number}.attention.output.LayerNorm")
         inner = torch.nn.functional.gelu(linear("intermediate.dense", state))
-        return self._normed(state + linear("output.dense", inner), f"encoder.layer.{number}.output.LayerNorm")
+        return self._normed(state + some(linear("output.dense", inner)), f"encoder.layer.{number}.output.LayerNorm")
 
     def pooled(self, state: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
         """The mean over the tokens that are there."""

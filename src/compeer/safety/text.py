@@ -58,6 +58,9 @@ _CONTRACTIONS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 ]
 _MASKED_SIGNS = frozenset("*#_")
 _LONGEST_JOINED = 60
+_GAP = 2
+"""What a letter that belongs to no known word costs, beside a word, where letters written as one are cut."""
+_TELLING = 4
 _PIECE = 1_000
 
 
@@ -110,8 +113,7 @@ class Spelling:
         """A text whose letters are plain already, with its words made plain too."""
         text = _APART.sub(self._together, text)
         text = _ODD.sub(self._unmasked, text)
-        for pattern, plain in _CONTRACTIONS:
-            text = pattern.sub(plain, text)
+        text = _written_out(text)
         text = _WORD.sub(self._word, text)
         text = re.sub(r"[^\S\n]+", " ", text)
         for pattern, plain in self._phrases:
@@ -129,7 +131,7 @@ class Spelling:
             plain = self._squeezed.get(squeezed) or _DRAWN.sub(r"\1", word)
             return self._words.get(plain, plain)
         if len(word) >= 8 and word not in self._known:
-            return " ".join(self._cut(word) or [word])
+            return _written_out(" ".join(self._cut(word) or self._cut(word, gaps=True) or [word]))
         return word
 
     def _unmasked(self, found: re.Match[str]) -> str:
@@ -153,18 +155,36 @@ class Spelling:
         words = self._cut(joined)
         return " ".join(words) if words and any(len(word) > 1 for word in words) else found[0]
 
-    def _cut(self, joined: str) -> list[str] | None:
-        """The fewest known words that letters written as one are made of, if they are."""
+    def _cut(self, joined: str, gaps: bool = False) -> list[str] | None:
+        """The fewest known words that letters written as one are made of, if they are.
+
+        With `gaps` some letters may belong to none, as long as several longer words are found in it.
+        """
         if len(joined) > _LONGEST_JOINED:
             return None
-        best: list[list[str] | None] = [[]] + [None] * len(joined)
+        best: list[tuple[int, list[str]] | None] = [(0, [])] + [None] * len(joined)
         for end in range(1, len(joined) + 1):
             for start in range(max(0, end - 12), end):
-                before, word, found = best[start], joined[start:end], best[end]
+                before, word = best[start], joined[start:end]
                 known = word in self._known or word in self._words
-                if before is not None and known and (found is None or len(before) + 1 < len(found)):
-                    best[end] = [*before, self._words.get(word, word)]
-        return best[-1]
+                if before is None or not (known or gaps):
+                    continue
+                cost = before[0] + (_GAP * len(word) if not known or (gaps and len(word) == 1) else 1)
+                found = best[end]
+                if found is None or cost < found[0]:
+                    best[end] = (cost, [*before[1], self._words.get(word, word) if known else word])
+        if (whole := best[-1]) is None:
+            return None
+        telling = [word for word in " ".join(whole[1]).split() if len(word) >= _TELLING and word in self._known]
+        if gaps and (len(telling) < 2 or 3 * sum(map(len, telling)) < len(joined)):
+            return None
+        return whole[1]
+
+
+def _written_out(text: str) -> str:
+    for pattern, plain in _CONTRACTIONS:
+        text = pattern.sub(plain, text)
+    return text
 
 
 def _squeeze(word: str) -> str:

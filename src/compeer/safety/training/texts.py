@@ -22,6 +22,8 @@ from compeer.statistics import generator
 BETWEEN = " ¶ "
 HARMLESS = 0.35
 """The share of harmless texts that are made longer; of dangers all are."""
+NEIGHBOURS = 10
+"""Texts of a file, one after the other, that are held out together."""
 _WINDOW = 4
 
 
@@ -123,8 +125,8 @@ def made_longer(texts: Sequence[Text], seed: int) -> list[Text]:
 
 
 def held_out(texts: Sequence[Text], seed: int, folds: int = 5) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The fold of each text, by its source."""
+    """The fold of each text, by its source; neighbours stay together, since a danger often stands beside its double."""
     rng = generator(seed, "folds of texts")
-    sources = sorted({text.source for text in texts})
-    fold_of = dict(zip(sources, rng.permutation(len(sources)) % folds, strict=True))
-    return np.array([fold_of[text.source] for text in texts], dtype=np.int64)
+    blocks = sorted({text.source // NEIGHBOURS for text in texts})
+    fold_of = dict(zip(blocks, rng.permutation(len(blocks)) % folds, strict=True))
+    return np.array([fold_of[text.source // NEIGHBOURS] for text in texts], dtype=np.int64)
