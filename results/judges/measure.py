@@ -5,8 +5,8 @@
     python results/judges/measure.py table FOLDER …        results.json and tables.md beside this file
 
 Every judge sees the same records, equally many times: a step of training takes `BATCH` records. A process judge has
-three chats a record, so three times as many chats a step. Judges are called `kind[-reasons|-weighed|-blind]-seed`.
-Those with reasons write some hundred words an output, and are tried on two of the test sets.
+three chats a record, so three times as many chats a step. Judges are called `kind[-unmarked][-weighed][-reasons]
+[-blind]-seed`. Those with reasons write some hundred words an output, and are tried on two of the test sets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def names() -> list[str]:
     """All judges, the longest trainings first."""
     own = [f"{kind}-{seed}" for kind in KINDS for seed in SEEDS]
     twins = [f"{kind}-blind-{seed}" for kind in KINDS for seed in SEEDS]
-    others = [f"unified-{mark}-{seed}" for mark in ("reasons", "weighed") for seed in SEEDS]
+    others = [f"unified-{mark}-{seed}" for mark in ("weighed", "unmarked-weighed", "reasons") for seed in SEEDS]
     return [*own, *twins, *others]
 
 
@@ -70,6 +70,7 @@ def train_one(folder: Path, name: str) -> None:
         kind=kind,
         reasons="reasons" in marks,
         response_weight=3.0 if "weighed" in marks else 1.0,
+        marked="unmarked" not in marks,
         blind="blind" in marks,
         steps=STEPS,
         batch=3 * BATCH if kind == "process" else BATCH,
@@ -92,7 +93,7 @@ def train_one(folder: Path, name: str) -> None:
             folder / "said" / f"{name}.{test}.jsonl", records, judge.judge([record_case(r) for r in records])
         )
     figures["judging_seconds"] = round(time.monotonic() - start)
-    if kind != "process" and not marks:
+    if kind != "process" and not {"blind", "reasons"} & set(marks):
         opinions(folder, name, judge, rated_by_seekers(folder))
     if kind == "unified" and not marks:
         figures["tampered"] = tampered(judge, list(read_records(folder / "esconv.jsonl"))[:300])
@@ -210,6 +211,7 @@ ROWS = {
     "UnifiReward": "unified",
     "UnifiReward, with reasons": "unified-reasons",
     "UnifiReward, response weighed 3": "unified-weighed",
+    "UnifiReward, response weighed 3, unmarked": "unified-unmarked-weighed",
     "PRM": "process",
     "ORM": "outcome",
 }
