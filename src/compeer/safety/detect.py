@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal
 
+from compeer.models.embedder import is_latin
 from compeer.safety.learned import HARMLESS, Classifies, Learned, Window
 from compeer.safety.phrases import Guess, is_tellable, scanned
 from compeer.safety.risk import LEVELS, Kind, Level, Risk, Trigger, higher
@@ -28,6 +29,9 @@ SIGNS_HOLD = 12
 """Messages over which signs are gathered."""
 COUNTS = 0.5
 """From which probability a learnt layer counts (see its training for the scale)."""
+COUNTS_WITHOUT = 0.22
+"""The same for a message in English where the classifier is missing: the phrases alone know less, so they lean further
+to the safe side, at the price of more concern for nothing."""
 COUNTS_WITH_CRISIS = 0.3
 """How sure it must be of danger for a crisis to count; the two are learnt apart, and may differ."""
 LOOKS_BACK = 40
@@ -61,6 +65,8 @@ class _Told:
     first: int = 0
     """The first of the messages that were read together."""
     by: str = ""
+    counts: float = COUNTS
+    """From which probability the message alone counts."""
     harmless: bool = False
     """Whether every learnt layer is sure that the message alone is no danger."""
 
@@ -116,6 +122,7 @@ class Detector:
                 guesses[together][0] if len(together) > 1 and together in guesses else None,
                 first,
                 by,
+                COUNTS if by == "classifier" or not is_latin(reads[index].text) else COUNTS_WITHOUT,
                 pieces[index][:1] == [(reads[index].text,)]
                 and pieces[index][0] in harmless
                 and _is_of_middle_length(reads[index].text),
@@ -229,13 +236,13 @@ def _lowered(held: Level, age: int, read: _Read, was_crisis: bool) -> Level:
     return "none"
 
 
-def _level(guess: Guess | None) -> Level:
+def _level(guess: Guess | None, counts: float = COUNTS) -> Level:
     """The level that a guess stands for."""
     if guess is None:
         return "none"
     if guess.crisis >= COUNTS and guess.danger >= COUNTS_WITH_CRISIS:
         return "crisis"
-    return "concern" if guess.danger >= COUNTS else "none"
+    return "concern" if guess.danger >= counts else "none"
 
 
 def _direct(read: _Read, told: _Told, index: int) -> list[Trigger]:
@@ -247,7 +254,7 @@ def _direct(read: _Read, told: _Told, index: int) -> list[Trigger]:
     ]
     if read.failed:
         found.append(Trigger("suicide", "concern", "failure", index))
-    level = _level(told.alone)
+    level = _level(told.alone, told.counts)
     if told.alone and LEVELS.index(level) > LEVELS.index(_highest(found)):
         found.append(Trigger(told.alone.kind, level, told.by, index))
     return found
