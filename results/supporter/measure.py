@@ -27,7 +27,7 @@ SEEDS = (1, 2, 3)
 VARIANTS = {"reweighted": "mirrored", "plain": "off"}
 JUDGE: dict[str, Any] = {"steps": 600, "batch": 16, "at_once": 16, "learning_rate": 2e-4, "order": "drawn"}
 SFT: dict[str, Any] = {"steps": 320, "batch": 16, "at_once": 16, "learning_rate": 1e-4}
-GRPO: dict[str, Any] = {"steps": 60, "prompts": 32, "group": 4, "at_once": 32, "learning_rate": 1e-5, "max_tokens": 224}
+GRPO: dict[str, Any] = {"steps": 60, "prompts": 32, "group": 4, "at_once": 16, "learning_rate": 1e-5, "max_tokens": 224}
 WHOLE: dict[str, Any] = {"lora_rank": 0, "max_length": 1536}
 HISTORIES, GROUP = 256, 4
 
