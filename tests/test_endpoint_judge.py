@@ -181,7 +181,7 @@ def test_a_judge_of_what_is_said_keeps_its_opinion_in_both_orders() -> None:
         asked = str(request.messages[-1]["content"])
         if words_of(request) == STEP_WORDS:
             return "True"
-        return "A" if "Reply A: Was anything" in asked else "B"
+        return "A" if asked.index("Was anything") < asked.index("Reply B") else "B"
 
     (found,) = ModelJudge(ScriptedModel(answer), both_orders=True).judge([CASE])
     assert isinstance(found, Judgment)

@@ -201,12 +201,16 @@ def test_four_rounds_each_with_its_own_part() -> None:
     for part, question in zip(STEPS, rounds, strict=False):
         assert render_step(part, TURN.step(part)) in question.text
         assert ("they let me go" in question.text) == (part == "history")
-    assert "Reply A: What happened on Friday?\nReply B: And then?" in rounds[3].text
+    assert (
+        "Reply A (after these notes, meant as Question): What happened on Friday?\nReply B: And then?" in rounds[3].text
+    )
 
 
 def test_the_order_of_the_responses_is_the_one_recorded() -> None:
     rounds = questions(Case(HISTORY, WHOLE, "And then?", candidate_first=False))
-    assert "Reply A: And then?\nReply B: What happened on Friday?" in rounds[3].text
+    assert (
+        "Reply A: And then?\nReply B (after these notes, meant as Question): What happened on Friday?" in rounds[3].text
+    )
 
 
 def test_the_history_is_cut_from_its_start() -> None:
