@@ -1,4 +1,4 @@
-"""`compeer evaluate`: measure what a supporter is like; so far how safe it is."""
+"""`compeer evaluate`: measure what a supporter is like; so far how safe it is, and transcripts of SAGE scored again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,26 @@ if TYPE_CHECKING:
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
 
 
+sage = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="SAGE: seekers with an emotion.")
+evaluate.add_typer(sage, name="sage")
+
+
 @evaluate.callback()
 def _evaluate() -> None:
     """Measure supporters and the guard around them."""
+
+
+@sage.callback()
+def _sage() -> None:
+    """SAGE: conversations with a seeker whose emotion is followed."""
+
+
+@sage.command()
+def rescore(transcripts: Annotated[Path, typer.Argument(help="Transcripts of the released kind, one a line.")]) -> None:
+    """Mean final emotion, successes and failures of transcripts that somebody else made."""
+    from compeer.evaluate.sage.rescore import rescore_command
+
+    typer.echo(rescore_command(transcripts))
 
 
 @evaluate.command()

@@ -1,0 +1,289 @@
+"""The sentient seeker: after each reply it says what the reply did to it, and then it answers from its new state.
+
+A turn takes two calls of its model. The first, `emotion_request`, tells it the profile, the hidden intention, what was
+said and the emotion so far, and asks for the change with its reasons; `feel` applies the change by the rules. If that
+neither wins nor loses the conversation, the second, `reply_request`, asks for the next message of somebody who feels
+like that now. Requests and readers are pure functions; `SentientSeeker` puts them in order for the conversation engine
+and keeps the emotion in the notes of its turns.
+
+A message may end the conversation: by the mark `[goodbye]` that the prompt offers, or by parting words at its very end.
+Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say whether the last reply is still scored.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from compeer.corpora.jsonlines import read_json_lines
+from compeer.dialogue import Utterance
+from compeer.errors import InputError, from_validation
+from compeer.evaluate.sage.answers import EmotionAnswer, plain_text, read_emotion_answer, tells_change
+from compeer.evaluate.sage.rules import HIGHEST, SAGE, Outcome, Rules, allowed_change, update
+from compeer.models.base import Generation, Message, Request, Sampling, TextModel
+from compeer.simulate import Ask, Complaint, Conversation, Said, Scenario, SeekerAgent, View, mark_of
+from compeer.simulate.agents import SPEAKING, Turning
+
+Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+MAX_MESSAGE = 4_000
+"""Characters of a seeker's message; more is a model that does not stop."""
+
+# --- who the seeker is ------------------------------------------------------------------------------------------------
+
+
+class SeekerProfile(BaseModel):
+    """A person to be played. `intention` is what they hope for and do not say; `opening` their first words, if given.
+
+    The names of the released profiles (`player`, `scene`, `task`, `first_talk`) are understood too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    id: str = Field(min_length=1)
+    person: str = Field(min_length=1, alias="player")
+    scene: str = Field(min_length=1)
+    intention: str = Field(min_length=1, alias="task")
+    opening: str | None = Field(default=None, min_length=1, alias="first_talk")
+    language: Language = Field(default="en", description="without it, by the writing of the scene")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _language_of_the_scene(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "language" not in value:
+            return {**value, "language": "zh" if re.search("[\u4e00-\u9fff]", str(value.get("scene"))) else "en"}
+        return value
+
+    @property
+    def scenario(self) -> Scenario:
+        """The profile as the engine takes it: its facts are the seeker's alone."""
+        facts = {"person": self.person, "scene": self.scene, "intention": self.intention}
+        return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
+
+
+def read_profiles(path: Path) -> list[SeekerProfile]:
+    """The profiles of a JSON lines file, ours or the released ones of SAGE and RLVER."""
+    if not path.is_file():
+        raise InputError(
+            "there is no such file.", file=path, do="Give a file of seeker profiles, one JSON object a line."
+        )
+    found: dict[str, SeekerProfile] = {}
+    for line, value in read_json_lines(path):
+        try:
+            profile = SeekerProfile.model_validate(value)
+        except ValidationError as error:
+            raise from_validation(
+                error, file=path, line=line, do="A profile needs id, person, scene and intention."
+            ) from None
+        if profile.id in found:
+            raise InputError("this id was there before.", file=path, line=line, field="id", do="Give each its own.")
+        found[profile.id] = profile
+    return list(found.values())
+
+
+# --- the first call: what the reply did -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Feeling:
+    """What a reply did to the seeker: `change` is the model's own, `applied` what the rules made of it."""
+
+    emotion: float
+    change: float
+    applied: float
+    reasons: str
+    outcome: Outcome | None
+
+
+def emotion_request(
+    profile: SeekerProfile, history: Sequence[Utterance], emotion: float, rules: Rules = SAGE, seed: int = 0
+) -> Request:
+    """Asks by how much the last reply changed the seeker, and why."""
+    phrases = _phrases(profile.language)
+    most = rules.largest_change
+    limit = phrases["no_limit"] if most is None else phrases["limit"].format(most=most)
+    content = _filled("emotion", profile, emotion, "text", conversation=_said(history, profile.language), limit=limit)
+    return Request((_user(content),), seed, grammar=emotion_grammar(profile.language, rules))
+
+
+def emotion_grammar(language: str, rules: Rules = SAGE) -> str:
+    """A Lark grammar of the two lines, with the changes that the rules allow."""
+    phrases = _phrases(language)
+    most = HIGHEST if rules.largest_change is None else rules.largest_change
+    changes = [str(-size) for size in range(most, 0, -1)] + ["0"] + [f"+{size}" for size in range(1, most + 1)]
+    return "\n".join(
+        [
+            f'start: "{phrases["reasons"]}" reasons change',
+            # the next label belongs to the text: a lexer is greedy, and would only stop at the greatest length
+            rf"reasons: /[A-Za-z\p{{Han}}“\"'][^\n]{{3,400}}\n{phrases['change']}/",
+            "change: " + " | ".join(f'"{change}"' for change in changes),
+        ]
+    )
+
+
+def read_emotion(answer: Generation, emotion: float) -> EmotionAnswer | Complaint:
+    """The change and its reasons; an answer that was cut off might have lost a digit, and is not read."""
+    if answer.cut_off:
+        return Complaint("unparsable", "it is too long and was cut off")
+    return read_emotion_answer(answer.text, emotion)
+
+
+def feel(emotion: float, answer: EmotionAnswer, rules: Rules = SAGE) -> Feeling:
+    """The seeker's state after a reply, by the rules."""
+    after, outcome = update(emotion, answer.change, rules)
+    return Feeling(after, answer.change, allowed_change(answer.change, rules), answer.reasons, outcome)
+
+
+# --- the second call: what the seeker says ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeekerMessage:
+    """What the seeker says next, and whether it leaves with it."""
+
+    text: str
+    goodbye: bool
+    cut_off: bool = False
+
+
+def reply_request(profile: SeekerProfile, history: Sequence[Utterance], feeling: Feeling, seed: int = 0) -> Request:
+    """Asks for the next message of the seeker as it feels now."""
+    phrases = _phrases(profile.language)
+    movement = phrases["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"]
+    content = _filled(
+        "reply",
+        profile,
+        feeling.emotion,
+        "own",
+        conversation=_said(history, profile.language),
+        movement=movement,
+        reasons=" ".join(feeling.reasons.split()) or phrases["no_reasons"],
+    )
+    return Request((_user(content),), seed)
+
+
+def opening_request(profile: SeekerProfile, rules: Rules = SAGE, seed: int = 0) -> Request:
+    """Asks for the first message, where the profile gives none."""
+    return Request((_user(_filled("opening", profile, rules.start, "own")),), seed)
+
+
+_MARK = re.compile(r"\s*[\[【]\s*(?:good[ -]?bye|bye|再见)\s*[\]】]\s*", re.IGNORECASE)
+_PARTING = re.compile(
+    r"(?:^|(?<!said)[,，]|[.!?;~。！？；～…\n])\s*"
+    r"(?:(?:ok(?:ay)?|well|alright|so|thanks|thank you|then|那|好|那就|那么|我们|谢谢)[\s,，]*){0,3}"
+    r"(?:good[ -]?bye|bye(?:[ -]bye)?|farewell|take care|see you|talk to you later|再见|拜拜|回见|下次再?聊)"
+    r"(?:\s*(?:for now|then|now|later|了|啦|吧|哦|咯|啊))?[\s.!~。！～…\"'”’)）]*\Z",
+    re.IGNORECASE,
+)
+_OWN_NAME = re.compile(r"\A(?:seeker|message|reply|求助者|消息|回复)\s*[:：]\s*", re.IGNORECASE)
+_OTHER_NAME = re.compile(r"^\s*\W{0,2}(?:supporter|seeker|支持者|求助者)\W{0,2}[:：]", re.IGNORECASE | re.MULTILINE)
+_QUOTED = re.compile(r"\A(?:\"([^\"]*)\"|“([^“”]*)”|「([^「」]*)」)\Z")
+
+
+def read_message(answer: Generation) -> SeekerMessage | Complaint:
+    """The words of the seeker and whether they part; talk for both sides or of points is no message."""
+    text = _OWN_NAME.sub("", plain_text(answer.text))
+    if quoted := _QUOTED.match(text):
+        text = next(part for part in quoted.groups() if part is not None)
+    if tells_change(text):
+        return Complaint("out of role", "it gives a change of emotion; write the message alone")
+    if _OTHER_NAME.search(text):
+        return Complaint("out of role", "it goes on with the conversation by itself; write one message of the seeker")
+    words = _MARK.sub(" ", text).strip()
+    if not words:
+        return Complaint("empty", "there is no message in it")
+    if len(words) > MAX_MESSAGE:
+        return Complaint("unparsable", f"the message is longer than {MAX_MESSAGE} characters")
+    return SeekerMessage(words, bool(_MARK.search(text) or _PARTING.search(words)), answer.cut_off)
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _prompt(name: str) -> str:
+    return files("compeer.evaluate.sage").joinpath("prompts", name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def _phrases(language: str) -> dict[str, Any]:
+    phrases: dict[str, Any] = tomllib.loads(_prompt("phrases.toml"))[language]
+    return phrases
+
+
+def _filled(name: str, profile: SeekerProfile, emotion: float, level: str, **more: str) -> str:
+    """A prompt with its placeholders filled; `level` picks the words about the person or to them."""
+    levels = [one[level] for one in _phrases(profile.language)["levels"] if one["from"] <= emotion]
+    return _prompt(f"{name}.{profile.language}.txt").format(
+        person=profile.person.strip(),
+        scene=profile.scene.strip(),
+        intention=profile.intention.strip(),
+        emotion=f"{emotion:g}",
+        level=levels[-1],
+        **more,
+    )
+
+
+def _said(history: Sequence[Utterance], language: str) -> str:
+    """What was said, a line an utterance, whatever line breaks it has: nobody can speak in the other's name."""
+    phrases = _phrases(language)
+    mark = "：" if language == "zh" else ": "
+    return "\n".join(f"{phrases[one.speaker]}{mark}{' '.join(one.text.split())}" for one in history)
+
+
+def _user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+# --- both calls in order ----------------------------------------------------------------------------------------------
+
+
+class SentientSeeker(SeekerAgent):
+    """Plays a profile for the engine, whose limit of rounds should be the rules' turns."""
+
+    def __init__(self, model: TextModel, rules: Rules = SAGE, sampling: Sampling = SPEAKING) -> None:
+        super().__init__(model, sampling)
+        self.rules = rules
+        self.looks_back = rules.score_last_reply
+
+    @property
+    def described(self) -> dict[str, Any]:
+        names = [f"{name}.{language}.txt" for name in ("emotion", "reply", "opening") for language in LANGUAGES]
+        prompts = [_prompt(name) for name in (*names, "phrases.toml")]
+        return {**super().described, "rules": self.rules.model_dump(), "prompts": mark_of(prompts)}
+
+    def turn(self, view: View) -> Turning:
+        profile = SeekerProfile.model_validate({"id": "seeker", "language": view.language, **view.facts})
+        if not view.turns:
+            request = opening_request(profile, self.rules)
+            first: SeekerMessage = yield Ask(request.messages, read_message)
+            return Said(first.text, extra={"emotion": self.rules.start})
+        before = next(
+            (turn.extra["emotion"] for turn in reversed(view.own) if "emotion" in turn.extra), self.rules.start
+        )
+        request = emotion_request(profile, view.utterances, before, self.rules)
+        answer: EmotionAnswer = yield Ask(
+            request.messages, lambda generation: read_emotion(generation, before), grammar=request.grammar
+        )
+        feeling = feel(before, answer, self.rules)
+        notes = asdict(feeling)
+        if feeling.outcome or view.over:
+            return Said("", extra=notes, stop=feeling.outcome)
+        message: SeekerMessage = yield Ask(reply_request(profile, view.utterances, feeling).messages, read_message)
+        if message.cut_off:
+            notes["cut_off"] = True
+        return Said(message.text, feeling.reasons or None, notes, "goodbye" if message.goodbye else None)
+
+
+def emotions(conversation: Conversation, rules: Rules = SAGE) -> list[float]:
+    """The seeker's emotion from the start on, one more number for each reply that was scored; the last is the score."""
+    notes = [turn.extra for turn in conversation.turns if turn.speaker == "seeker"] + [conversation.closing]
+    return [rules.start, *(note["emotion"] for note in notes if "change" in note)]

@@ -1,0 +1,37 @@
+"""Simulated conversations: agents that play seeker and supporter, and the engine that lets many of them talk."""
+
+from compeer.simulate.agents import (
+    Agent,
+    Ask,
+    Complaint,
+    Said,
+    ScriptedAgent,
+    SeekerAgent,
+    SupporterAgent,
+    chat,
+    mark_of,
+)
+from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario, Turn, View, read_conversations
+from compeer.simulate.engine import DialogueSettings, Simulated, run_dialogues
+
+__all__ = [
+    "Agent",
+    "Ask",
+    "Call",
+    "Complaint",
+    "Conversation",
+    "DialogueSettings",
+    "Outcome",
+    "Said",
+    "Scenario",
+    "ScriptedAgent",
+    "SeekerAgent",
+    "Simulated",
+    "SupporterAgent",
+    "Turn",
+    "View",
+    "chat",
+    "mark_of",
+    "read_conversations",
+    "run_dialogues",
+]

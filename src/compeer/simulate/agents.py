@@ -1,0 +1,273 @@
+"""Who talks in a simulated conversation: agents, each of which makes its next turn from its own view alone.
+
+An agent's `turn` is a generator. It yields an `Ask` for each question to its model, is sent what was read of the
+answer, and returns what it `Said`. The engine puts the questions, asks again where an answer cannot be used, and
+records everything; so an agent holds no conversation, no random numbers and no waiting. What it must remember from one
+turn to the next (an emotion, a plan) it notes in the `extra` of its turns, where it finds it again in its view: a
+conversation that was stopped can then be taken up from what was saved.
+
+The simplest seeker gives its messages, and is done; one that asks more than once a turn overrides `turn`:
+
+    class Brief(SeekerAgent):
+        def messages(self, view: View) -> list[Message]:
+            return chat(view, f"You are {view.facts['who']}. Say one sentence.")
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, Protocol
+
+from compeer.dialogue import Utterance
+from compeer.models.base import Generation, Message, Sampling, TextModel
+from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_step
+from compeer.simulate.conversation import View
+
+Mode = Literal["plain", "structured"]
+Prompt = Callable[[Sequence[Utterance]], list[Message]]
+"""The messages that ask for a supporter's next turn, given what was said."""
+
+SPEAKING = Sampling(temperature=0.7, max_tokens=512)
+_THINK, _THOUGHT = "<think>", "</think>"
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Why an answer cannot be used: a word for tables, and a sentence that helps the model to mend it."""
+
+    kind: Literal["empty", "unparsable", "out of role"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question to the agent's model, and how its answer is read; `sampling` replaces the agent's own."""
+
+    messages: Sequence[Message]
+    read: Callable[[Generation], Any]
+    """The answer's value, which the agent is sent, or a `Complaint`, after which the model is asked again."""
+    prefix: str = ""
+    grammar: str | None = None
+    sampling: Sampling | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """What an agent says, and notes for itself. `stop` ends the conversation, and says why in a word or two.
+
+    Without text only the `stop` and the notes count: the agent leaves without a word.
+    """
+
+    text: str
+    reasoning: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    stop: str | None = None
+
+
+Turning = Generator[Ask, Any, Said]
+
+
+class Agent(Protocol):
+    """One side of a conversation."""
+
+    @property
+    def model(self) -> TextModel | None:
+        """Whom it asks; None if it needs nobody."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """How answers are drawn."""
+
+    @property
+    def keeps_reasoning(self) -> bool:
+        """Whether its view holds the reasoning of its own earlier turns."""
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether it wants a last look (a turn whose view is `over`) when the conversation has reached a limit."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What its turns depend on beside its view: model, sampling, prompt, rules. Only the same is resumed."""
+
+    def turn(self, view: View) -> Turning:
+        """Makes its next turn."""
+
+
+class SeekerAgent:
+    """A seeker played by a model: `messages` must be given, and `read` and `turn` may be."""
+
+    keeps_reasoning = False
+    looks_back = False
+
+    def __init__(self, model: TextModel, sampling: Sampling = SPEAKING) -> None:
+        self.model, self.sampling = model, sampling
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Its kind, model and sampling; a seeker with a prompt or rules of its own adds them (`mark_of`)."""
+        return {"agent": type(self).__name__, "model": self.model.name, "sampling": self.sampling.model_dump()}
+
+    def messages(self, view: View) -> list[Message]:
+        """What its model is asked."""
+        raise NotImplementedError
+
+    def read(self, view: View, answer: Generation) -> Said | Complaint:
+        """What it says, and whether it stops, going by the answer."""
+        return read_plain(answer)
+
+    def turn(self, view: View) -> Turning:
+        said: Said = yield Ask(self.messages(view), lambda answer: self.read(view, answer))
+        return said
+
+
+class SupporterAgent:
+    """A supporter under test, asked plainly as in a chat, or for our three steps and a response.
+
+    In the mode `structured` a response is all that the conversation needs: steps that are missing are noted in the
+    turn's `extra`, with the reasons. The prompt of that mode is handed in (`compeer.policy.supporter_prompt`), since it
+    belongs to a higher floor of the house.
+    """
+
+    looks_back = False
+
+    def __init__(
+        self,
+        model: TextModel,
+        mode: Mode = "plain",
+        *,
+        prompt: Prompt | None = None,
+        sampling: Sampling = SPEAKING,
+        grammar: str | None = None,
+        keeps_reasoning: bool = False,
+    ) -> None:
+        if mode == "structured" and prompt is None:
+            raise ValueError("the mode 'structured' needs a prompt: compeer.policy.supporter_prompt")
+        self.model, self.sampling, self.keeps_reasoning = model, sampling, keeps_reasoning
+        self._mode, self._prompt, self._grammar = mode, prompt, grammar
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {
+            "agent": "supporter",
+            "model": self.model.name,
+            "mode": self._mode,
+            "prompt": mark_of(self._prompt(()) if self._prompt else plain_prompt()),
+            "sampling": self.sampling.model_dump(),
+            "grammar": mark_of(self._grammar),
+            "keeps_reasoning": self.keeps_reasoning,
+        }
+
+    def turn(self, view: View) -> Turning:
+        messages = self._prompt(view.utterances) if self._prompt else chat(view, plain_prompt())
+        read = read_structured if self._mode == "structured" else read_plain
+        said: Said = yield Ask(messages, read, grammar=self._grammar)
+        return said
+
+
+class ScriptedAgent:
+    """Says its lines in order, or what a function makes of its view; after the last line it leaves without a word."""
+
+    model = None
+    sampling = SPEAKING
+    keeps_reasoning = True
+    looks_back = False
+
+    def __init__(self, lines: Sequence[str | Said] | Callable[[View], str | Said], name: str = "scripted") -> None:
+        self._lines, self._name = lines, name
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {"agent": self._name}
+
+    def turn(self, view: View) -> Turning:
+        yield from ()
+        if callable(self._lines):
+            said = self._lines(view)
+        else:
+            number = len(view.own)
+            said = self._lines[number] if number < len(self._lines) else Said("", stop="script ended")
+        return Said(said) if isinstance(said, str) else said
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def plain_prompt() -> str:
+    """The system message of a supporter that is asked plainly."""
+    return files("compeer.simulate").joinpath("prompts", "plain.txt").read_text(encoding="utf-8").strip()
+
+
+def chat(view: View, system: str, cue: str = "") -> list[Message]:
+    """The view as a chat in which the agent's own turns are the assistant's.
+
+    `cue` is a first message to an agent that speaks first: many models' templates want the other side to begin.
+    """
+    messages: list[Message] = [{"role": "system", "content": system}]
+    if cue:
+        messages.append({"role": "user", "content": cue})
+    for turn in view.turns:
+        text = f"{_THINK}\n{turn.reasoning}\n{_THOUGHT}\n\n{turn.text}" if turn.reasoning else turn.text
+        messages.append({"role": "assistant" if turn.speaker == view.speaker else "user", "content": text})
+    return messages
+
+
+def mark_of(value: Any) -> str | None:
+    """A short mark that changes when a prompt or a table of rules does; None for None."""
+    if value is None:
+        return None
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def split_thinking(text: str) -> tuple[str | None, str]:
+    """What a reasoning model thought (None if nothing is marked so) and what it says after that.
+
+    Where the thinking has no end nothing is said. Where it has several, all but what follows the last is thinking: no
+    thought may be taken for words to the other side.
+    """
+    thought, end, said = text.rpartition(_THOUGHT)
+    if end:
+        return thought.replace(_THINK, "").strip() or None, said.strip()
+    before, start, thought = text.partition(_THINK)
+    if start and not before.strip():
+        return thought.strip() or None, ""
+    return None, text.strip()
+
+
+def read_plain(answer: Generation) -> Said | Complaint:
+    """The answer as the words to say, thinking set apart."""
+    reasoning, said = split_thinking(answer.text)
+    if not said:
+        return Complaint("empty", "there are no words to the other person in it")
+    return Said(said, reasoning, {"cut_off": True} if answer.cut_off else {})
+
+
+def read_structured(answer: Generation) -> Said | Complaint:
+    """The response of a structured turn, with the steps that could be read as its reasoning."""
+    _, text = split_thinking(answer.text)
+    if not text:
+        return Complaint("empty", "it is empty")
+    parsed = parse_turn(text, cut_off=answer.cut_off)
+    # A response that was cut off is still what the seeker would hear, as it is in the plain mode.
+    response = parsed.parts.get("response") or parse_turn(text).parts.get("response")
+    if not isinstance(response, str):
+        missing = "; ".join(f"{part}: {reason}" for part, reason in parsed.missing.items())
+        return Complaint("unparsable", f"no response can be read ({missing})")
+    extra: dict[str, Any] = {"cut_off": True} if answer.cut_off else {}
+    if parsed.missing:
+        extra["missing"] = dict(parsed.missing)
+    return Said(response, _steps(parsed) or None, extra)
+
+
+def _steps(parsed: ParsedTurn) -> str:
+    steps = [(part, parsed.parts[part]) for part in STEPS if part in parsed.parts]
+    return "\n".join(render_step(part, step) for part, step in steps if not isinstance(step, str))

@@ -1,0 +1,155 @@
+"""What a simulated conversation is: where it starts, who said what, what each side may see of it, and how it ended.
+
+A `Scenario` gives the seeker its facts; the supporter never sees them. A `Conversation` is what came of it, and a
+`View` is the part of it that one side has: all that was spoken aloud, and of its own turns also what it noted down.
+What was asked of a model, and what it answered, is kept turn by turn as `Call`s, so that a conversation can be read
+again later from either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.corpora.jsonlines import read_json_lines
+from compeer.dialogue import Speaker, Utterance
+from compeer.errors import from_validation
+
+Status = Literal["ended", "model failed", "infrastructure failed"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Scenario(_Frozen):
+    """Where a conversation starts."""
+
+    id: str = Field(min_length=1)
+    language: str = Field(default="en", min_length=2, description="ISO 639-1 code")
+    opening: str | None = Field(
+        default=None, min_length=1, description="the seeker's first words, where they are given"
+    )
+    facts: dict[str, Any] = Field(default_factory=dict, description="what the seeker knows; hidden from the supporter")
+
+
+class Turn(_Frozen):
+    """What one side said, with what it thought and noted beside it; the other side gets the text alone."""
+
+    speaker: Speaker
+    text: str = Field(min_length=1)
+    reasoning: str | None = None
+    extra: dict[str, Any] = Field(default_factory=dict, description="values of the agent's own: an emotion, say")
+
+
+class Outcome(_Frozen):
+    """How a conversation ended.
+
+    `why` is a word for tables: `turns reached`, `tokens reached` or the reason that an agent gave for stopping; the
+    kind of a model's failure (`empty`, `unparsable`, `out of role`); or the kind of a client's `Failure`.
+    """
+
+    status: Status
+    why: str
+    who: Speaker | None = Field(default=None, description="whose model failed, or who stopped")
+    reason: str = ""
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether another try can end otherwise: the model was not to blame, and the request can be answered."""
+        return self.status == "infrastructure failed" and self.why != "refused"
+
+
+class Call(_Frozen):
+    """One request to a model and its answer, or why there is none; `complaint` says why an answer was not used."""
+
+    messages: tuple[dict[str, Any], ...]
+    seed: int
+    prefix: str = ""
+    answer: str | None = None
+    cut_off: bool = False
+    prompt_tokens: int = 0
+    tokens: int = 0
+    failure: str | None = None
+    complaint: str | None = None
+
+
+class Conversation(_Frozen):
+    """A whole simulated conversation."""
+
+    scenario: str = Field(description="the scenario's id")
+    language: str
+    turns: tuple[Turn, ...]
+    closing: dict[str, Any] = Field(
+        default_factory=dict, description="what the side that ended it, or had the last look, noted without a word"
+    )
+    outcome: Outcome
+    prompt_tokens: int = 0
+    tokens: int = 0
+
+    @property
+    def utterances(self) -> tuple[Utterance, ...]:
+        """What was spoken aloud."""
+        return tuple(Utterance(speaker=turn.speaker, text=turn.text) for turn in self.turns)
+
+
+@dataclass(frozen=True)
+class View:
+    """What one side has of a conversation: what was said, its own notes, and its facts.
+
+    The other side's turns hold their words alone. Its own hold its `extra` too, and its reasoning if it wants that.
+    """
+
+    speaker: Speaker
+    language: str
+    facts: dict[str, Any]
+    opening: str | None
+    turns: tuple[Turn, ...]
+    over: bool = False
+    """The conversation has reached a limit: a last look, at which nothing more is said."""
+
+    @property
+    def own(self) -> tuple[Turn, ...]:
+        """Its own turns, in order."""
+        return tuple(turn for turn in self.turns if turn.speaker == self.speaker)
+
+    @property
+    def utterances(self) -> tuple[Utterance, ...]:
+        """What was spoken aloud."""
+        return tuple(Utterance(speaker=turn.speaker, text=turn.text) for turn in self.turns)
+
+
+def view_of(
+    scenario: Scenario, turns: Sequence[Turn], speaker: Speaker, *, with_reasoning: bool = False, over: bool = False
+) -> View:
+    """What a side may see; `with_reasoning` leaves it the reasoning of its own earlier turns."""
+
+    def seen(turn: Turn) -> Turn:
+        if turn.speaker != speaker:
+            return Turn(speaker=turn.speaker, text=turn.text)
+        return turn.model_copy(deep=True, update={} if with_reasoning else {"reasoning": None})
+
+    is_seeker = speaker == "seeker"
+    return View(
+        speaker=speaker,
+        language=scenario.language,
+        facts=scenario.model_copy(deep=True).facts if is_seeker else {},
+        opening=scenario.opening if is_seeker else None,
+        turns=tuple(seen(turn) for turn in turns),
+        over=over,
+    )
+
+
+def read_conversations(path: Path) -> list[Conversation]:
+    """The conversations of a file that `run_dialogues` wrote."""
+    found = []
+    for line, value in read_json_lines(path):
+        try:
+            found.append(Conversation.model_validate(value))
+        except ValidationError as error:
+            raise from_validation(error, file=path, line=line, do="Give a file of simulated conversations.") from None
+    return found
