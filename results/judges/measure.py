@@ -6,7 +6,8 @@
 
 Every judge sees the same records, equally many times: a step of training takes `BATCH` records. A process judge has
 three chats a record, so three times as many chats a step. Judges are called `kind[-unmarked][-weighed][-reasons]
-[-blind]-seed`. Those with reasons write some hundred words an output, and are tried on two of the test sets.
+[-blind]-seed`. Those with reasons write some hundred words an output, and are tried on two of the test sets. Those
+called `unified-apart` are `unified-unmarked` ones trained in another folder, prepared from the independent turns.
 """
 
 from __future__ import annotations
@@ -209,6 +210,8 @@ def opinions(folder: Path, name: str, judge: Any, rated: list[Any]) -> None:
 
 ROWS = {
     "UnifiReward": "unified",
+    "UnifiReward, unmarked": "unified-unmarked",
+    "UnifiReward, taught by independent turns": "unified-apart",
     "UnifiReward, with reasons": "unified-reasons",
     "UnifiReward, response weighed 3": "unified-weighed",
     "UnifiReward, response weighed 3, unmarked": "unified-unmarked-weighed",
@@ -249,6 +252,7 @@ def table(folder: Path, corpus: list[Path], contexts: Path) -> None:
             comparison |= _more(records, rows)
         if test in ("esconv", "independent"):
             comparison["contradictions"] = _contradictions(records, rows, corpus, contexts)
+            comparison["steps_for_responses"] = _steps_for_responses(records, rows["ORM"].seeds)
     found["people"] = _agreement(folder)
     found["trainings"] = {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
@@ -305,6 +309,35 @@ def _contradictions(records: Any, rows: Any, corpus: list[Path], contexts: Path)
         name: contradiction_figures(dialogues, follows, judges, rival="PRM + ORM") for name, follows in told.items()
     }
     return {**found, "classifier": classifier.report}
+
+
+def _steps_for_responses(records: Any, seeds: Any) -> dict[str, Any]:
+    """What the true step labels would add to the ORM: accuracy of a classifier of its probabilities, without and with.
+
+    Half of the dialogues teach it and the other half are told, and the other way round.
+    """
+    import numpy as np
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    from compeer.reasoning import STEPS as PARTS
+    from compeer.ser.record import PREFERENCES
+    from compeer.statistics import generator
+
+    truth = np.array([PREFERENCES.index(record.preference.value) for record in records])
+    steps = np.array([[float(getattr(record.labels, part).value) for part in PARTS] for record in records])
+    half = np.array([generator(0, "halves", record.dialogue).random() < 0.5 for record in records])
+    found = {}
+    for seed, said in seeds.items():
+        chances = np.array([[one.response.get(value, 0.0) for value in PREFERENCES] for one in said])
+        right = {}
+        for name, seen in (("without", chances), ("with", np.hstack([chances, steps]))):
+            told = np.zeros(len(truth), dtype=int)
+            for own in (half, ~half):
+                model = GradientBoostingClassifier(n_estimators=80, max_depth=3, random_state=0)
+                told[own] = model.fit(seen[~own], truth[~own]).predict(seen[own])
+            right[name] = float((told == truth).mean())
+        found[str(seed)] = right
+    return found
 
 
 def _annotated(contexts: Path) -> dict[str, set[str]]:

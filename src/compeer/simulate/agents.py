@@ -114,8 +114,8 @@ class SeekerAgent:
         return {"agent": type(self).__name__, "model": self.model.name, "sampling": self.sampling.model_dump()}
 
     def messages(self, view: View) -> list[Message]:
-        """What its model is asked."""
-        raise NotImplementedError
+        """What its model is asked; a seeker that makes its turns itself (`turn`) needs none."""
+        raise NotImplementedError(f"{type(self).__name__} must give `messages` or `turn`")
 
     def read(self, view: View, answer: Generation) -> Said | Complaint:
         """What it says, and whether it stops, going by the answer."""
