@@ -4,7 +4,8 @@ Both train the same model on the same histories with the same trainer settings, 
 Every output is drawn to its full length. Both judges are given the same whole turns, whatever the outputs say: a model
 that has not been fine-tuned writes none, and a judge that has nothing to read costs nothing. Ours also embeds and
 reweights, which the other does not. The first steps warm up (graphs are recorded then) and do not count; of the others
-the median does.
+the median does. On a GPU TRL's trainer is measured twice: as torch comes, which attends by cuDNN and makes a plan for
+every new shape, and without that, as everything here runs (`models/network.py`).
 
     python benchmarks/grpo.py [--model embedded] [--prompts 32] [--outputs 4] [--tokens 256] [--repeats 3]
 
@@ -177,7 +178,7 @@ def main() -> None:
             if record.author == "corpus"
         }
         turns = Turns(records)
-        ours, theirs = Clock(), Clock()
+        ours, theirs, stock = Clock(), Clock(), Clock()
         judge.judge = ours.timed("judge", judge.judge)  # type: ignore[method-assign]
         embedder.embed = ours.timed("embedding", embedder.embed)  # type: ignore[method-assign]
         scorer = Scorer(judge, embedder, records, 0)
@@ -185,14 +186,14 @@ def main() -> None:
         def scores(ids: Sequence[str], _: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
             return scorer(ids, turns.texts(ids), [False] * len(cut_off))
 
-        for name, clock, kind in (
-            ("plain", theirs, plain_trainer(turns, theirs.timed("judge", plain_calls(plain)))),
-            ("ours", ours, fast_trainer()),
-        ):
+        clocks = {"stock": stock} if cuda else {}
+        clocks |= {"plain": theirs, "ours": ours}
+        for name, clock in clocks.items():
+            kind = plain_trainer(turns, clock.timed("judge", plain_calls(plain))) if name != "ours" else fast_trainer()
             trainer = grpo_trainer(folder, scores, records, settings, Path(temporary) / name, 0, kind=kind)
+            torch.backends.cuda.enable_cudnn_sdp(name == "stock")
             found[name] = measured(trainer, clock, options.warm_up)
             del trainer
-    clocks = {"plain": theirs, "ours": ours}
     print(
         json.dumps(
             {
@@ -204,7 +205,11 @@ def main() -> None:
                 "seconds": found,
                 "shares": {name: shares(parts) for name, parts in found.items()},
                 "all_steps": {name: [round(row["step"], 3) for row in clock.steps] for name, clock in clocks.items()},
-                "plain_over_ours": round(found["plain"]["step"] / found["ours"]["step"], 2),
+                **{
+                    f"{name}_over_ours": round(parts["step"] / found["ours"]["step"], 2)
+                    for name, parts in found.items()
+                    if name != "ours"
+                },
             },
             indent=1,
         )

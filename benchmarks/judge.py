@@ -2,8 +2,10 @@
 
 All judge the same outputs with the same weights in one process, one after the other, and the whole round is repeated
 so that a busy machine disturbs all alike; the median counts. Plain calls feed the whole chat anew for each verdict, in
-batches of the same size, and draw one token. Then the same for more outputs a history and for longer histories: a cost
-a unit that stays the same means that cost grows linearly.
+batches of the same size, and draw one token. On a GPU they are measured twice: as torch comes (`as_torch_comes`), where
+it attends by cuDNN and makes a plan for every new shape, and without that, as everything here runs
+(`models/network.py`). Then the same for more outputs a history and for longer histories: a cost a unit that stays the
+same means that cost grows linearly.
 
     python benchmarks/judge.py [--model embedded] [--histories 4] [--outputs 4] [--repeats 3]
 
@@ -26,6 +28,7 @@ from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
 from compeer.models import Request, Sampling, ask
 from compeer.models.local import LocalModel, best_device, model_folder
+from compeer.models.network import steady_attention
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn, parse_turn, render_turn
 from compeer.reward import Case, Form, LocalJudge, PairJudge
 from compeer.reward.conversation import branches, system_message
@@ -77,6 +80,19 @@ def plain_calls(model: LocalModel) -> Cost:
     return judge
 
 
+def as_torch_comes(work: Cost) -> Cost:
+    """The same work with torch's own choice of how to attend."""
+
+    def run(cases: Sequence[Case]) -> None:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        try:
+            work(cases)
+        finally:
+            steady_attention()
+
+    return run
+
+
 def seconds(costs: dict[str, Cost], cases: Sequence[Case], repeats: int) -> dict[str, float]:
     """The median time of each, all measured in turn in each repeat; a first round warms up and does not count."""
     times: dict[str, list[float]] = {name: [] for name in costs}
@@ -115,6 +131,8 @@ def main() -> None:
         "process_and_outcome": pair.judge,
         "plain_calls": plain_calls(plain),
     }
+    if cuda:
+        costs["as_torch_comes"] = as_torch_comes(plain_calls(plain))
     whole = seconds(costs, made_up(options.histories, options.outputs, options.utterances), options.repeats)
     alone = {"unified": costs["unified"]}
     by_outputs, by_history = {}, {}
@@ -133,6 +151,7 @@ def main() -> None:
         "seconds": whole,
         "pair_over_unified": round(whole["process_and_outcome"] / whole["unified"], 2),
         "plain_over_unified": round(whole["plain_calls"] / whole["unified"], 2),
+        **({"as_torch_comes_over_unified": round(whole["as_torch_comes"] / whole["unified"], 2)} if cuda else {}),
         "seconds_an_output_by_outputs": {count: round(value, 5) for count, value in by_outputs.items()},
         "seconds_a_token_by_history_tokens": {count: round(value, 7) for count, value in by_history.items()},
     }

@@ -64,7 +64,6 @@ def train_one(folder: Path, name: str) -> None:
     from compeer.reward.train import RewardSettings, train_judge
     from compeer.ser.record import read_records
 
-    torch.backends.cuda.enable_cudnn_sdp(False)
     kind, *marks = name.split("-")
     seed = int(marks.pop())
     settings = RewardSettings(
@@ -174,7 +173,6 @@ def feedback_judge(folder: Path, name: str) -> None:
     from compeer.reward.judge import LocalJudge
     from compeer.reward.train import RewardSettings, train_judge
 
-    torch.backends.cuda.enable_cudnn_sdp(False)
     seed = int(name.split("-")[1])
     rated = rated_by_seekers(folder)
     training = [record for record in feedback_records(rated, seed) if record.split == "reward"]

@@ -22,6 +22,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.embedded import embedded_model
+from compeer.models.network import steady_attention
 from compeer.models.vision import Picture, PictureError, chat_pictures, network_class, picture_reader
 
 
@@ -62,6 +63,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """The folder's language model, one that sees among them, ready to be asked."""
+    steady_attention()
     try:
         network = network_class(folder).from_pretrained(folder, dtype=dtype)
     except (OSError, ValueError, json.JSONDecodeError) as error:
@@ -268,17 +270,27 @@ class _StopStrings(StoppingCriteria):  # type: ignore[misc]
         return torch.tensor(done, device=input_ids.device)
 
 
+def control_tokens(tokenizer: Any) -> list[str]:
+    """The words of a tokenizer that are no text: they begin turns, end them, or stand for pictures."""
+    return [str(token) for token in tokenizer.get_added_vocab()]
+
+
+def broken_up(text: str, tokens: Sequence[str]) -> str:
+    """The text with every one of the tokens that it quotes broken up."""
+    for token in tokens:
+        if token in text:
+            text = text.replace(token, token[0] + " " + token[1:])
+    return text
+
+
 def defuse(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages with every control token that they quote broken up, so that no text can forge a turn."""
-    tokens = [str(token) for token in tokenizer.get_added_vocab()]
+    tokens = control_tokens(tokenizer)
 
     def broken(content: Any) -> Any:
         if isinstance(content, list):
             return [{**block, "text": broken(block["text"])} if "text" in block else block for block in content]
-        for token in tokens:
-            if token in content:
-                content = content.replace(token, token[0] + " " + token[1:])
-        return content
+        return broken_up(content, tokens)
 
     return [{**message, "content": broken(message["content"])} for message in messages]
 

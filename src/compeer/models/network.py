@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from compeer.models.training import WeightSettings
 
 
+def steady_attention() -> None:
+    """Keeps torch from attending by cuDNN, which makes a plan for every new shape: up to half a second each.
+
+    Batches of conversations hardly ever have the same shape twice. It holds for the whole process.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def trainable_network(model: Path, settings: WeightSettings) -> Any:
     """The model in float32, its lower layers frozen if so set, and what sees always.
 
     It is loaded whole, by every process; a trainer that spreads weights over processes does so afterwards.
     """
+    steady_attention()
     unset_hf_deepspeed_config()  # an earlier training by ZeRO-3 would make this one load a part of each weight
     network = network_class(model).from_pretrained(model, dtype=torch.float32)
     network.config.use_cache = False

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import DynamicCache
 
@@ -22,7 +23,6 @@ from compeer.dialogue import transcript
 from compeer.errors import InputError
 from compeer.models.local import (
     best_device,
-    defuse,
     fast_dtype,
     load_network,
     load_tokenizer,
@@ -43,13 +43,12 @@ from compeer.reward.conversation import (
     system_message,
 )
 from compeer.reward.form import Form
+from compeer.reward.frames import Frames
 from compeer.reward.guards import gains_nothing, quoted
 from compeer.reward.rows import Row, Said
 from compeer.reward.rows import common_prefix as _common_prefix
 from compeer.reward.score import Judgment, Order, Unscored, judgment
 
-_ANSWER = "\u241f"
-"""Stands for an answer while a chat is rendered; taken out of whatever the chat quotes."""
 _MISSING_REASON = "There is no note."
 
 
@@ -90,6 +89,7 @@ class LocalJudge:
         self._batch_size, self._both_orders, self._reason_tokens = batch_size, both_orders, reason_tokens
         self._progress = progress or (lambda done: None)
         self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
+        self._frames = Frames(self._tokenizer, system_message(self.form))
         self._limit = position_limit(self._network)
         self._before = self._ids(BEFORE_VERDICT)
         self._answers = {word: self._word_ids(word) for word in (*STEP_WORDS, *RESPONSE_WORDS)}
@@ -129,19 +129,13 @@ class LocalJudge:
 
     def _row(self, number: int, case: Case, rounds: list[Question], read: dict[str, Picture]) -> Row:
         """A branch of a case as it is fed; pictures that are not `read` yet are."""
-        messages = [system_message(self.form)]
-        for question in rounds:
-            content = replace(question, text=question.text.replace(_ANSWER, "")).content
-            messages.append({"role": "user", "content": content})
-            messages.append({"role": "assistant", "content": _ANSWER})
-        text: str = self._tokenizer.apply_chat_template(defuse(self._tokenizer, messages), tokenize=False)
         pictures = []
         if self._reader and rounds[0].images:
             for path in rounds[0].images:
                 if path not in read:
                     read[path] = self._reader.read(path)
             pictures = [read[path] for path in rounds[0].images]
-        return Row(number, rounds, text.split(_ANSWER)[: len(rounds)], pictures, case.candidate_first)
+        return Row(number, rounds, self._frames.texts(rounds), pictures, case.candidate_first)
 
     def _rows(self, number: int, case: Case, read: dict[str, Picture]) -> list[Row]:
         """The branches of a case that need the judge, the other order of the responses among them if wanted."""
@@ -298,9 +292,12 @@ class LocalJudge:
     def _feed(self, pieces: Sequence[list[int]], cache: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Feeds a piece to each row; returns the logits after it and the mask of all that was fed."""
         width = max(len(piece) for piece in pieces)
-        pad = self._tokenizer.pad_token_id
-        ids = torch.tensor([[pad] * (width - len(piece)) + piece for piece in pieces], device=self._device)
-        new = torch.tensor([[0] * (width - len(piece)) + [1] * len(piece) for piece in pieces], device=self._device)
+        filled = np.full((len(pieces), width), self._tokenizer.pad_token_id)
+        real = np.zeros_like(filled)
+        for row, piece in enumerate(pieces):
+            if piece:
+                filled[row, -len(piece) :], real[row, -len(piece) :] = piece, 1
+        ids, new = (torch.from_numpy(array).to(self._device) for array in (filled, real))
         mask = torch.cat([mask, new], dim=1)
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -width:]
         seen = cache.inputs(pieces, positions) if self._reader else {"position_ids": positions}

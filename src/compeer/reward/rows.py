@@ -43,8 +43,8 @@ class Said:
 
 def common_prefix(rows: Sequence[list[int]]) -> list[int]:
     """The tokens that all rows begin with."""
-    length = min(len(row) for row in rows)
-    for position in range(length):
-        if any(row[position] != rows[0][position] for row in rows):
-            return rows[0][:position]
-    return rows[0][:length]
+    first, last = min(rows), max(rows)  # what these two share, all share: they are the furthest apart
+    for position, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:position]
+    return first[: len(last)]

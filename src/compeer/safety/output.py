@@ -130,19 +130,18 @@ def check_reply(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 
 def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     """The first rule that the reply breaks, or None."""
-    rules = _rules()
-    said = [plain(message[-20_000:]) for message in seeker]
+    last = _said(seeker[-1:])
     text = plain(reply)
     asks = "?" in text or "？" in text
     active = [
         rule
-        for rule in rules
-        if (rule.asked is None or (said and rule.asked.search(said[-1])))
+        for rule in _rules()
+        if (rule.asked is None or (last and rule.asked.search(last[0])))
         and (rule.data.longest is None or (len(text) <= rule.data.longest and not asks))
     ]
     for sentence in dict.fromkeys(_stretches(text)):  # the same sentence again need not be read again
         for rule in active:
-            if _breaks(rule, sentence, said):
+            if _breaks(rule, sentence, seeker):
                 return Finding(rule.data.name, rule.data.category)
     return None
 
@@ -170,6 +169,10 @@ def plain(text: str) -> str:
     return _PLAIN.plain(_MARKUP.sub("", text).translate(_TRADITIONAL))
 
 
+def _said(messages: Sequence[str]) -> list[str]:
+    return [plain(message[-20_000:]) for message in messages]
+
+
 def _stretches(text: str) -> Iterator[str]:
     for found in _SENTENCE.finditer(text):
         sentence = found[0].strip()
@@ -178,7 +181,7 @@ def _stretches(text: str) -> Iterator[str]:
                 yield stretch
 
 
-def _breaks(rule: _Rule, sentence: str, said: Sequence[str]) -> bool:
+def _breaks(rule: _Rule, sentence: str, seeker: Sequence[str]) -> bool:
     found = rule.pattern.search(sentence)
     if found is None or (not rule.data.questions and sentence.endswith(("?", "？"))):
         return False
@@ -190,7 +193,7 @@ def _breaks(rule: _Rule, sentence: str, said: Sequence[str]) -> bool:
         excused = (rule.clause is not None and rule.clause.search(clause)) or (
             rule.sentence is not None and rule.sentence.search(before)
         )
-        if not excused and not (rule.data.stated and _stated(rule, found["term"], said)):
+        if not excused and not (rule.data.stated and _stated(rule, found["term"], _said(seeker))):
             return True
         found = rule.pattern.search(sentence, found.end() if found.end() > found.start() else found.end() + 1)
     return False

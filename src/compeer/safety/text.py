@@ -130,7 +130,7 @@ class Spelling:
             squeezed = _squeeze(word)
             plain = self._squeezed.get(squeezed) or _DRAWN.sub(r"\1", word)
             return self._words.get(plain, plain)
-        if len(word) >= 8 and word not in self._known:
+        if self._known and len(word) >= 8 and word not in self._known:
             return _written_out(" ".join(self._cut(word) or self._cut(word, gaps=True) or [word]))
         return word
 
