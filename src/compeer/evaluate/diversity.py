@@ -1,18 +1,42 @@
-"""How varied a supporter's responses are: distinct-n, how many open alike, how alike they are in meaning."""
+"""How varied replies are: distinct-n, self-BLEU, openings, and how alike replies are in meaning.
+
+Distinct-n falls and self-BLEU rises with every reply that is added, so two sets can only be compared at the same size.
+Each set is therefore cut at random into halves, by dialogues, many times; from each half so many words (distinct-n) or
+replies (self-BLEU, openings) are taken as the smallest half of all sets has. The figure is the mean over the halves,
+and the 95 % interval holds most of them: a half without replacement varies about as much as the whole does, and unlike
+a bootstrap draw it holds no dialogue twice, which would look like repetition. Where a set is much larger than the
+smallest one its intervals are wider than they need be. Similarities do not depend on size; their intervals are
+bootstrap ones, dialogues drawn anew, pairs of a dialogue with its own copy left out.
+
+Chinese is counted by characters, in sacreBLEU's tokenisation (`zh`) as in ours.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from compeer.models.embedder import Embedder
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
-from compeer.statistics import distinct, mean, words
+from compeer.statistics import Numbers, distinct, drawn_interval, generator, group_weights, mean, ratio, words
+
+HALVES = 200
+MOST_REPLIES = 200
+"""Replies that are compared with each other at most, for self-BLEU and openings."""
+OPENING_WORDS = 3
+FEW_DIALOGUES = 5
+"""With fewer dialogues than this no interval is given."""
+Places = npt.NDArray[np.int64]
 
 
 def diversity_figures(responses: Sequence[str], embedder: Embedder) -> dict[str, Any]:
-    """Figures over the responses that are there; None where there are too few to compare."""
+    """A few figures over the responses that are there, at whatever size; None where there are too few to compare."""
     there = [response for response in responses if response.strip()]
     openings = Counter(" ".join(words(response)[:2]) for response in there)
     similar = in_group_similarity(embedder.embed(there)) if len(there) > 1 else []
@@ -24,3 +48,251 @@ def diversity_figures(responses: Sequence[str], embedder: Embedder) -> dict[str,
         "pairwise_similarity": mean(similar),
         "largest_opening": openings.most_common(1)[0][1] / len(there) if there else None,
     }
+
+
+# --- the figures of several sets --------------------------------------------------------------------------------------
+
+
+class Reply(NamedTuple):
+    """A reply, the conversation it was given in, and the scenario or dialogue that is drawn as a whole."""
+
+    text: str
+    dialogue: str
+    unit: str
+    language: str
+
+
+class Measured(BaseModel):
+    """A figure with its 95 % interval; none where there is too little to tell."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class DiversityFigures(BaseModel):
+    """How varied the replies of one set are in one language."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    language: str
+    replies: int
+    dialogues: int = Field(description="what is drawn as a whole: dialogues, scenarios or histories")
+    words: float = Field(description="mean length; characters in Chinese")
+    at_words: int = Field(description="words that distinct-n is counted over")
+    distinct_1: Measured
+    distinct_2: Measured
+    distinct_3: Measured
+    at_replies: int = Field(description="replies that self-BLEU and the openings are counted over")
+    self_bleu: Measured = Field(description="mean BLEU of a reply against all others, 0 to 100")
+    open_alike: Measured = Field(description="share of replies whose first words open another one too")
+    largest_opening: Measured = Field(description="share of the replies that have the most frequent first words")
+    in_dialogue: Measured = Field(description="mean cosine of two replies of a dialogue, then over dialogues")
+    across_dialogues: Measured = Field(description="mean cosine of two replies of different dialogues")
+    whole: dict[str, float] = Field(description="distinct-n of the whole set, for comparison with published figures")
+
+
+def compare_diversity(
+    sets: Sequence[Sequence[Reply]], embedder: Embeds, seed: int = 0, halves: int = HALVES
+) -> list[list[DiversityFigures]]:
+    """The figures of each set, by language; in a language all sets are counted at the same size."""
+    by_language: dict[str, dict[int, _Counted]] = {}
+    for number, replies in enumerate(sets):
+        for language in sorted({reply.language for reply in replies}):
+            own = [reply for reply in replies if reply.language == language and words(reply.text)]
+            if own:
+                rng = generator(seed, "halves", language)
+                by_language.setdefault(language, {})[number] = _Counted(own, language, rng, halves)
+    found: list[list[DiversityFigures]] = [[] for _ in sets]
+    for language, counted in by_language.items():
+        at_words = min(one.fewest_words for one in counted.values())
+        at_replies = min(MOST_REPLIES, *(one.fewest_replies for one in counted.values()))
+        for number, one in counted.items():
+            found[number].append(one.figures(language, at_words, at_replies, embedder, seed))
+    return found
+
+
+class _Counted:
+    """A set's replies with their n-grams as numbers, and its halves: the places of replies, in random order."""
+
+    def __init__(self, replies: Sequence[Reply], language: str, rng: np.random.Generator, halves: int) -> None:
+        self._replies = replies
+        self._units = list(dict.fromkeys(reply.unit for reply in replies))
+        self._words = [words(reply.text) for reply in replies]
+        self._lengths = np.array([len(one) for one in self._words])
+        self._grams = [_numbered(self._words, size) for size in (1, 2, 3)]
+        self._openings = [tuple(one[:OPENING_WORDS]) for one in self._words]
+        self._tokens = [ngrams(reply.text, language) for reply in replies]
+        unit = {name: place for place, name in enumerate(self._units)}
+        owner = np.array([unit[reply.unit] for reply in replies])
+        self._halves: list[Places] = []
+        if len(self._units) < 2:
+            self._halves.append(rng.permutation(len(replies)))
+        for _ in range(halves if len(self._units) > 1 else 0):
+            chosen = rng.permutation(len(self._units))[: len(self._units) // 2]
+            self._halves.append(rng.permutation(np.flatnonzero(np.isin(owner, chosen))))
+
+    @property
+    def fewest_words(self) -> int:
+        return min(int(self._lengths[half].sum()) for half in self._halves)
+
+    @property
+    def fewest_replies(self) -> int:
+        return min(len(half) for half in self._halves)
+
+    def figures(self, language: str, at_words: int, at_replies: int, embedder: Embeds, seed: int) -> DiversityFigures:
+        parts = [half[:at_replies] for half in self._halves]
+        openings = [Counter(self._openings[place] for place in part) for part in parts]
+        similarity = _similarities(self._replies, self._units, embedder, seed)
+        return DiversityFigures(
+            language=language,
+            replies=len(self._replies),
+            dialogues=len(self._units),
+            words=float(self._lengths.mean()),
+            at_words=at_words,
+            at_replies=at_replies,
+            **{
+                f"distinct_{size}": self._over_halves([self._distinct(half, at_words, size) for half in self._halves])
+                for size in (1, 2, 3)
+            },
+            self_bleu=self._over_halves([self_bleu([self._tokens[place] for place in part]) for part in parts]),
+            open_alike=self._over_halves(
+                [sum(count for count in found.values() if count > 1) / at_replies for found in openings]
+            ),
+            largest_opening=self._over_halves([max(found.values()) / at_replies for found in openings]),
+            **similarity,
+            whole={f"distinct_{size}": distinct([reply.text for reply in self._replies], size) for size in (1, 2, 3)},
+        )
+
+    def _distinct(self, half: Places, at_words: int, size: int) -> float | None:
+        """Distinct-n of the first so many words; the last reply is cut where they end."""
+        left, grams = at_words, []
+        for place in half:
+            length = min(left, int(self._lengths[place]))
+            grams.append(self._grams[size - 1][place][: max(0, length - size + 1)])
+            left -= length
+            if not left:
+                break
+        every = np.concatenate(grams)
+        return len(np.unique(every)) / len(every) if len(every) else None
+
+    def _over_halves(self, values: Sequence[float | None]) -> Measured:
+        known = np.array([value for value in values if value is not None], dtype=np.float64)
+        enough = len(self._units) >= FEW_DIALOGUES
+        low, high = (drawn_interval(known) if enough else None) or (None, None)
+        return Measured(value=float(known.mean()) if len(known) else None, low=low, high=high)
+
+
+def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Places]:
+    """Each text's n-grams as numbers: equal ones have the same."""
+    known: dict[tuple[str, ...], int] = {}
+    return [
+        np.array(
+            [known.setdefault(tuple(text[at : at + size]), len(known)) for at in range(len(text) - size + 1)],
+            dtype=np.int64,
+        )
+        for text in texts
+    ]
+
+
+# --- self-BLEU --------------------------------------------------------------------------------------------------------
+
+
+class Ngrams(NamedTuple):
+    """A reply's n-grams up to four, as sacreBLEU counts them, and its length in tokens."""
+
+    counts: Counter[tuple[str, ...]]
+    length: int
+
+
+def ngrams(text: str, language: str) -> Ngrams:
+    """The n-grams of a text by sacreBLEU's tokenisation: `zh` for Chinese, else `13a`."""
+    from sacrebleu.metrics.helpers import extract_all_word_ngrams
+
+    counts, length = extract_all_word_ngrams(_tokenizer(language)(text.rstrip()), 1, 4)
+    return Ngrams(counts, length)
+
+
+@cache
+def _tokenizer(language: str) -> Any:
+    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+    from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
+
+    kind: Any = TokenizerZh if language.split("-")[0] == "zh" else Tokenizer13a
+    return kind()
+
+
+def self_bleu(replies: Sequence[Ngrams]) -> float | None:
+    """The mean sentence BLEU (effective order, exponential smoothing) of each reply against all others.
+
+    An n-gram of a reply counts as often as one other reply has it at most; the two largest counts among all replies say
+    what that is, so that nothing need be counted again for each reply.
+    """
+    if len(replies) < 2:
+        return None
+    from sacrebleu.metrics.bleu import BLEU
+
+    most: dict[tuple[str, ...], tuple[int, int, int]] = {}  # the largest count, whose it is, and the second largest
+    for place, reply in enumerate(replies):
+        for gram, count in reply.counts.items():
+            first, owner, second = most.get(gram, (0, -1, 0))
+            most[gram] = (count, place, first) if count > first else (first, owner, max(second, count))
+    lengths = np.array([reply.length for reply in replies])
+    scores = []
+    for place, reply in enumerate(replies):
+        correct, total = [0] * 4, [0] * 4
+        for gram, count in reply.counts.items():
+            first, owner, second = most[gram]
+            total[len(gram) - 1] += count
+            correct[len(gram) - 1] += min(count, second if owner == place else first)
+        others = np.delete(lengths, place)
+        near = np.abs(others - reply.length)
+        closest = int(others[near == near.min()].min())
+        score = BLEU.compute_bleu(correct, total, reply.length, closest, smooth_method="exp", effective_order=True)
+        scores.append(float(score.score))
+    return sum(scores) / len(scores)
+
+
+# --- similarity -------------------------------------------------------------------------------------------------------
+
+
+def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embeds, seed: int) -> dict[str, Measured]:
+    """Mean cosines within conversations and between those of different units, with intervals over units."""
+    rows = np.asarray(embedder.embed([reply.text for reply in replies]), dtype=np.float64)
+    weights = group_weights(len(units), seed=seed)
+    place = {unit: number for number, unit in enumerate(units)}
+    inside, dialogues = np.zeros((2, len(units)))
+    by_dialogue: dict[tuple[str, str], list[int]] = {}
+    for number, reply in enumerate(replies):
+        by_dialogue.setdefault((reply.unit, reply.dialogue), []).append(number)
+    for (unit, _), members in by_dialogue.items():
+        if len(members) > 1:
+            inside[place[unit]] += pair_mean(rows[members])
+            dialogues[place[unit]] += 1
+    sums, counts = np.zeros((len(units), rows.shape[1])), np.zeros(len(units))
+    np.add.at(sums, [place[reply.unit] for reply in replies], rows)
+    np.add.at(counts, [place[reply.unit] for reply in replies], 1)
+    # Σ over pairs of different units of w_g w_h s_g·s_h is |Σ w s|² less what units have with themselves.
+    squares = weights**2
+    cosines = ((weights @ sums) ** 2).sum(1) - squares @ (sums**2).sum(1)
+    pairs = (weights @ counts) ** 2 - squares @ counts**2
+    return {
+        "in_dialogue": measured(ratio(weights @ inside, weights @ dialogues), len(units)),
+        "across_dialogues": measured(ratio(cosines, pairs), len(units)),
+    }
+
+
+def pair_mean(rows: Matrix | Numbers) -> float:
+    """The mean dot product of two different rows."""
+    total = rows.sum(axis=0)
+    count = len(rows)
+    return float((total @ total - (rows * rows).sum()) / (count * (count - 1)))
+
+
+def measured(values: Numbers, units: int) -> Measured:
+    """The figure, which comes first, and the interval of its draws."""
+    interval = drawn_interval(values[1:]) if units >= FEW_DIALOGUES else None
+    low, high = interval or (None, None)
+    return Measured(value=float(values[0]) if np.isfinite(values[0]) else None, low=low, high=high)

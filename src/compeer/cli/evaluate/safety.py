@@ -1,4 +1,4 @@
-"""`compeer evaluate`: measure what a supporter is like; so far how safe it is, and transcripts of SAGE scored again."""
+"""`compeer evaluate safety`: how well the guard finds danger and stops bad replies, alone or around a supporter."""
 
 from __future__ import annotations
 
@@ -20,32 +20,7 @@ if TYPE_CHECKING:
     from compeer.models import TextModel
     from compeer.safety import Detector
 
-evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
 
-
-sage = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="SAGE: seekers with an emotion.")
-evaluate.add_typer(sage, name="sage")
-
-
-@evaluate.callback()
-def _evaluate() -> None:
-    """Measure supporters and the guard around them."""
-
-
-@sage.callback()
-def _sage() -> None:
-    """SAGE: conversations with a seeker whose emotion is followed."""
-
-
-@sage.command()
-def rescore(transcripts: Annotated[Path, typer.Argument(help="Transcripts of the released kind, one a line.")]) -> None:
-    """Mean final emotion, successes and failures of transcripts that somebody else made."""
-    from compeer.evaluate.sage.rescore import rescore_command
-
-    typer.echo(rescore_command(transcripts))
-
-
-@evaluate.command()
 def safety(
     half: Annotated[
         str, typer.Option(help="Which cases: open (rules may be tuned on it), kept (only measured), both.")

@@ -1,0 +1,241 @@
+"""Two supporters compared on the same scenarios: differences with paired intervals, and how often each wins.
+
+Both runs' folders must be of one protocol, with the same seeker, the same judges and the same settings; only the
+supporter and its mode may differ. A pair is one scenario and repeat that both have scored. In each dimension the
+difference is the mean of first − second over the pairs, and the win rate the share of pairs in which the first did
+better, ties counting half. Scenarios are drawn anew with all their repeats for 95 % intervals: pairs of one scenario
+are alike. What only one run has is left out, and said so.
+
+ESC-Eval's scores are shown on its scale, 0 to 100, a judge's score on a pair counting only if that judge scored both;
+`average` is the mean of the seven where all are there. SAGE gives the final emotion, and successes and failures as
+shares of 0 to 100.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from compeer.corpora.jsonlines import read_json_lines
+from compeer.errors import InputError
+from compeer.evaluate.diversity import Measured, measured
+from compeer.evaluate.esc_eval.rubric import DIMENSIONS, HIGHEST
+from compeer.statistics import Numbers, group_weights, ratio
+
+Pair = tuple[str, int]
+"""A scenario's id and the repeat."""
+_OF_THE_SUPPORTER = ("mode", "supporter_tokens", "batch")
+"""Settings in which the two may differ."""
+
+
+class RunFolder(BaseModel):
+    """What a comparison needs of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    supporter: str
+    mode: str
+    manifest: dict[str, Any]
+    lines: dict[Pair, dict[str, Any]]
+
+
+class DimensionComparison(BaseModel):
+    """The first supporter against the second in one dimension."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pairs: int
+    scenarios: int
+    first: float | None = Field(description="the first one's mean over the pairs")
+    second: float | None
+    difference: Measured = Field(description="first less second")
+    wins: int = Field(description="pairs in which the first is better")
+    ties: int
+    losses: int
+    win_rate: Measured = Field(description="wins and half of the ties, as a share of the pairs")
+
+
+class Comparison(BaseModel):
+    """Two runs side by side."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    protocol: str
+    first: str
+    second: str
+    scenarios: int = Field(description="scenarios that both have")
+    pairs: int
+    notes: list[str]
+    dimensions: dict[str, DimensionComparison]
+
+
+def read_run(folder: Path) -> RunFolder:
+    """The manifest and the scores of a run that has ended."""
+    do = "Give a folder that compeer evaluate esc-eval or sage wrote, and finished."
+    manifest, scores = folder / "manifest.json", folder / "scores.jsonl"
+    if not manifest.is_file() or not scores.is_file():
+        missing = scores if manifest.is_file() else manifest
+        raise InputError(f"there is no {missing.name} in it.", file=folder, do=do)
+    try:
+        told = json.loads(manifest.read_text(encoding="utf-8"))
+        name, mode = told["models"]["supporter"]["name"], told["settings"]["mode"]
+        known = told["protocol"] in ("esc-eval", "sage")
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise InputError("this is no manifest of an evaluation.", file=manifest, do=do)
+    lines: dict[Pair, dict[str, Any]] = {}
+    for number, value in read_json_lines(scores):
+        try:
+            key = (str(value["scenario"]), int(value["repeat"]))
+        except (KeyError, TypeError, ValueError):
+            raise InputError("a score needs scenario and repeat.", file=scores, line=number, do=do) from None
+        if key in lines:
+            raise InputError("this scenario and repeat were there before.", file=scores, line=number, do=do)
+        lines[key] = value
+    return RunFolder(folder=str(folder), supporter=name, mode=mode, manifest=told, lines=lines)
+
+
+def compare_runs(first: RunFolder, second: RunFolder, seed: int = 0) -> Comparison:
+    """The comparison, over what both have; an error names what makes it unfair."""
+    notes = _check_alike(first, second)
+    shared = [key for key in first.lines if key in second.lines]
+    if not shared:
+        do = "Run both on the same cards or profiles, with the same --limit and seed."
+        raise InputError("the two runs have no scenario in common.", file=second.folder, do=do)
+    for run in (first, second):
+        if alone := len(run.lines) - len(shared):
+            notes.append(f"{alone} of {len(run.lines)} conversations of {run.folder} have no counterpart: left out.")
+    protocol = str(first.manifest["protocol"])
+    read = _esc_eval_scores if protocol == "esc-eval" else _sage_scores
+    pairs = {key: read(first.lines[key], second.lines[key]) for key in shared}
+    names = [*DIMENSIONS, "average"] if protocol == "esc-eval" else ["final", "success", "failure"]
+    scenarios = list(dict.fromkeys(scenario for scenario, _ in shared))
+    weights = group_weights(len(scenarios), seed=seed)
+    return Comparison(
+        protocol=protocol,
+        first=_title(first, second),
+        second=_title(second, first),
+        scenarios=len(scenarios),
+        pairs=len(shared),
+        notes=notes,
+        dimensions={
+            name: _dimension(
+                {key: found[name] for key, found in pairs.items() if name in found},
+                scenarios,
+                weights,
+                better=-1 if name == "failure" else 1,
+            )
+            for name in names
+        },
+    )
+
+
+def _title(run: RunFolder, other: RunFolder) -> str:
+    """What tells the run from the other: the supporter, its mode if both are of one name, else the folder too."""
+    if run.supporter != other.supporter:
+        return run.supporter
+    told = f"{run.supporter} ({run.mode})"
+    return told if run.mode != other.mode else f"{told}, {run.folder}"
+
+
+def _check_alike(first: RunFolder, second: RunFolder) -> list[str]:
+    """Stops where the runs differ in more than the supporter; returns what is worth knowing."""
+    one, other = first.manifest, second.manifest
+    if one["protocol"] != other["protocol"]:
+        what = f"the two runs differ in protocol: {one['protocol']} and {other['protocol']}."
+        raise InputError(what, file=second.folder, do="Give two runs of the same one.")
+    differ = []
+    models, others = _models(first), _models(second)
+    roles = {*models, *others} - {"supporter"}
+    differ += sorted(role for role in roles if models.get(role) != others.get(role))
+    settings = {*one["settings"], *other["settings"]} - {*_OF_THE_SUPPORTER, "repeats"}
+    differ += sorted(f"settings.{key}" for key in settings if one["settings"].get(key) != other["settings"].get(key))
+    prompts = [
+        {name: mark for name, mark in run.get("prompts", {}).items() if not name.startswith("supporter")}
+        for run in (one, other)
+    ]
+    if prompts[0] != prompts[1]:
+        differ.append("prompts")
+    scenarios = [run.get("scenarios", {}) for run in (one, other)]
+    if scenarios[0].get("ids") == scenarios[1].get("ids") and scenarios[0] != scenarios[1]:
+        differ.append("what the scenarios say")
+    if differ:
+        do = "Only the supporter and its mode may differ. Run one of them again as the other was run."
+        raise InputError(f"the two runs differ in {', '.join(differ)}.", file=second.folder, do=do)
+    notes = []
+    if one.get("seed") != other.get("seed"):
+        notes.append(f"The seeds differ ({one.get('seed')}, {other.get('seed')}): seekers were drawn anew.")
+    if models["supporter"] == others["supporter"] and first.mode == second.mode:
+        notes.append("Both runs are of the same supporter in the same mode.")
+    return notes
+
+
+def _models(run: RunFolder) -> dict[str, dict[str, Any]]:
+    """The models by role, without where a server stood."""
+    return {
+        role: {key: value for key, value in model.items() if key != "url"}
+        for role, model in run.manifest["models"].items()
+    }
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def _esc_eval_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Both supporters' scores by dimension, 0 to 100, where a judge scored both."""
+    found: dict[str, tuple[float, float]] = {}
+    judges = [name for name in one.get("judges") or {} if name in (other.get("judges") or {})]
+    for dimension in DIMENSIONS:
+        scores = [(one["judges"][name].get(dimension), other["judges"][name].get(dimension)) for name in judges]
+        known = [(100 * a / HIGHEST, 100 * b / HIGHEST) for a, b in scores if a is not None and b is not None]
+        if known:
+            found[dimension] = (sum(a for a, _ in known) / len(known), sum(b for _, b in known) / len(known))
+    if len(found) == len(DIMENSIONS):
+        found["average"] = (_mean([a for a, _ in found.values()]), _mean([b for _, b in found.values()]))
+    return found
+
+
+def _sage_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Both supporters' final emotions, and 100 for a success or a failure, where both came to an end."""
+    if one.get("final") is None or other.get("final") is None:
+        return {}
+    ends = {name: (100.0 * (one["end"] == name), 100.0 * (other["end"] == name)) for name in ("success", "failure")}
+    return {"final": (float(one["final"]), float(other["final"])), **ends}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _dimension(
+    pairs: Mapping[Pair, tuple[float, float]], scenarios: Sequence[str], weights: Numbers, better: int
+) -> DimensionComparison:
+    """The figures of one dimension; `better` is the sign of a difference that is a win for the first."""
+    place = {name: number for number, name in enumerate(scenarios)}
+    counts, differences, won = np.zeros((3, len(scenarios)))
+    signs = []
+    for (scenario, _), (one, other) in pairs.items():
+        sign = better * ((one > other) - (one < other))
+        signs.append(sign)
+        counts[place[scenario]] += 1
+        differences[place[scenario]] += one - other
+        won[place[scenario]] += (1 + sign) / 2
+    units = int((counts > 0).sum())
+    return DimensionComparison(
+        pairs=len(pairs),
+        scenarios=units,
+        first=_mean([one for one, _ in pairs.values()]) if pairs else None,
+        second=_mean([other for _, other in pairs.values()]) if pairs else None,
+        difference=measured(ratio(weights @ differences, weights @ counts), units),
+        wins=signs.count(1),
+        ties=signs.count(0),
+        losses=signs.count(-1),
+        win_rate=measured(ratio(weights @ won, weights @ counts), units),
+    )

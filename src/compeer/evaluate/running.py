@@ -1,0 +1,282 @@
+"""What ESC-Eval and SAGE share when they are run: who plays, which scenarios, the folder, the talk, and what it took.
+
+An evaluation is a supporter, a seeker and, for ESC-Eval, judges; scenarios, each talked through `repeats` times; and
+settings. `run_evaluation` lets them talk, has the conversations judged, and writes one folder:
+
+    manifest.json        settings, seed, versions, hashes; written first, so that only the same evaluation goes on here
+    dialogues/           a log a conversation; conversations.jsonl: all of them, written when all are over
+    judged.jsonl         ESC-Eval: what each judge answered
+    scores.jsonl         a line a scenario and repeat
+    figures.json         the figures with their intervals, coverage, failures and cost
+
+Killed at any moment and called again, it goes on, and comes to the same bytes (but for the seconds in figures.json).
+The second conversation about a scenario has the scenario's name and `#2` in logs, the third `#3`, and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from compeer.evaluate.cost import Prices, cost_of, dialogues_took, finished_dialogues
+from compeer.evaluate.folder import FIGURES, MANIFEST, SCORES, claim_folder, text_hash, versions, write_lines
+from compeer.evaluate.players import Players
+from compeer.models.base import Sampling, TextModel
+from compeer.policy import supporter_prompt
+from compeer.progress import progress
+from compeer.reasoning import turn_grammar
+from compeer.ser.stage import write_json
+from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, Simulated, SupporterAgent, run_dialogues
+from compeer.simulate.agents import Turning, plain_prompt
+from compeer.simulate.conversation import View
+from compeer.statistics import generator
+
+Mode = Literal["plain", "structured"]
+TEMPERATURE = 0.7
+"""Of seekers and supporters; judges take the most probable token."""
+
+
+class RunSettings(BaseModel):
+    """What every evaluation settles."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Mode = Field(default="plain", description="how the supporter is asked: plainly, or for steps and a response")
+    rounds: int = Field(default=5, ge=1, description="seeker turns at most, each with the supporter's answer")
+    repeats: int = Field(default=1, ge=1, description="conversations about each scenario")
+    retries: int = Field(default=2, ge=0, description="further tries when an answer cannot be used")
+    supporter_tokens: int = Field(default=512, ge=1, description="the supporter's longest answer")
+    seeker_tokens: int = Field(default=512, ge=1, description="the seeker's longest answer")
+    batch: int | None = Field(default=None, ge=1, description="requests together, of a model in this process")
+
+
+class Evaluation(ABC):
+    """One evaluation, ready to run: ESC-Eval and SAGE say how the seeker plays, and what the scores are."""
+
+    protocol: str
+
+    def __init__(self, players: Players, scenarios: Sequence[Scenario], settings: RunSettings, seed: int) -> None:
+        self.players, self.scenarios, self.settings, self.seed = players, tuple(scenarios), settings, seed
+
+    @abstractmethod
+    def seeker(self, model: TextModel) -> Agent:
+        """The seeker, played by the model."""
+
+    @abstractmethod
+    def prompts(self) -> dict[str, str]:
+        """The texts that seekers and judges are asked with, by name."""
+
+    @abstractmethod
+    async def judge(
+        self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
+    ) -> None:
+        """Has the conversations that ended judged, where the protocol has judges."""
+
+    @abstractmethod
+    def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
+        """A line for each talk, without what all protocols say alike."""
+
+    @abstractmethod
+    def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+        """`figures`, `coverage`, and counts of the judges' failures, by the lines of `scores.jsonl`."""
+
+    @abstractmethod
+    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
+        """Calls and tokens of each judge, by its role; nothing where there are none."""
+
+    def supporter(self, model: TextModel) -> SupporterAgent:
+        """The supporter under test, asked in the run's mode."""
+        sampling = Sampling(temperature=TEMPERATURE, max_tokens=self.settings.supporter_tokens)
+        if self.settings.mode == "plain":
+            return SupporterAgent(model, "plain", sampling=sampling)
+        # about four characters to a token, a third of them for the steps; none must be cut off before its response
+        characters = 3 * self.settings.supporter_tokens
+        grammar = turn_grammar(min(160, characters // 6), min(600, characters // 3))
+        prompt = partial(supporter_prompt, last=self.players.supporter.history)
+        return SupporterAgent(model, "structured", prompt=prompt, sampling=sampling, grammar=grammar)
+
+    @property
+    def limits(self) -> DialogueSettings:
+        """What bounds a conversation."""
+        return DialogueSettings(rounds=self.settings.rounds, retries=self.settings.retries)
+
+    @property
+    def repeated(self) -> list[Scenario]:
+        """The scenarios as they are talked through: each for the first time, then each once more, and so on."""
+        return [
+            one if repeat == 1 else one.model_copy(update={"id": f"{one.id}#{repeat}"})
+            for repeat in range(1, self.settings.repeats + 1)
+            for one in self.scenarios
+        ]
+
+    def talks(self, conversations: Sequence[Conversation]) -> list[Talk]:
+        """The conversations with the scenario and the repeat that they belong to."""
+        pairs = [(one.id, repeat) for repeat in range(1, self.settings.repeats + 1) for one in self.scenarios]
+        return [Talk(name, repeat, one) for (name, repeat), one in zip(pairs, conversations, strict=True)]
+
+    def manifest(self) -> dict[str, Any]:
+        """What the results depend on, and what they were made with."""
+        texts = {"supporter plain.txt": plain_prompt(), "supporter structured": json.dumps(supporter_prompt(()))}
+        prompts = {**texts, **self.prompts()}
+        told = [one.model_dump_json() for one in self.scenarios]
+        return {
+            "protocol": self.protocol,
+            "settings": self.settings.model_dump(mode="json"),
+            "seed": self.seed,
+            "models": self.players.described,
+            "scenarios": {"ids": [one.id for one in self.scenarios], "sha256": text_hash("\n".join(told))},
+            "prompts": {name: text_hash(text) for name, text in sorted(prompts.items())},
+            "versions": versions(self.players.any_local),
+        }
+
+
+@dataclass(frozen=True)
+class Talk:
+    """One conversation of an evaluation. `failed` says why it came to no end, infrastructure told apart."""
+
+    scenario: str
+    repeat: int
+    conversation: Conversation
+
+    @property
+    def failed(self) -> str | None:
+        outcome = self.conversation.outcome
+        return None if outcome.status == "ended" else f"{outcome.status}: {outcome.who}: {outcome.why}"
+
+
+def choose(scenarios: Sequence[Scenario], limit: int | None, seed: int) -> list[Scenario]:
+    """Up to `limit` scenarios, drawn by the seed, in their order: the same for every supporter."""
+    drawn = sorted(scenarios, key=lambda one: generator(seed, "scenario", one.id).random())[:limit]
+    chosen = {one.id for one in drawn}
+    return [one for one in scenarios if one.id in chosen]
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+async def run_evaluation(
+    evaluation: Evaluation,
+    folder: Path,
+    models: Mapping[str, TextModel],
+    prices: Prices | None = None,
+) -> dict[str, Any]:
+    """Does what is not done yet in the folder, and returns the figures, which `figures.json` then holds.
+
+    `models` are the players' models by the names that a person gave them; `prices` put a sum of money to the cost.
+    """
+    start = time.monotonic()
+    claim_folder(folder, evaluation.manifest())
+    players = evaluation.players
+    talks = evaluation.talks((await _talk(evaluation, folder, models)).conversations)
+    if players.judges:
+        ended = [talk for talk in talks if not talk.failed]
+        with progress("Judging", len(ended)) as advance:
+            await evaluation.judge(ended, [models[judge.given] for judge in players.judges], folder, advance)
+    lines = [
+        {"scenario": talk.scenario, "repeat": talk.repeat, "language": talk.conversation.language}
+        | found
+        | {"failed": talk.failed}
+        for talk, found in zip(talks, evaluation.scores(talks, folder), strict=True)
+    ]
+    write_lines(folder / SCORES, lines)
+    return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
+
+
+async def _talk(evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel]) -> Simulated:
+    """The conversations; a bar shows the rounds that were talked."""
+    players, rounds = evaluation.players, evaluation.settings.rounds
+    seeker = evaluation.seeker(models[players.seeker.given])
+    supporter = evaluation.supporter(models[players.supporter.given])
+    scenarios = evaluation.repeated
+    with progress("Talking (rounds)", len(scenarios) * rounds) as advance:
+        advance(finished_dialogues(folder) * (rounds - 1))  # of each, the engine tells of the last round
+        return await run_dialogues(
+            scenarios,
+            lambda _: Watched(seeker, rounds, advance),
+            lambda: supporter,
+            evaluation.limits,
+            folder,
+            evaluation.seed,
+            advance,
+        )
+
+
+class Watched:
+    """An agent as it is, whose conversation's rounds are told to a progress bar; the engine tells of the last one."""
+
+    def __init__(self, agent: Agent, rounds: int, advance: Callable[[int], None]) -> None:
+        self._agent, self._rounds, self._advance = agent, rounds, advance
+        self._told = 0
+        self.model, self.sampling = agent.model, agent.sampling
+        self.keeps_reasoning, self.looks_back = agent.keeps_reasoning, agent.looks_back
+        self.described = agent.described
+
+    def turn(self, view: View) -> Turning:
+        self._tell(len(view.turns) // 2)
+        said = yield from self._agent.turn(view)
+        if said.stop:
+            self._tell(self._rounds)
+        return said
+
+    def _tell(self, rounds: int) -> None:
+        done = min(rounds, self._rounds - 1)
+        self._advance(done - self._told)
+        self._told = done
+
+
+# --- what came of it --------------------------------------------------------------------------------------------------
+
+
+def _write_figures(
+    evaluation: Evaluation,
+    folder: Path,
+    talks: Sequence[Talk],
+    lines: Sequence[Mapping[str, Any]],
+    prices: Prices | None,
+    seconds: float,
+) -> dict[str, Any]:
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    players = evaluation.players
+    took = {**dialogues_took(folder), **evaluation.judges_took(talks, folder)}
+    found = evaluation.figures(lines, folder)
+    failures = {"model": Counter(found["unread"]), "infrastructure": Counter(found["unreached"])}
+    for talk in talks:
+        if talk.failed:
+            status, _, why = talk.failed.partition(" failed: ")
+            failures[status][why] += 1
+    figures = {
+        "protocol": evaluation.protocol,
+        "supporter": players.supporter.name,
+        "seeker": players.seeker.name,
+        "judges": [judge.name for judge in players.judges],
+        "mode": evaluation.settings.mode,
+        "settings": manifest["settings"],
+        "seed": evaluation.seed,
+        "versions": manifest["versions"],
+        "scenarios": len(evaluation.scenarios),
+        "repeats": evaluation.settings.repeats,
+        "figures": found["figures"],
+        "coverage": found["coverage"],
+        "failures": {kind: dict(sorted(counts.items())) for kind, counts in failures.items()},
+        "cost": {**cost_of(players, took, prices), "seconds": round(seconds, 1)},
+        "hashes": {name: manifest[name] for name in ("prompts", "scenarios", "models")},
+    }
+    path = folder / FIGURES
+    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if before and _timeless(before) == _timeless(json.loads(json.dumps(figures))):
+        return before  # nothing was left to do: the seconds are those that it took
+    write_json(path, figures)
+    return figures
+
+
+def _timeless(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {**figures, "cost": {**figures["cost"], "seconds": None}}

@@ -1,0 +1,184 @@
+"""The seeker that plays a role card: who the person is, what happened, how they write; and the cards themselves.
+
+Our own cards (`cards/*.jsonl`, described in `cards/README.md`) give the first message and say what comes out only
+slowly. Cards of the kind that ESC-Eval released are read too: a JSON list, or an object a line, of `base` (the whole
+card as text), `res`, `source`, `language` and `id`; their seeker makes up its first message. Any model can play.
+
+    cards = read_cards(own_cards("en"))
+    seeker = CardSeeker(open_model("embedded"))
+    run_dialogues([card.scenario for card in cards], lambda _: seeker, …)
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.corpora.reading import json_items
+from compeer.errors import InputError, from_validation
+from compeer.models.base import Generation, Message
+from compeer.simulate.agents import Complaint, Said, SeekerAgent, chat, mark_of, read_plain
+from compeer.simulate.conversation import Scenario, View
+
+Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+
+# --- cards ------------------------------------------------------------------------------------------------------------
+
+
+class RoleCard(BaseModel):
+    """A person to be played. The text is the player's alone; the opening, where there is one, is said as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(min_length=1)
+    language: Language
+    text: str = Field(min_length=1, description="all that the player is told of the person")
+    opening: str | None = Field(default=None, min_length=1)
+    problem: str = Field(default="", description="what results can be grouped by")
+
+    @property
+    def scenario(self) -> Scenario:
+        """The card as the engine takes it."""
+        facts = {"card": self.text, "problem": self.problem}
+        return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
+
+
+class _OwnCard(BaseModel):
+    """A card as our files hold it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(min_length=1)
+    language: Language
+    age: int = Field(ge=0, le=130)
+    gender: str = Field(min_length=1)
+    occupation: str = Field(min_length=1)
+    problem: str
+    situation: str = Field(min_length=1)
+    manner: str = Field(min_length=1)
+    opening: str = Field(min_length=1)
+    resistance: Literal["low", "middle", "high"]
+    secrets: tuple[str, ...] = ()
+
+    def card(self) -> RoleCard:
+        words = phrases(self.language)
+        parts = [
+            words["who"].format(age=self.age, gender=self.gender, occupation=self.occupation),
+            self.situation,
+            f"{words['manner'].format(manner=self.manner)}\n{words['resistance'][self.resistance]}",
+        ]
+        if self.secrets:
+            parts.append("\n".join([words["secrets"], *(f"- {secret}" for secret in self.secrets)]))
+        text = "\n\n".join(parts)
+        return RoleCard(id=self.id, language=self.language, text=text, opening=self.opening, problem=self.problem)
+
+
+class _ReleasedCard(BaseModel):
+    """A card as ESC-Eval released it; what else it holds is not needed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+    id: str = Field(min_length=1)
+    base: str = Field(min_length=1)
+    language: str | None = None
+    res: Any = None
+
+    def card(self) -> RoleCard:
+        named = _LANGUAGE_NAMES.get((self.language or "").strip().lower())
+        language = named or ("zh" if re.search("[\u4e00-\u9fff]", self.base) else "en")
+        problem = self.res if isinstance(self.res, str) else ""
+        own = f"{language}-{self.id}"  # the two languages may count alike
+        return RoleCard(id=own, language=language, text=self.base.strip(), problem=problem)
+
+
+_LANGUAGE_NAMES: dict[str, Language] = {
+    **dict.fromkeys(("en", "eng", "english", "英文", "英语"), "en"),
+    **dict.fromkeys(("zh", "cn", "chinese", "中文", "汉语"), "zh"),
+}
+
+
+def own_cards(language: str) -> Path:
+    """The file of our cards in a language."""
+    return Path(str(files("compeer.simulate").joinpath("cards", f"{language}.jsonl")))
+
+
+def read_cards(path: Path) -> list[RoleCard]:
+    """The cards of a file, ours or the released ones; an error names the file, the line or the item, and the field."""
+    if not path.is_file():
+        raise InputError("there is no such file.", file=path, do="Give a file of role cards, one JSON object a line.")
+    found: dict[str, RoleCard] = {}
+    for item in json_items(path):
+        if isinstance(item, InputError):
+            raise item
+        try:
+            card = _card_of(item.value)
+        except ValidationError as error:
+            plain = from_validation(error)
+            do = "A card needs id and base, or the fields that the README beside our own cards names."
+            raise item.bad(plain.what, plain.field, do=do) from None
+        if card.id in found:
+            raise item.bad(f"the card '{card.id}' was there before.", "id", do="Give each its own id.")
+        found[card.id] = card
+    if not found:
+        raise InputError("there is no card in it.", file=path, do="Give a file of role cards, one JSON object a line.")
+    return list(found.values())
+
+
+def _card_of(value: Any) -> RoleCard:
+    if isinstance(value, dict) and "base" in value:
+        return _ReleasedCard.model_validate(value).card()
+    return _OwnCard.model_validate(value).card()
+
+
+# --- playing one ------------------------------------------------------------------------------------------------------
+
+_NAMES = r"(?:seeker|supporter|user|assistant|求助者|支持者)"
+_OWN_NAME = re.compile(r"\A\s*\W{0,2}(?:seeker|user|me|求助者|我)\W{0,2}[:：][\s*_]*", re.IGNORECASE)
+_NEXT_NAME = re.compile(rf"^\s*\W{{0,2}}{_NAMES}\W{{0,2}}[:：]", re.IGNORECASE | re.MULTILINE)
+
+
+class CardSeeker(SeekerAgent):
+    """Plays the card of its scenario. It never stops by itself: ESC-Eval's conversations have a number of rounds."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {**super().described, "prompts": mark_of(seeker_prompts())}
+
+    def messages(self, view: View) -> list[Message]:
+        language = "zh" if view.language.split("-")[0] == "zh" else "en"
+        system = seeker_prompts()[f"seeker.{language}.txt"].strip().format(card=view.facts["card"].strip())
+        return chat(view, system, cue=phrases(language)["cue"])
+
+    def read(self, view: View, answer: Generation) -> Said | Complaint:
+        """Its words. Where it goes on to speak for both sides, only its own first message is taken, and that noted."""
+        said = read_plain(answer)
+        if isinstance(said, Complaint):
+            return said
+        text = _OWN_NAME.sub("", said.text)
+        if other := _NEXT_NAME.search(text):
+            text = text[: other.start()]
+            said.extra["spoke_for_both"] = True
+        if not text.strip():
+            return Complaint("empty", "there is no message of the seeker in it")
+        return Said(text.strip(), said.reasoning, said.extra)
+
+
+@cache
+def seeker_prompts() -> dict[str, str]:
+    """The prompt files as they are, by name, for hashes and manifests."""
+    folder = files("compeer.simulate").joinpath("prompts")
+    names = ("seeker.en.txt", "seeker.zh.txt", "seeker.toml")
+    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in names}
+
+
+def phrases(language: str) -> dict[str, Any]:
+    """The words that stand around the fields of a card or a profile."""
+    found: dict[str, Any] = tomllib.loads(seeker_prompts()["seeker.toml"])[language]
+    return found

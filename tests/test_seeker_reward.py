@@ -1,0 +1,183 @@
+"""A simulated seeker as a source of rewards: the change of its emotion, to the number, and what is unscored."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compeer.dialogue import Utterance
+from compeer.evaluate.sage import RLVER, SAGE, SentientSeeker
+from compeer.models import Request, ScriptedModel
+from compeer.models.base import Failure, Generation, Sampling
+from compeer.models.embedder import WordEmbedder
+from compeer.policy.patience import JudgeAway
+from compeer.policy.rewards import SourceScore, Weighted
+from compeer.policy.scoring import Scorer
+from compeer.policy.seeker_reward import SeekerSource, facts_from_history
+from compeer.reasoning import ParsedTurn, parse_turn
+from compeer.reward import Unscored
+from compeer.ser.record import SerRecord
+from compeer.simulate import Said, ScriptedAgent, SupporterAgent, View
+
+OUTPUT = (
+    "History: Just began. [exploration]\nEmotion: Tense. [negative, anxiety, 3]\n"
+    "Strategy: Ask first. [Question]\nResponse: {}"
+)
+
+
+def record(name: str = "r", said: Sequence[str] = ("I lost my job.",), language: str = "en") -> SerRecord:
+    turn = parse_turn(OUTPUT.format("What happened?")).turn
+    assert turn is not None
+    return SerRecord(
+        id=name,
+        dialogue=name,
+        round=1,
+        language=language,
+        source="test",
+        split="policy",
+        history=tuple(Utterance(speaker="seeker" if n % 2 == 0 else "supporter", text=t) for n, t in enumerate(said)),
+        candidate=turn,
+        author="corpus",
+        reference=turn.response,
+        candidate_first=True,
+    )
+
+
+def output(response: str) -> ParsedTurn:
+    return parse_turn(OUTPUT.format(response))
+
+
+def content(request: Request) -> str:
+    return str(request.messages[-1]["content"])
+
+
+def sentient(answer: Callable[[Request], str], **more: Any) -> SentientSeeker:
+    return SentientSeeker(ScriptedModel(answer), **more)
+
+
+def test_a_better_response_moves_the_seeker_further() -> None:
+    def answer(request: Request) -> str:
+        kind = "I am glad you told me" in content(request)
+        return f"Reasons: It {'was kind' if kind else 'brushed me off'}.\nChange: {'+6' if kind else '-4'}"
+
+    seeker = sentient(answer)
+    source = SeekerSource(seeker, seed=0)
+    scores = source.score([record()] * 2, [output("I am glad you told me."), output("Just get over it.")])
+    assert scores == [
+        SourceScore(6, {"change 1": 6, "emotion": 46}),
+        SourceScore(-4, {"change 1": -4, "emotion": 36}),
+    ]
+    assert isinstance(seeker.model, ScriptedModel)
+    assert len(seeker.model.requests) == 2  # on the last turn it is only asked what it feels
+    assert len({request.seed for request in seeker.model.requests}) == 1  # outputs of a group meet the same draws
+    assert "I lost my job." in content(seeker.model.requests[0])
+
+
+def test_the_rules_of_the_seeker_hold() -> None:
+    def answer(_: Request) -> str:
+        return "Reasons: It was so very good.\nChange: +25"
+
+    held = SeekerSource(sentient(answer), seed=0).score([record()], [output("Yes.")])[0]
+    free = SeekerSource(sentient(answer, rules=RLVER), seed=0, start=30, worst=-30)
+    assert isinstance(held, SourceScore)
+    assert held.total == 10  # SAGE clamps
+    found = free.score([record()], [output("Yes.")])[0]
+    assert isinstance(found, SourceScore)
+    assert (found.total, found.parts["emotion"]) == (25, 55)
+
+
+def test_a_missing_response_gets_the_worst_without_a_call() -> None:
+    seeker = sentient(lambda _: "Reasons: Fine enough.\nChange: 0")
+    cut = parse_turn(OUTPUT.format("I am"), cut_off=True)
+    scores = SeekerSource(seeker, seed=0, worst=-10).score([record()] * 3, [parse_turn("?"), cut, output("Yes.")])
+    assert scores[:2] == [SourceScore(-10), SourceScore(-10)]
+    assert isinstance(scores[2], SourceScore)
+    assert scores[2].total == 0
+    assert isinstance(seeker.model, ScriptedModel)
+    assert len(seeker.model.requests) == 1
+
+
+def test_over_several_turns_a_fixed_supporter_goes_on() -> None:
+    changes = iter([4, -1, 3])
+
+    def answer(request: Request) -> str:
+        return f"Reasons: So it is.\nChange: {next(changes):+d}" if "Change: " in content(request) else "And now?"
+
+    helper = ScriptedModel(lambda _: "Go on.", name="helper")
+    source = SeekerSource(sentient(answer), seed=0, turns=3, supporter=SupporterAgent(helper))
+    score = source.score([record()], [output("Yes.")])[0]
+    assert score == SourceScore(2, {"change 1": 4, "change 2": -1, "change 3": 3, "emotion": 46})
+    assert len(helper.requests) == 2
+    heard = [str(message["content"]) for message in helper.requests[-1].messages]
+    assert heard[1:] == ["I lost my job.", "Yes.", "And now?", "Go on.", "And now?"]
+    with pytest.raises(ValueError, match="needs a supporter"):
+        SeekerSource(sentient(answer), seed=0, turns=2)
+
+
+def test_a_seeker_that_is_won_or_leaves_ends_the_talk() -> None:
+    def answer(request: Request) -> str:
+        return "Reasons: All is well.\nChange: +10" if "Change: " in content(request) else "Bye."
+
+    helper = ScriptedModel(lambda _: "Go on.", name="helper")
+    won = SeekerSource(sentient(answer), seed=0, start=95, turns=4, supporter=SupporterAgent(helper))
+    score = won.score([record()], [output("Yes.")])[0]
+    assert score == SourceScore(5, {"change 1": 5, "emotion": 100})
+    left = SeekerSource(sentient(answer), seed=0, turns=4, supporter=SupporterAgent(helper))
+    score = left.score([record()], [output("Yes.")])[0]
+    assert score == SourceScore(10, {"change 1": 10, "emotion": 50})
+    assert not helper.requests
+
+
+def test_a_failing_seeker_leaves_the_output_unscored() -> None:
+    unreadable = SeekerSource(sentient(lambda _: "I feel fine, thanks"), seed=0, retries=1)
+    assert unreadable.score([record()], [output("Yes.")]) == [Unscored("the seeker gave nothing of use: unparsable")]
+    away = SeekerSource(SentientSeeker(ScriptedModel([])), seed=0)
+    assert away.score([record()], [output("Yes.")]) == [Unscored("the seeker gave nothing of use: script")]
+    plain = SeekerSource(ScriptedAgent(["hm"]), seed=0)
+    silent = SeekerSource(ScriptedAgent(lambda _: Said("hm", extra={})), seed=0)
+    for source in (plain, silent):
+        assert source.score([record()], [output("Yes.")]) == [Unscored("the seeker noted no emotion")]
+
+
+def test_a_server_that_stays_away_stops_the_training() -> None:
+    class Away(ScriptedModel):
+        async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+            raise JudgeAway("it cannot be asked")
+
+    with pytest.raises(JudgeAway):
+        SeekerSource(SentientSeeker(Away([])), seed=0).score([record()], [output("Yes.")])
+
+
+def test_any_agent_that_notes_its_emotion_will_do() -> None:
+    def feels(view: View) -> Said:
+        before = next(turn.extra["emotion"] for turn in reversed(view.own) if "emotion" in turn.extra)
+        return Said("" if view.over else "hm", extra={"emotion": before + len(view.turns[-1].text)})
+
+    agent = ScriptedAgent(feels)
+    said = ("It began.", "When?", "In May.")
+    scores = SeekerSource(agent, seed=0, start=10).score([record(said=said)], [output("four")])
+    assert scores == [SourceScore(4, {"change 1": 4, "emotion": 14})]
+
+
+def test_what_is_known_of_a_seeker_is_what_it_said() -> None:
+    facts = facts_from_history(record(said=("I {lost} my\njob.", "Oh.", "Twice.")))
+    assert set(facts) == {"person", "scene", "intention"}
+    assert "- I {lost} my job.\n- Twice." in facts["scene"]
+    assert "Oh." not in facts["scene"]
+    assert "理解" in facts_from_history(record(language="zh"))["intention"]
+
+
+def test_the_scorer_adds_it_to_other_sources() -> None:
+    def answer(request: Request) -> str:
+        return f"Reasons: So it is.\nChange: {'+8' if 'glad' in content(request) else '-2'}"
+
+    source = SeekerSource(sentient(answer, rules=SAGE), seed=0)
+    one = record()
+    scorer = Scorer([Weighted(source, 0.5)], WordEmbedder(), {"r": one}, 0)
+    texts = [OUTPUT.format("I am glad you said it."), OUTPUT.format("So what now then?"), "nothing"]
+    rollouts = scorer(["r"] * 3, texts, [False] * 3)
+    assert [rollout.raw for rollout in rollouts] == [4, -1, -5]
+    assert rollouts[0].score.sources == {"seeker": 8}
+    assert rollouts[0].score.parts()["emotion"] == 48
+    assert np.isfinite(rollouts[2].raw)
