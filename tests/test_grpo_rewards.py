@@ -20,11 +20,13 @@ from compeer.policy import grpo
 from compeer.policy.figures import group_figures, sample_rows, still_parts
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
 from compeer.policy.redundancy import advantages
-from compeer.policy.rewards import JUDGED, JudgeSource, RawScore, SourceScore, SourceSettings, Weighted, combine
-from compeer.policy.rewards import open_sources as opened
+from compeer.policy.rewards import JUDGED, JudgeSource, RawScore, SourceScore, Weighted, combine
 from compeer.policy.scoring import weigh
+from compeer.policy.seeker_reward import SeekerSource
+from compeer.policy.sources import SourceSettings
+from compeer.policy.sources import open_sources as opened
 from compeer.reasoning import ParsedTurn, parse_turn, render_turn
-from compeer.recipe import explain, load_recipe
+from compeer.recipe import explain, judges_hash, load_recipe
 from compeer.reward import Case, Form, Judgment, PairJudge, Unscored
 from compeer.reward.endpoint import ModelJudge
 from compeer.ser.record import SerRecord
@@ -151,6 +153,18 @@ def test_sources_of_a_recipe(tiny_model: Path) -> None:
     far = SourceSettings(judge="m@http://127.0.0.1:9/v1", form=Form(kind="outcome"))
     with pytest.raises(InputError, match="responses alone"):
         opened({"judge": far}, None, 2, 60, 0)
+
+
+def test_a_seeker_of_a_recipe_scores_without_a_judge(tiny_model: Path) -> None:
+    recipe = load_recipe("demo", [f"grpo.rewards.felt.seeker={tiny_model}", "grpo.rewards.judge.weight=0"])
+    assert f"judge {tiny_model}" in judges_hash(recipe.grpo)
+    settings = SourceSettings(seeker=str(tiny_model), turns=2, supporter=str(tiny_model), weight=0.2)
+    ((source, weight),) = [(one.source, one.weight) for one in opened({"felt": settings}, None, 2, 60, 0)]
+    assert isinstance(source, SeekerSource)
+    assert (source.name, weight) == ("felt", 0.2)
+    spoken, silent = source.score([RECORD] * 2, [parse_turn(whole("a")), parse_turn("nothing of use")])
+    assert isinstance(spoken, SourceScore | Unscored)  # what a random model says may be nothing of use
+    assert silent == SourceScore(-10)
 
 
 def test_the_embedder_works_while_the_judge_does() -> None:

@@ -24,6 +24,7 @@ FLOORS = [
     ["policy"],
     ["evaluate"],
     ["report"],
+    ["talk"],
     ["web"],
     ["recipe", "doctor"],
     ["cli"],

@@ -32,9 +32,11 @@ from compeer.evaluate.sage import (
     rescore_command,
     update,
 )
-from compeer.evaluate.sage.answers import tells_change
 from compeer.evaluate.sage.rescore import UnreadLine
-from compeer.evaluate.sage.sentient import (
+from compeer.models import Generation, Request, ScriptedModel
+from compeer.simulate import Complaint, Conversation, DialogueSettings, ScriptedAgent, run_dialogues
+from compeer.simulate.sentient.answers import tells_change
+from compeer.simulate.sentient.seeker import (
     Feeling,
     Language,
     SeekerMessage,
@@ -46,8 +48,6 @@ from compeer.evaluate.sage.sentient import (
     read_message,
     reply_request,
 )
-from compeer.models import Generation, Request, ScriptedModel
-from compeer.simulate import Complaint, Conversation, DialogueSettings, ScriptedAgent, run_dialogues
 
 # --- rules ------------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ from compeer.models.embedder import Embedder
 from compeer.models.local import model_folder
 from compeer.policy import SupporterSettings, train_supporter
 from compeer.policy.grpo import GrpoSettings, train_grpo
-from compeer.policy.rewards import open_sources
+from compeer.policy.sources import open_sources
 from compeer.progress import console
 from compeer.report import write_report
 from compeer.reward import RewardSettings, train_judge
@@ -256,8 +256,13 @@ def model_hash(model: str) -> str:
 
 
 def judges_hash(settings: GrpoSettings) -> dict[str, str]:
-    """What the judges are that rewards come from, as far as they are folders of their own."""
-    named = {judge for source in settings.rewards.values() for judge in (source.judge, source.outcome) if judge}
+    """What the models are that rewards come from, as far as they are folders of their own."""
+    named: set[str] = set()
+    for source in settings.rewards.values():
+        if source.seeker:
+            named |= {source.seeker} | ({source.supporter} if source.turns > 1 else set())
+        else:
+            named |= {source.judge, source.outcome or "run"}
     return {f"judge {name}": model_hash(name) for name in sorted(named) if name != "run" and "@http" not in name}
 
 

@@ -40,19 +40,19 @@ class Expected:
         return {"calls": self.calls, "prompt_tokens": self.prompt_tokens[place], "tokens": self.tokens[place]}
 
 
-async def rehearse(evaluation: Evaluation, dialogues: int) -> dict[str, Expected]:
-    """What so many of the evaluation's conversations will take, by role."""
+async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, Expected]:
+    """What so many of the evaluation's conversations will take, by role, if so many are still to be judged."""
     sample = _spread(evaluation.scenarios)
-    scale = dialogues / len(sample)
     typical, most = [await _rehearsed(evaluation, sample, at_most) for at_most in (False, True)]
-    return {
-        role: Expected(
+    found = {}
+    for role, one in typical.items():
+        scale = (dialogues if role in ("supporter", "seeker") else judged) / len(sample)
+        found[role] = Expected(
             round(scale * one.calls),
             (round(scale * one.prompt_tokens), round(scale * most[role].prompt_tokens)),
             (round(scale * one.tokens), round(scale * most[role].tokens)),
         )
-        for role, one in typical.items()
-    }
+    return found
 
 
 async def _rehearsed(

@@ -19,7 +19,7 @@ from trl import GRPOConfig
 from compeer.errors import InputError
 from compeer.models.training import WeightSettings, trainer_arguments
 from compeer.policy.redundancy import Negatives
-from compeer.policy.rewards import SourceSettings
+from compeer.policy.sources import SourceSettings
 
 
 class GrpoSettings(WeightSettings):

@@ -1,7 +1,7 @@
 """Where rewards come from: one or several sources, each a number for an output, added up with weights.
 
 A source is anything that scores outputs for their histories: UnifiReward, a process and an outcome judge together, a
-model behind a server that is asked in words, and later others, a simulated seeker say. A source that fails to score an
+model behind a server that is asked in words, a simulated seeker (`seeker_reward.py`). A source that fails to score an
 output says why; an output that any source with a weight above 0 left unscored has no total at all, and so no advantage
 and no part in its group's baseline. A source of weight 0 is logged and counts for nothing.
 """
@@ -10,17 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from compeer.errors import InputError
-from compeer.models.opening import ModelSettings, open_model
-from compeer.policy.patience import JudgeAway, Patient
+from compeer.policy.patience import JudgeAway
 from compeer.reasoning import PARTS, ParsedTurn
-from compeer.reward import Case, Form, Judge, Judgment, LocalJudge, PairJudge, Unscored, score
-from compeer.reward.endpoint import ModelJudge
+from compeer.reward import Case, Judge, Judgment, Unscored, score
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
 
@@ -136,66 +130,3 @@ def _score(turn: ParsedTurn, judgment: Judgment | Unscored) -> SourceScore | Uns
     if found.total is None:
         return Unscored(found.unscored or "no reason was given")
     return SourceScore(found.total, found.parts())
-
-
-# --- in a recipe ------------------------------------------------------------------------------------------------------
-
-
-class SourceSettings(BaseModel):
-    """One source of rewards: a judge, or a process and an outcome judge together."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    judge: str = Field(
-        default="run", description="'run': the judge that the run trains; or a judge's folder, or NAME@URL of a server"
-    )
-    outcome: str | None = Field(
-        default=None, description="another judge for the responses (ORM); `judge` then judges the steps (PRM)"
-    )
-    weight: float = Field(default=1.0, ge=0, description="what its score counts; 0: it is only logged")
-    trained: bool = Field(
-        default=False, description="whether the model behind a URL was trained as a judge, in the `form` given"
-    )
-    form: Form = Field(default=Form(), description="how a judge behind a URL is asked; a folder's card says it itself")
-
-
-def open_sources(
-    settings: Mapping[str, SourceSettings], run_judge: Path | None, batch: int, outage: float, seed: int
-) -> list[Weighted]:
-    """The sources that a recipe names, ready to score; `run_judge` is the folder of the run's own judge.
-
-    A judge behind a server may stay away for `outage` seconds.
-    """
-    if not any(source.weight for source in settings.values()):
-        raise InputError("no source of rewards has a weight above 0.", field="grpo.rewards", do="Give one a weight.")
-
-    def opened(field: str, name: str, form: Form, trained: bool) -> Judge:
-        if "@http" in name:
-            quick = ModelSettings(retries=2)  # longer outages are waited for by `Patient`
-            return ModelJudge(Patient(open_model(name, settings=quick), outage), form, trained=trained)
-        if name == "run" and run_judge is None:
-            raise InputError("there is no run whose judge it could be.", field=field, do="Name a judge's folder.")
-        judge = LocalJudge(run_judge if name == "run" and run_judge else name, batch_size=batch)
-        if form.kind in ("process", "outcome") and judge.form.kind != form.kind:
-            raise InputError(f"this is no judge of the kind '{form.kind}' but '{judge.form.kind}'.", field=field)
-        return judge
-
-    found = []
-    for name, source in settings.items():
-        field = f"grpo.rewards.{name}.judge"
-        if source.outcome is None:
-            judge = opened(field, source.judge, source.form, source.trained)
-            if getattr(judge, "form", Form()).kind == "outcome":
-                raise InputError(
-                    "this judge looks at responses alone.",
-                    field=field,
-                    do="Name it as `outcome`, beside a judge of the steps.",
-                )
-        else:
-            process, outcome = (source.form.model_copy(update={"kind": kind}) for kind in ("process", "outcome"))
-            judge = PairJudge(
-                opened(field, source.judge, process, source.trained),
-                opened(f"grpo.rewards.{name}.outcome", source.outcome, outcome, source.trained),
-            )
-        found.append(Weighted(JudgeSource(judge, seed, name), source.weight))
-    return found

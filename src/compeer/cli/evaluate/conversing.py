@@ -133,7 +133,7 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
         + (f", {done:,} of them done already" if done else ""),
         highlight=False,
     )
-    expected = asyncio.run(rehearse(evaluation, max(dialogues - done, 1)))
+    expected = asyncio.run(rehearse(evaluation, max(0, dialogues - done), dialogues))
     _print_expected(evaluation.players, expected, prices)
     servers = [player.name for player in evaluation.players.all if player.kind == "endpoint"]
     if not servers or yes:

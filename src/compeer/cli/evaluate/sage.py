@@ -42,7 +42,7 @@ def run(
         return
     from compeer.evaluate.cost import read_prices
     from compeer.evaluate.running import choose
-    from compeer.evaluate.sage.rules import preset
+    from compeer.simulate.sentient.rules import preset
     from compeer.evaluate.sage.running import Sage, SageSettings, own_profiles, read_seekers
 
     players = conversing.named_players(supporter, seeker, None, endpoint)

@@ -1,8 +1,8 @@
-"""SAGE: a sentient seeker whose emotion tells how well it is supported; the rules, the seeker, and re-scoring."""
+"""SAGE: conversations with a sentient seeker (`compeer.simulate.sentient`), run, scored, and scored again."""
 
-from compeer.evaluate.sage.answers import EmotionAnswer, read_emotion_answer
 from compeer.evaluate.sage.rescore import Rescored, rescore, rescore_command
-from compeer.evaluate.sage.rules import (
+from compeer.simulate.sentient.answers import EmotionAnswer, read_emotion_answer
+from compeer.simulate.sentient.rules import (
     PRESETS,
     RLVER,
     SAGE,
@@ -13,7 +13,7 @@ from compeer.evaluate.sage.rules import (
     preset,
     update,
 )
-from compeer.evaluate.sage.sentient import SeekerProfile, SentientSeeker, emotions, read_profiles
+from compeer.simulate.sentient.seeker import SeekerProfile, SentientSeeker, emotions, read_profiles
 
 __all__ = [
     "PRESETS",

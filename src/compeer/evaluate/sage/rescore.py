@@ -14,7 +14,7 @@ from typing import Any
 
 from compeer.corpora.reading import line_items
 from compeer.errors import InputError
-from compeer.evaluate.sage.rules import HIGHEST, LOWEST, SAGE, Rules, outcome_of
+from compeer.simulate.sentient.rules import HIGHEST, LOWEST, SAGE, Rules, outcome_of
 from compeer.statistics import mean
 
 

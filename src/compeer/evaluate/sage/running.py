@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
 from compeer.evaluate.running import TEMPERATURE, Evaluation, RunSettings, Talk
-from compeer.evaluate.sage.rules import SAGE, Rules, outcome_of
-from compeer.evaluate.sage.sentient import LANGUAGES, SeekerProfile, SentientSeeker, emotions
 from compeer.models.base import Sampling, TextModel
 from compeer.simulate.agents import Said, Turning
 from compeer.simulate.conversation import View
 from compeer.simulate.seekers import Language, phrases
+from compeer.simulate.sentient.rules import SAGE, Rules, outcome_of
+from compeer.simulate.sentient.seeker import LANGUAGES, SeekerProfile, SentientSeeker, emotions
 from compeer.statistics import Numbers, drawn_interval, group_weights, ratio, reweighted
 
 # --- profiles ---------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Sage(Evaluation):
         return _BriefSeeker(model, self.settings.rules, sampling, messages)
 
     def prompts(self) -> dict[str, str]:
-        folder = files("compeer.evaluate.sage").joinpath("prompts")
+        folder = files("compeer.simulate.sentient").joinpath("prompts")
         names = [f"{name}.{language}.txt" for name in ("emotion", "reply", "opening") for language in LANGUAGES]
         return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in (*names, "phrases.toml")}
 

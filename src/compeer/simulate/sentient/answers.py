@@ -13,8 +13,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from compeer.evaluate.sage.rules import HIGHEST, LOWEST
 from compeer.simulate import Complaint
+from compeer.simulate.sentient.rules import HIGHEST, LOWEST
 
 MAX_ANSWER = 20_000
 """Characters; nobody's reasons are longer, and what is cut might be the number."""

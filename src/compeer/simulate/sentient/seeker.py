@@ -26,11 +26,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Utterance
 from compeer.errors import InputError, from_validation
-from compeer.evaluate.sage.answers import EmotionAnswer, plain_text, read_emotion_answer, tells_change
-from compeer.evaluate.sage.rules import HIGHEST, SAGE, Outcome, Rules, allowed_change, update
 from compeer.models.base import Generation, Message, Request, Sampling, TextModel
 from compeer.simulate import Ask, Complaint, Conversation, Said, Scenario, SeekerAgent, View, mark_of
 from compeer.simulate.agents import SPEAKING, Turning
+from compeer.simulate.sentient.answers import EmotionAnswer, plain_text, read_emotion_answer, tells_change
+from compeer.simulate.sentient.rules import HIGHEST, SAGE, Outcome, Rules, allowed_change, update
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -210,7 +210,7 @@ def read_message(answer: Generation) -> SeekerMessage | Complaint:
 
 @cache
 def _prompt(name: str) -> str:
-    return files("compeer.evaluate.sage").joinpath("prompts", name).read_text(encoding="utf-8").strip()
+    return files("compeer.simulate.sentient").joinpath("prompts", name).read_text(encoding="utf-8").strip()
 
 
 @cache

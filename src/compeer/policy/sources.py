@@ -1,0 +1,108 @@
+"""The sources of rewards that a recipe names, opened: judges in this process or behind servers, simulated seekers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from compeer.errors import InputError
+from compeer.models import TextModel
+from compeer.models.opening import ModelSettings, open_model
+from compeer.policy.patience import Patient
+from compeer.policy.rewards import JudgeSource, RewardSource, Weighted
+from compeer.policy.seeker_reward import SeekerSource
+from compeer.reward import Form, Judge, LocalJudge, PairJudge
+from compeer.reward.endpoint import ModelJudge
+from compeer.simulate import SupporterAgent
+from compeer.simulate.sentient import SentientSeeker
+
+_QUICK = ModelSettings(retries=2)
+"""For servers: longer outages are waited for by `Patient`."""
+
+
+class SourceSettings(BaseModel):
+    """One source of rewards: a judge, a process and an outcome judge together, or a simulated seeker."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    judge: str = Field(
+        default="run", description="'run': the judge that the run trains; or a judge's folder, or NAME@URL of a server"
+    )
+    outcome: str | None = Field(
+        default=None, description="another judge for the responses (ORM); `judge` then judges the steps (PRM)"
+    )
+    seeker: str | None = Field(
+        default=None,
+        description="who plays a seeker with an emotion, named as `judge`, or 'embedded': the change of that emotion "
+        "(-10 to 10 points a turn) is the score, and no judge is asked",
+    )
+    turns: int = Field(default=1, ge=1, description="with a `seeker`: over so many of its turns")
+    supporter: str = Field(
+        default="embedded", description="with a `seeker`: who goes on with the conversation after the output"
+    )
+    weight: float = Field(default=1.0, ge=0, description="what its score counts; 0: it is only logged")
+    trained: bool = Field(
+        default=False, description="whether the model behind a URL was trained as a judge, in the `form` given"
+    )
+    form: Form = Field(default=Form(), description="how a judge behind a URL is asked; a folder's card says it itself")
+
+
+def open_sources(
+    settings: Mapping[str, SourceSettings], run_judge: Path | None, batch: int, outage: float, seed: int
+) -> list[Weighted]:
+    """The sources that a recipe names, ready to score; `run_judge` is the folder of the run's own judge.
+
+    A judge behind a server may stay away for `outage` seconds.
+    """
+    if not any(source.weight for source in settings.values()):
+        raise InputError("no source of rewards has a weight above 0.", field="grpo.rewards", do="Give one a weight.")
+
+    found = []
+    for name, source in settings.items():
+        opened: RewardSource
+        if source.seeker is None:
+            judge = _judge(f"grpo.rewards.{name}", source, run_judge, batch, outage)
+            opened = JudgeSource(judge, seed, name)
+        else:
+            seeker = SentientSeeker(_talker(source.seeker, batch, outage))
+            supporter = SupporterAgent(_talker(source.supporter, batch, outage), "plain") if source.turns > 1 else None
+            opened = SeekerSource(seeker, seed, turns=source.turns, supporter=supporter, name=name)
+        found.append(Weighted(opened, source.weight))
+    return found
+
+
+def _talker(name: str, batch: int, outage: float) -> TextModel:
+    """A model that plays a side of a conversation; one behind a server is waited for."""
+    if "@http" in name:
+        return Patient(open_model(name, settings=_QUICK), outage)
+    return open_model(name, settings=ModelSettings(batch=batch))
+
+
+def _judge(field: str, source: SourceSettings, run_judge: Path | None, batch: int, outage: float) -> Judge:
+    """The judge, or the pair of judges, that a source names."""
+
+    def opened(field: str, name: str, form: Form) -> Judge:
+        if "@http" in name:
+            return ModelJudge(Patient(open_model(name, settings=_QUICK), outage), form, trained=source.trained)
+        if name == "run" and run_judge is None:
+            raise InputError("there is no run whose judge it could be.", field=field, do="Name a judge's folder.")
+        judge = LocalJudge(run_judge if name == "run" and run_judge else name, batch_size=batch)
+        if form.kind in ("process", "outcome") and judge.form.kind != form.kind:
+            raise InputError(f"this is no judge of the kind '{form.kind}' but '{judge.form.kind}'.", field=field)
+        return judge
+
+    if source.outcome is None:
+        judge = opened(f"{field}.judge", source.judge, source.form)
+        if getattr(judge, "form", Form()).kind == "outcome":
+            raise InputError(
+                "this judge looks at responses alone.",
+                field=f"{field}.judge",
+                do="Name it as `outcome`, beside a judge of the steps.",
+            )
+        return judge
+    process, outcome = (source.form.model_copy(update={"kind": kind}) for kind in ("process", "outcome"))
+    return PairJudge(
+        opened(f"{field}.judge", source.judge, process), opened(f"{field}.outcome", source.outcome, outcome)
+    )
