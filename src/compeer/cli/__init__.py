@@ -20,6 +20,7 @@ from compeer.cli.policy import policy
 from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.reward import reward
 from compeer.cli.ser import ser
+from compeer.cli.talk import chat, say
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -29,6 +30,8 @@ app.add_typer(ser, name="ser")
 app.add_typer(reward, name="reward")
 app.add_typer(policy, name="policy")
 app.add_typer(evaluate, name="evaluate")
+app.command()(say)
+app.command()(chat)
 
 
 def _quiet() -> None:

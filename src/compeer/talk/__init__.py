@@ -1,0 +1,27 @@
+"""Talking to a supporter: one guarded, steered, structured turn after another, streamed as it is made."""
+
+from compeer.talk.turn import (
+    Busy,
+    Candidate,
+    Done,
+    Event,
+    Reply,
+    Retracted,
+    StepDone,
+    StepWritten,
+    Supporter,
+    Wish,
+)
+
+__all__ = [
+    "Busy",
+    "Candidate",
+    "Done",
+    "Event",
+    "Reply",
+    "Retracted",
+    "StepDone",
+    "StepWritten",
+    "Supporter",
+    "Wish",
+]

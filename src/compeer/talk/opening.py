@@ -1,0 +1,75 @@
+"""A supporter, and a judge, by what a person calls them on the command line.
+
+embedded                          the packaged model, in this process
+runs/demo/grpo/model              a folder that transformers loads, in this process
+Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compeer.errors import InputError
+from compeer.models.endpoint import CallSettings, EndpointSettings
+
+if TYPE_CHECKING:
+    from compeer.reward.form import Judge
+    from compeer.safety.guard import Guard
+    from compeer.talk.guarded import GuardedSupporter
+
+DEFAULT = "embedded"
+
+
+def open_supporter(
+    name: str = DEFAULT,
+    guard: Guard | None = None,
+    judge: Judge | None = None,
+    *,
+    call: CallSettings | None = None,
+    sees: bool = False,
+    language: str = "en",
+    rows: int | None = None,
+    waiting: int | None = None,
+) -> GuardedSupporter:
+    """The supporter of a name. Without a guard everything it writes is shown: whoever does that says so.
+
+    `call`, `sees` and `language` tell what cannot be known of a server; `rows` (outputs written together) and `waiting`
+    (outputs in line) are for models in this process.
+    """
+    model, at, url = name.partition("@http")
+    if at and model:
+        from compeer.talk.upstream import UpstreamSupporter
+
+        settings = EndpointSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
+        return UpstreamSupporter(settings, guard, judge, sees=sees, language=language)
+    _check_folder(name, "model")
+    from compeer.talk.local import LocalSupporter  # torch is heavy
+
+    return LocalSupporter(name, guard, judge, rows=rows, waiting=waiting)
+
+
+def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
+    """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
+    from compeer.models.opening import ModelSettings, open_model
+    from compeer.models.training import model_card
+    from compeer.reward.endpoint import ModelJudge
+    from compeer.reward.judge import LocalJudge
+
+    if "@http" in name:
+        settings = ModelSettings.model_validate((call or CallSettings()).model_dump())
+        return ModelJudge(open_model(name, settings=settings), trained=trained)
+    _check_folder(name, "judge")
+    if model_card(Path(name)).get("role") != "judge":
+        do = "Train one with: compeer reward train"
+        raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
+    return LocalJudge(name)
+
+
+def _check_folder(name: str, field: str) -> None:
+    if name.startswith(("http://", "https://", "@http")):
+        do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
+        raise InputError("the model's name is missing.", field=field, do=do)
+    if name != DEFAULT and not (Path(name) / "config.json").is_file():
+        do = "Give 'embedded', a model's folder, or NAME@http://host:8000/v1 for a model behind a server."
+        raise InputError(f"there is no model '{name}': no such folder with a config.json in it.", field=field, do=do)

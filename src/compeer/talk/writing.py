@@ -1,0 +1,132 @@
+"""Outputs as they are written: what writes them, how they are forced, and what happens when they are not written.
+
+A `Writer` gives an output in pieces. Decisions that an operator wants are forced by the lines that hold them: a writer
+that decodes under a grammar is given one in which such a line is fixed, and writes its own lines around it; any other
+writes up to the line, is given it, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from compeer.models.base import Message, Request, Sampling
+from compeer.policy.control import Control, forced_prefix
+from compeer.reasoning import EMOTIONS, LABELS, PARTS, STAGES, STEPS, STRATEGIES, Part, turn_grammar
+
+_FIELD_OF: dict[Part, str] = {"history": "stage", "emotion": "emotion", "strategy": "strategy"}
+_FREE: dict[Part, str] = {
+    "history": 'text stage "]"',
+    "emotion": 'text sentiment ", " emotion ", " intensity "]"',
+    "strategy": 'text strategy "]"',
+}
+"""A step's line after its label, in the rules of `turn_grammar`."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """An output has ended. `cut_off`: it had reached the longest allowed length."""
+
+    cut_off: bool = False
+    tokens: int = 0
+    prompt_tokens: int = 0
+
+
+class NotWritten(Exception):
+    """An output could not be written, or not to its end; `reason` quotes nobody. `passing`: it may work next time."""
+
+    def __init__(self, reason: str, passing: bool = True) -> None:
+        super().__init__(reason)
+        self.reason, self.passing = reason, passing
+
+
+class Writer(Protocol):
+    """Anything that writes outputs piece by piece."""
+
+    @property
+    def name(self) -> str:
+        """What to call the model."""
+
+    @property
+    def sees(self) -> bool:
+        """Whether it is shown pictures."""
+
+    @property
+    def constrained(self) -> bool:
+        """Whether it holds outputs to a request's grammar."""
+
+    def fits(self, messages: list[Message], max_tokens: int) -> bool:
+        """Whether the model can take so much, and answer with so many tokens; True where that is not known."""
+
+    def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[str | Ending, None]:
+        """The output after the request's prefix, in pieces, and its ending; raises `NotWritten`."""
+
+    def close(self) -> None:
+        """Ends its work."""
+
+
+def forced_lines(control: Control) -> dict[Part, str]:
+    """The lines that hold the wanted decisions, by the step they stand for."""
+    wishes = control.wishes()
+    filled = {"stage": STAGES[0], "emotion": EMOTIONS[0], "strategy": STRATEGIES[0]} | wishes
+    lines = forced_prefix(Control.model_validate(filled)).split("\n")
+    return {part: line for part, line in zip(STEPS, lines, strict=False) if _FIELD_OF[part] in wishes}
+
+
+def fixed_grammar(control: Control) -> str:
+    """The grammar of a turn in which the lines of the wanted decisions are fixed; an emotion's intensity is left open.
+
+    Unlike `forced_grammar`, it leaves no room for a step that argues for one thing and decides for another.
+    """
+    fixed = forced_lines(control)
+    rules = []
+    for part in STEPS:
+        if part not in fixed:
+            rules.append(f'"{LABELS[part]}: " {_FREE[part]}')
+        elif part == "emotion":
+            rules.append(json.dumps(re.sub(r"\d\]$", "", fixed[part])) + ' intensity "]"')
+        else:
+            rules.append(json.dumps(fixed[part]))
+    start = r' "\n" '.join([*rules, f'"{LABELS["response"]}: " response'])
+    return "\n".join([f"start: {start}", *turn_grammar().split("\n")[1:]])
+
+
+async def write_turn(
+    writer: Writer, messages: list[Message], control: Control, sampling: Sampling, seed: int, begun: str = ""
+) -> AsyncGenerator[str | Ending, None]:
+    """An output in pieces, with the wanted decisions in it; `begun` is how it begins, and is not told again."""
+    asked = tuple(messages)
+    if writer.constrained:
+        request = Request(asked, seed, begun, fixed_grammar(control))
+        async with aclosing(writer.write(request, sampling)) as pieces:
+            async for piece in pieces:
+                yield piece
+        return
+    tokens = prompt_tokens = 0
+    written = begun
+    for part, line in forced_lines(control).items() if not begun else ():
+        opened = written.endswith(f"{LABELS[part]}:")  # the line before was forced too, and gave this label already
+        if part != STEPS[0] and not opened:
+            stop = sampling.model_copy(update={"stop": (f"\n{LABELS[part]}", *sampling.stop)})
+            async with aclosing(writer.write(Request(asked, seed, written), stop)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Ending):
+                        tokens, prompt_tokens = tokens + piece.tokens, max(prompt_tokens, piece.prompt_tokens)
+                    else:
+                        written += piece
+                        yield piece
+        given = line.removeprefix(f"{LABELS[part]}:") if opened else f"\n{line}" if written else line
+        given += f"\n{LABELS[PARTS[PARTS.index(part) + 1]]}:"
+        written += given
+        yield given
+    async with aclosing(writer.write(Request(asked, seed, written), sampling)) as pieces:
+        async for piece in pieces:
+            yield (
+                Ending(piece.cut_off, tokens + piece.tokens, max(prompt_tokens, piece.prompt_tokens))
+                if isinstance(piece, Ending)
+                else piece
+            )
