@@ -399,7 +399,7 @@ def test_a_full_line_says_when_to_come_back_and_closing_makes_room() -> None:
         while writer.open < 2:
             await asyncio.sleep(0.01)
         with pytest.raises(Busy) as busy:
-            supporter.converse(Wish(JOB))
+            await anext(aiter(supporter.converse(Wish(JOB))))
         assert busy.value.retry_after >= 1
         tasks[0].cancel()
         await asyncio.gather(tasks[0], return_exceptions=True)
@@ -407,6 +407,25 @@ def test_a_full_line_says_when_to_come_back_and_closing_makes_room() -> None:
         late = supporter.converse(Wish(JOB))
         writer.hold.set()
         assert isinstance([event async for event in late][-1], Done)
+
+    asyncio.run(talk())
+
+
+def test_nobody_in_danger_is_told_to_come_back_later() -> None:
+    async def talk() -> None:
+        writer = ScriptedWriter(TURN)
+        writer.hold = asyncio.Event()
+        supporter = GuardedSupporter(writer, Guard(locale="en-US"), places=1)
+        ordinary = asyncio.ensure_future(anext(aiter(supporter.converse(Wish(JOB)))))
+        while not writer.open:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Busy):
+            await anext(aiter(supporter.converse(Wish(JOB))))
+        danger = supporter.converse(Wish(said("I am going to kill myself tonight, I have the pills here.")))
+        done = [event async for event in danger][-1]
+        assert isinstance(done, Done)
+        assert "988" in done.reply
+        ordinary.cancel()
 
     asyncio.run(talk())
 

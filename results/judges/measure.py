@@ -167,8 +167,6 @@ def tampered(judge: Any, records: list[Any]) -> dict[str, Any]:
 
 def feedback_judge(folder: Path, name: str) -> None:
     """A judge trained on seekers' ratings alone, and its opinions of the rated replies held back from it."""
-    import torch
-
     from compeer.reward.feedback import feedback_records, is_held_back
     from compeer.reward.judge import LocalJudge
     from compeer.reward.train import RewardSettings, train_judge

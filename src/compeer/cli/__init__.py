@@ -14,12 +14,14 @@ from typing import Annotated
 import typer
 
 from compeer import __version__
+from compeer.cli.annotate import annotate
 from compeer.cli.corpus import corpus
 from compeer.cli.evaluate import evaluate
 from compeer.cli.policy import policy
 from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.reward import reward
 from compeer.cli.ser import ser
+from compeer.cli.serve import serve
 from compeer.cli.talk import chat, say
 from compeer.errors import InputError
 from compeer.progress import console
@@ -30,8 +32,10 @@ app.add_typer(ser, name="ser")
 app.add_typer(reward, name="reward")
 app.add_typer(policy, name="policy")
 app.add_typer(evaluate, name="evaluate")
+app.add_typer(annotate, name="annotate")
 app.command()(say)
 app.command()(chat)
+app.command()(serve)
 
 
 def _quiet() -> None:

@@ -81,7 +81,6 @@ class GuardedSupporter:
 
     def converse(self, wish: Wish) -> AsyncIterator[Event]:
         self._check(wish)
-        self._find_room(wish)
         return self._conversing(wish)
 
     # --- whether a wish can be met --------------------------------------------------------------------------------
@@ -108,16 +107,16 @@ class GuardedSupporter:
     # --- a turn ---------------------------------------------------------------------------------------------------
 
     async def _conversing(self, wish: Wish) -> AsyncGenerator[Event, None]:
+        messages = [utterance.text for utterance in wish.history if utterance.speaker == "seeker"]
+        turn = await self._before(wish, messages)
+        if turn.reply:  # nobody in danger is told to come back later, so the guard looks before there is room
+            yield Reply(turn.reply)
+            yield Done(None, turn.reply, turn)
+            return
         self._find_room(wish)
         self._open += wish.best_of
         start = time.monotonic()
         try:
-            messages = [utterance.text for utterance in wish.history if utterance.speaker == "seeker"]
-            turn = await self._before(wish, messages)
-            if turn.reply:
-                yield Reply(turn.reply)
-                yield Done(None, turn.reply, turn)
-                return
             making = self._best(wish, turn, messages) if wish.best_of > 1 else self._streamed(wish, turn, messages)
             async with aclosing(making) as events:
                 async for event in events:
@@ -270,11 +269,11 @@ class GuardedSupporter:
         return self._guard.after_gate(screen.gate, screen.shown, turn, messages)
 
     def _instead(self, screen: Shown, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
-        """The turn with a safe reply in the place of what could not be written or shown."""
+        """The turn with a safe reply in the place of what could not be written or shown, steps included."""
         if self._guard is None or screen.gate is None:
             replies = Replies(language_of(messages), load_resources(), None)
             return replace(turn, reply=replies.safe("general", len(messages)), replaced="no reply")
-        return self._guard.after_gate(screen.gate, "", turn, messages)
+        return replace(self._guard.after_gate(screen.gate, "", turn, messages), hide_reasoning=True)
 
 
 def _problems(parsed: ParsedTurn) -> tuple[str, ...]:

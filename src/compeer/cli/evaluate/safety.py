@@ -70,7 +70,7 @@ def safety(
 def _detector(classifier: bool) -> Detector:
     from compeer.safety import Detector
 
-    # A seeker who waits is told by the rules after two seconds; here nobody waits, and a busy machine changes no figure.
+    # Where a seeker waits, the rules speak alone after two seconds; here a busy machine must change no figure.
     return Detector(timeout=60.0) if classifier else Detector(classifier=None)
 
 

@@ -42,8 +42,8 @@ def run(
         return
     from compeer.evaluate.cost import read_prices
     from compeer.evaluate.running import choose
-    from compeer.simulate.sentient.rules import preset
     from compeer.evaluate.sage.running import Sage, SageSettings, own_profiles, read_seekers
+    from compeer.simulate.sentient.rules import preset
 
     players = conversing.named_players(supporter, seeker, None, endpoint)
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})

@@ -1,0 +1,254 @@
+"""People: how they come in, what they may do, and how they leave.
+
+A person has roles: an admin runs projects, an annotator gives first labels, an adjudicator settles what two annotators
+disagree on. They come by an invitation link that works once, and choose a name and a password; a program that annotates
+has the same, and its labels carry the source `llm`. Others never see a name, only a pseudonym. Who leaves takes
+name and password along; the labels stay, under the pseudonym. Passwords and invitations are kept hashed with argon2.
+All that is done can be read in the audit log, which is the chain of events itself.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Connection, Row, bindparam, delete, func, select
+
+from compeer.annotate.hashing import checked_password, hashed_secret, is_secret
+from compeer.annotate.schema import EVENTS, INVITATIONS, LEASES, PEOPLE, SESSIONS, TEXTS
+from compeer.annotate.store import Refused, Store, Writing, row_of, text_of
+
+Role = Literal["admin", "annotator", "adjudicator"]
+ROLES: tuple[Role, ...] = get_args(Role)
+INVITATION_DAYS = 14
+_DAY = 86_400_000
+
+
+@dataclass(frozen=True)
+class Person:
+    """Someone who works in the store; `name` is None once they have left."""
+
+    id: int
+    pseudonym: str
+    name: str | None
+    roles: tuple[str, ...]
+    languages: tuple[str, ...]
+    program: bool = False
+    daily_cap: int | None = None
+    declines_crisis: bool = False
+    active: bool = True
+
+    @property
+    def source(self) -> Literal["human", "llm"]:
+        """Where this person's labels come from."""
+        return "llm" if self.program else "human"
+
+
+def require(person: Person | None, *roles: Role) -> None:
+    """Refuses unless the person is there and has one of the roles. None is whoever runs the command line."""
+    if person is not None and not (person.active and set(roles) & set(person.roles)):
+        raise Refused("forbidden", f"this needs the role {' or '.join(roles)}.", do="Ask an admin of this store.")
+
+
+def add_person(
+    store: Store,
+    name: str,
+    password: str,
+    roles: Iterable[str],
+    languages: Iterable[str],
+    *,
+    program: bool = False,
+    actor: Person | None = None,
+) -> Person:
+    """Adds a person without an invitation; for the first admin, and for programs."""
+    require(actor, "admin")
+    hashed = hashed_secret(checked_password(password))
+    with store.write(actor.id if actor else None) as writing:
+        return _join(writing, name, hashed, _checked_roles(roles), _checked_languages(languages), program)
+
+
+def invite(
+    store: Store,
+    roles: Iterable[str],
+    languages: Iterable[str],
+    *,
+    program: bool = False,
+    days: int = INVITATION_DAYS,
+    actor: Person | None = None,
+) -> str:
+    """A token that lets one person join, once; only its hash is kept."""
+    require(actor, "admin")
+    secret = secrets.token_urlsafe(24)
+    hashed = hashed_secret(secret)
+    chosen = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
+    with store.write(actor.id if actor else None) as writing:
+        number = _next_id(writing.connection, INVITATIONS.c.id)
+        body = {**chosen, "invitation": number, "secret": writing.keep(hashed), "expires": writing.at + days * _DAY}
+        writing.record("invited", body)
+    return f"{number}.{secret}"
+
+
+def join(store: Store, token: str, name: str, password: str) -> Person:
+    """Takes up an invitation."""
+    number, _, secret = token.partition(".")
+    hashed = hashed_secret(checked_password(password))
+    with store.read() as connection:
+        row = None
+        if number.isdecimal() and len(number) < 10:
+            row = connection.execute(select(INVITATIONS).where(INVITATIONS.c.id == int(number))).first()
+        kept = text_of(connection, row.secret) if row else None
+    right = is_secret(kept, secret)
+    with store.write() as writing:
+        still = kept and row and text_of(writing.connection, row.secret)  # somebody may have used it just now
+        if row is None or not still or row.expires < writing.at or not right:
+            raise Refused("forbidden", "this invitation is not valid, or was used.", do="Ask for a new one.")
+        return _join(
+            writing, name, hashed, row.roles.split(","), row.languages.split(","), row.program, row.id, row.secret
+        )
+
+
+def _join(
+    writing: Writing,
+    name: str,
+    hashed: str,
+    roles: Sequence[str],
+    languages: Sequence[str],
+    program: bool,
+    invitation: int | None = None,
+    erased: str | None = None,
+) -> Person:
+    name = _checked_name(name)
+    if writing.connection.execute(select(PEOPLE.c.id).where(PEOPLE.c.name == name)).first():
+        raise Refused("conflict", "this name is taken.", do="Choose another.")
+    number = _next_id(writing.connection, PEOPLE.c.id)
+    body = {
+        "person": number,
+        "pseudonym": f"{'P' if program else 'A'}{number}",
+        "name": writing.keep(name, person=number),
+        "secret": writing.keep(hashed, person=number),
+        "roles": list(roles),
+        "languages": list(languages),
+        "program": program,
+        "invitation": invitation,
+    }
+    writing.record("joined", body, erased=[erased] if erased else [])
+    return person_by_id(writing.connection, number)
+
+
+# --- changing and leaving ---------------------------------------------------------------------------------------------
+
+
+def change_person(store: Store, person: int, actor: Person | None, **values: Any) -> Person:
+    """Changes daily_cap, declines_crisis or languages, which everyone sets for themselves, or roles, as an admin."""
+    if actor is None or actor.id != person or "roles" in values:
+        require(actor, "admin")
+    if unknown := values.keys() - {"daily_cap", "declines_crisis", "languages", "roles"}:
+        raise Refused("invalid", f"'{min(unknown)}' cannot be changed.")
+    if "languages" in values:
+        values["languages"] = _checked_languages(values["languages"])
+    if "roles" in values:
+        values["roles"] = _checked_roles(values["roles"])
+    with store.write(actor.id if actor else None) as writing:
+        before = person_by_id(writing.connection, person)
+        if "admin" in before.roles and "admin" not in values.get("roles", ["admin"]):
+            _require_another_admin(writing.connection, person)
+        writing.record("person_changed", {"person": person, "values": values})
+        return person_by_id(writing.connection, person)
+
+
+def leave(store: Store, person: int, actor: Person | None = None) -> None:
+    """Removes a person's name and password and ends their leases; their labels stay."""
+    if actor is None or actor.id != person:
+        require(actor, "admin")
+    with store.write(actor.id if actor else None) as writing:
+        if "admin" in person_by_id(writing.connection, person).roles:
+            _require_another_admin(writing.connection, person)
+        for lease in writing.connection.execute(select(LEASES.c.item).where(LEASES.c.person == person)).all():
+            writing.record("lease_ended", {"person": person, "why": "released"}, item=lease.item)
+        # remarks belong to the items they were made on, and stay with them
+        chosen = (TEXTS.c.person == person, TEXTS.c.item.is_(None))
+        erased = writing.connection.execute(select(TEXTS.c.id).where(*chosen)).scalars().all()
+        writing.record("left", {"person": person}, erased=erased)
+        writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.person == person))
+    store.after_erasing()
+
+
+def people(store: Store, actor: Person | None = None) -> list[Person]:
+    """Everyone who ever joined."""
+    require(actor, "admin")
+    with store.read() as connection:
+        return [person_from(row) for row in connection.execute(select(PEOPLE).order_by(PEOPLE.c.id))]
+
+
+def audit_log(store: Store, actor: Person | None, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+    """What was done, newest first: when, by whom, what, on which item; never any text."""
+    require(actor, "admin")
+    wanted = select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(limit)
+    with store.read() as connection:
+        names = dict(connection.execute(select(PEOPLE.c.id, PEOPLE.c.pseudonym)).tuples().all())
+        rows = connection.execute(wanted.where(EVENTS.c.seq < before) if before is not None else wanted).all()
+    return [
+        {"seq": row.seq, "at": row.at, "kind": row.kind, "item": row.item}
+        | {"actor": names.get(row.actor), "body": json.loads(row.body) if row.kind != "items_added" else {}}
+        for row in rows
+    ]
+
+
+def person_by_id(connection: Connection, number: int) -> Person:
+    """A person by their number."""
+    return person_from(row_of(connection.execute(_PERSON, {"p": number}).first(), "person"))
+
+
+_PERSON = select(PEOPLE).where(PEOPLE.c.id == bindparam("p"))
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+def person_from(row: Row[Any]) -> Person:
+    return Person(
+        id=row.id,
+        pseudonym=row.pseudonym,
+        name=row.name,
+        roles=tuple(row.roles.split(",")),
+        languages=tuple(row.languages.split(",")),
+        program=row.program,
+        daily_cap=row.daily_cap,
+        declines_crisis=row.declines_crisis,
+        active=row.active,
+    )
+
+
+def _require_another_admin(connection: Connection, person: int) -> None:
+    rows = connection.execute(select(PEOPLE.c.roles).where(PEOPLE.c.active, PEOPLE.c.id != person)).scalars()
+    if not any("admin" in roles.split(",") for roles in rows):
+        raise Refused("conflict", "this is the last admin.", do="Make somebody else an admin first.")
+
+
+def _next_id(connection: Connection, column: Any) -> int:
+    return int(connection.execute(select(func.max(column))).scalar() or 0) + 1
+
+
+def _checked_name(name: str) -> str:
+    name = unicodedata.normalize("NFC", name).strip()
+    if not 1 <= len(name) <= 100 or any(unicodedata.category(sign) in ("Cc", "Cs", "Cn", "Co") for sign in name):
+        raise Refused("invalid", "a name has 1 to 100 characters, and no control characters.")
+    return name
+
+
+def _checked_roles(roles: Iterable[str]) -> list[str]:
+    chosen = set(roles)
+    if not chosen or chosen - set(ROLES):
+        raise Refused("invalid", "this is no role.", do=f"Known: {', '.join(ROLES)}")
+    return [role for role in ROLES if role in chosen]
+
+
+def _checked_languages(languages: Iterable[str]) -> list[str]:
+    chosen = sorted({language.strip().lower() for language in languages})
+    if not chosen or not all(code.isascii() and code.isalpha() and 2 <= len(code) <= 3 for code in chosen):
+        raise Refused("invalid", "a language is given by its ISO 639 code.", do="For instance: en, zh")
+    return chosen

@@ -1,0 +1,267 @@
+"""Who gets what next.
+
+`next_task` gives a person the item they already hold, else a new one: training first, then what two annotators disagree
+on (to adjudicators who gave neither label), now and then a gold item, then whatever has the highest priority. Of equal
+priority an item that somebody has begun comes before a fresh one, unless the two already share more items than others
+do: everyone works with everyone, so that agreement is known for each pair. Nobody gets an item twice, in a language
+they do not speak, or one they passed. The cost is a look at the first item of each lane (see `apply.py`), so it grows
+with the number of people, and with that of items only as an index does.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Row, bindparam, exists, or_, select
+
+from compeer.annotate.apply import day_of
+from compeer.annotate.consensus import disputed
+from compeer.annotate.people import Person, person_by_id, require
+from compeer.annotate.projects import Project, project_by_id
+from compeer.annotate.schema import DAYS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES, TEXTS
+from compeer.annotate.store import Store, Writing, text_of
+from compeer.annotate.tasks import QUESTIONS, RESPONSES, TaskKind, shown_answers, view
+
+UNEVEN = 1
+"""Items that one pair may share more than another before a fresh item is begun instead."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """An item in front of one person, as they may see it. A gold item looks like any other."""
+
+    item: int
+    project: int
+    task: TaskKind
+    role: Literal["first", "adjudication", "training"]
+    language: str
+    crisis: bool
+    expires: int
+    guideline: int
+    questions: tuple[str, ...]
+    content: Mapping[str, Any]
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """What this person has answered so far, by the places of the responses as shown."""
+    others: tuple[Mapping[str, Any], ...] = ()
+    """For an adjudicator: the two labels, `answers` and `remark` each, without names and in random order."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """There is nothing to do now, and why."""
+
+    reason: Literal["done", "waiting", "daily cap", "no language"]
+
+
+def next_task(store: Store, person: Person, project: int) -> Task | Rest:
+    """The item that this person works on next, kept for them until the lease runs out; or why there is none."""
+    require(person, "annotator", "adjudicator")
+    with store.write(person.id, lasting=False) as writing:
+        connection = writing.connection
+        me, chosen = person_by_id(connection, person.id), project_by_id(connection, project)
+        require(me, "annotator", "adjudicator")
+        expire_leases(writing)
+        held = connection.execute(_HELD, {"p": me.id, "j": project}).first()
+        if held is None:
+            if _capped(connection, me, chosen, writing.at):
+                return Rest("daily cap")
+            found = _find(connection, me, chosen)
+            if isinstance(found, Rest):
+                return found
+            item, role = found
+            shown = list(RESPONSES[chosen.task])
+            random.SystemRandom().shuffle(shown)
+            expires = writing.at + chosen.settings.lease_minutes * 60_000
+            body = {"project": project, "role": role, "expires": expires, "shown": shown}
+            writing.record("leased", body, item=item)
+            return task_of(connection, chosen, item, role, shown, expires, {}, me)
+        draft = json.loads(held.draft) if held.draft else {}
+        return task_of(connection, chosen, held.item, held.role, json.loads(held.shown), held.expires, draft, me)
+
+
+_HELD = select(LEASES).where(LEASES.c.person == bindparam("p"), LEASES.c.project == bindparam("j"))
+LEASE = select(LEASES).where(LEASES.c.item == bindparam("i"), LEASES.c.person == bindparam("p"))
+
+
+def expire_leases(writing: Writing, limit: int = 20) -> None:
+    """Ends leases that have run out; a few at a time, so that nobody waits for many."""
+    for lease in writing.connection.execute(_OVER, {"now": writing.at, "limit": limit}).all():
+        writing.record("lease_ended", {"person": lease.person, "why": "expired"}, item=lease.item)
+
+
+_OVER = (
+    select(LEASES.c.item, LEASES.c.person)
+    .where(LEASES.c.expires < bindparam("now"))
+    .order_by(LEASES.c.expires)
+    .limit(bindparam("limit"))
+)
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def _capped(connection: Connection, me: Person, project: Project, at: int) -> bool:
+    caps = [cap for cap in (me.daily_cap, project.settings.daily_cap) if cap is not None]
+    if not caps or me.program:
+        return False
+    return (connection.execute(_TODAY, {"p": me.id, "d": day_of(at)}).scalar() or 0) >= min(caps)
+
+
+_TODAY = select(DAYS.c.labels).where(DAYS.c.person == bindparam("p"), DAYS.c.day == bindparam("d"))
+_LANES = select(LANES).where(LANES.c.project == bindparam("j"))
+_PAIRS = select(PAIRS).where(
+    PAIRS.c.project == bindparam("j"), or_(PAIRS.c.one == bindparam("p"), PAIRS.c.other == bindparam("p"))
+)
+
+
+def _find(connection: Connection, me: Person, project: Project) -> tuple[int, str] | Rest:
+    """An item for this person and the role in which they get it."""
+    first_labels = "annotator" in me.roles
+    lanes = connection.execute(_LANES, {"j": project.id}).all()
+    kinds = {lane.stage for lane in lanes} if first_labels else set()
+    if "training" in kinds and (training := _known(connection, me, project, "training", limit=1)):
+        return training[0], "training"
+    stages = [*(("adjudicate",) if "adjudicator" in me.roles else ()), *(("fresh", "half") if first_labels else ())]
+    open_to = {lane.key: lane for lane in lanes if lane.waiting > 0 and lane.stage in stages and _may(me, lane)}
+    gold_is_due = "gold" in kinds and open_to and secrets.randbelow(project.settings.gold_every) == 0
+    if gold_is_due and (gold := _known(connection, me, project, "gold", limit=50)):
+        return secrets.choice(gold), "gold"
+    heads = connection.execute(_HEADS, {"keys": list(open_to), "me": me.id}).all() if open_to else []
+    if not heads:
+        return _nothing(connection, me, project, lanes)
+    shared = _shared(connection, me, project)
+    at_work = {lane.occupants for lane in lanes if lane.stage == "half" and _may(me, lane)}
+    fewest = min((shared.get(other, 0) for other in at_work), default=0)
+
+    def order(head: Any) -> tuple[Any, ...]:
+        lane = open_to[head.lane]
+        if lane.stage == "adjudicate":
+            return (0, -head.priority, head.id)
+        together = shared.get(lane.occupants, 0)
+        turn = 1 if lane.stage == "fresh" else 0 if together <= fewest + UNEVEN else 2
+        return (1, -head.priority, turn, together, head.id)
+
+    best = min(heads, key=order)
+    return best.id, "adjudication" if open_to[best.lane].stage == "adjudicate" else "first"
+
+
+_OTHER = ITEMS.alias("other")
+_HEADS = (
+    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane)
+    .select_from(LANES)
+    .join(
+        ITEMS,
+        ITEMS.c.id
+        == select(_OTHER.c.id)
+        .where(_OTHER.c.lane == LANES.c.key)
+        .where(~exists().where(PASSES.c.person == bindparam("me"), PASSES.c.item == _OTHER.c.id))
+        .order_by(_OTHER.c.priority.desc(), _OTHER.c.id)
+        .limit(1)
+        .correlate(LANES)
+        .scalar_subquery(),
+    )
+    .where(LANES.c.key.in_(bindparam("keys", expanding=True)))
+)
+"""The first item of each lane that this person has not passed."""
+
+
+def _may(me: Person, lane: Row[Any]) -> bool:
+    """Whether a person may work on a lane's items."""
+    if lane.crisis and me.declines_crisis:
+        return False
+    return _speaks(me, lane.language) and str(me.id) not in lane.occupants.split(",")
+
+
+def _speaks(me: Person, language: str) -> bool:
+    return language.lower().partition("-")[0] in me.languages
+
+
+def _known(connection: Connection, me: Person, project: Project, stage: str, limit: int) -> Sequence[int]:
+    """Training or gold items that this person has neither labelled nor passed."""
+    wanted = (
+        select(ITEMS.c.id)
+        .where(ITEMS.c.project == project.id, ITEMS.c.stage == stage)
+        .where(or_(*(ITEMS.c.language.ilike(f"{language}%") for language in me.languages)))
+        .where(~exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id))
+        .where(~exists().where(PASSES.c.item == ITEMS.c.id, PASSES.c.person == me.id))
+    )
+    if me.declines_crisis:
+        wanted = wanted.where(~ITEMS.c.crisis)
+    return connection.execute(wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.id).limit(limit)).scalars().all()
+
+
+def _shared(connection: Connection, me: Person, project: Project) -> dict[str, int]:
+    """How many items this person shares with each other person, by the name of that person's lanes."""
+    rows = connection.execute(_PAIRS, {"j": project.id, "p": me.id}).all()
+    return {str(row.other if row.one == me.id else row.one): row.shared for row in rows}
+
+
+def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequence[Row[Any]]) -> Rest:
+    """Why there is nothing: all is done, others must do their part first, or only other languages are left."""
+    if lanes and not any(_speaks(me, lane.language) for lane in lanes):
+        return Rest("no language")
+    unfinished = ITEMS.c.stage.in_(("fresh", "half", "full", "adjudicate", "adjudicating", "flagged"))
+    left = connection.execute(select(ITEMS.c.id).where(ITEMS.c.project == project.id, unfinished).limit(1)).first()
+    return Rest("waiting" if left else "done")
+
+
+# --- showing ----------------------------------------------------------------------------------------------------------
+
+
+def task_of(
+    connection: Connection,
+    project: Project,
+    item: int,
+    role: str,
+    shown: Sequence[str],
+    expires: int,
+    kept: Mapping[str, Any],
+    me: Person,
+) -> Task:
+    """An item as a person sees it to whom the responses are shown in this order."""
+    row = connection.execute(_SHOWN, {"i": item}).one()
+    content = json.loads(row.value)
+    questions = tuple(question.name for question in QUESTIONS[project.task])
+    others: tuple[Mapping[str, Any], ...] = ()
+    if role == "adjudication":
+        labels = first_labels(connection, item)
+        differ = disputed(json.loads(labels[0].answers), json.loads(labels[1].answers))
+        questions = tuple(name for name in questions if name in differ)
+        told = [
+            {"answers": shown_answers(json.loads(label.answers), shown), "remark": text_of(connection, label.remark)}
+            for label in labels
+        ]
+        random.Random(f"{item}/{me.id}").shuffle(told)
+        others = tuple(told)
+    return Task(
+        item=item,
+        project=project.id,
+        task=project.task,
+        role="first" if role == "gold" else role,  # type: ignore[arg-type]
+        language=row.language,
+        crisis=row.crisis,
+        expires=expires,
+        guideline=project.guideline,
+        questions=questions,
+        content=view(project.task, content, shown),
+        answers=shown_answers(kept, shown),
+        others=others,
+    )
+
+
+_SHOWN = (
+    select(ITEMS.c.language, ITEMS.c.crisis, TEXTS.c.value)
+    .select_from(ITEMS.join(TEXTS, TEXTS.c.id == ITEMS.c.content))
+    .where(ITEMS.c.id == bindparam("i"))
+)
+
+
+def first_labels(connection: Connection, item: int) -> Sequence[Row[Any]]:
+    """The first labels of an item, the earlier one first."""
+    chosen = (LABELS.c.item == item, LABELS.c.role == "first")
+    return connection.execute(select(LABELS).where(*chosen).order_by(LABELS.c.at, LABELS.c.person)).all()

@@ -1,0 +1,303 @@
+"""The annotation store: one database in which every change is an event, written before anyone is told it is done.
+
+A `Writing` is one transaction. It holds the end of the chain from its first statement to its commit, so that writers
+come one after another on SQLite and on PostgreSQL alike: what one of them reads (is a seat free? has this person been
+here?) is still true when it writes. Each event is hashed together with the one before it, appended, and applied to the
+tables by `apply.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+
+from compeer.annotate.apply import apply
+from compeer.annotate.schema import EVENTS, HEAD, TEXTS
+from compeer.errors import InputError
+
+START = "0" * 64
+"""The hash before the first event."""
+REVISION = "0001"
+"""The newest version of the schema, as the migrations name it."""
+
+
+class Refused(InputError):
+    """A request that the rules of annotation do not allow; `why` tells programs which kind it is."""
+
+    def __init__(self, why: Literal["forbidden", "missing", "conflict", "invalid"], what: str, do: str | None = None):
+        super().__init__(what, do=do)
+        self.why = why
+
+
+def canonical(value: Any) -> str:
+    """JSON in one form only, so that equal values have equal hashes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def event_hash(before: str, seq: int, at: int, actor: int | None, kind: str, item: int | None, body: str) -> str:
+    """The hash of an event, which covers all events before it."""
+    return hashlib.sha256(canonical([before, seq, at, actor, kind, item, body]).encode()).hexdigest()
+
+
+def text_hash(salt: str, value: str) -> str:
+    """The hash by which an event knows a text; without the salt nobody can tell whether a guess is right."""
+    return hashlib.sha256(f"{salt}\n{value}".encode()).hexdigest()
+
+
+class InTurn:
+    """A lock that is given to those who wait for it in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._mutex, self._held, self._waiting = threading.Lock(), False, deque[threading.Lock]()
+
+    def __enter__(self) -> None:
+        with self._mutex:
+            if not self._held:
+                self._held = True
+                return
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        mine.acquire()  # until the one before lets go
+
+    def __exit__(self, *_: object) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._held = False
+
+
+class Store:
+    """An open store. `clock` gives the seconds since 1970."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+        self.engine, self.clock = engine, clock
+        self._sqlite = engine.dialect.name == "sqlite"
+        # SQLite makes waiting writers poll; a lock of our own lets those of one process come in turn.
+        self._turn = InTurn() if self._sqlite else nullcontext()
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self.clock() * 1000)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that sees one moment of the store, whatever is written meanwhile."""
+        with self.engine.connect() as plain:
+            connection = plain if self._sqlite else plain.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def write(self, actor: int | None = None, *, lasting: bool = True) -> Iterator[Writing]:
+        """One change: all of it is kept when the block ends, or nothing of it.
+
+        What is not `lasting` (a lease) does not wait for the disk: it outlives this process, but if the machine loses
+        power it may be lost, unless something lasting was written after it.
+        """
+        with self._turn, self.engine.connect() as plain:
+            connection = plain.execution_options(compeer_writes="FULL" if lasting else "NORMAL")
+            with connection.begin():
+                if not lasting and not self._sqlite:
+                    connection.execute(_UNHURRIED)
+                head = connection.execute(_HEAD_LOCKED if not self._sqlite else _HEAD).one()
+                writing = Writing(connection, actor, self.now(), head.seq, head.hash)
+                yield writing
+                writing.finish()
+
+    def after_erasing(self) -> None:
+        """Makes sure that what was deleted leaves no trace in SQLite's journal either."""
+        if self._sqlite:
+            with self._turn, self.engine.connect() as connection:
+                connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self.engine.dispose()
+
+
+_HEAD = select(HEAD.c.seq, HEAD.c.hash).where(HEAD.c.id == 1)
+_HEAD_LOCKED = _HEAD.with_for_update()
+_UNHURRIED = text("SET LOCAL synchronous_commit = off")
+_NEW_EVENT = insert(EVENTS)
+_HEAD_MOVED = update(HEAD).where(HEAD.c.id == 1).values(seq=bindparam("s"), hash=bindparam("h"))
+_TEXT = select(TEXTS.c.value).where(TEXTS.c.id == bindparam("t"))
+
+
+class Writing:
+    """A transaction under way, made by one person (or none, for the store itself) at one time."""
+
+    def __init__(self, connection: Connection, actor: int | None, at: int, seq: int, last: str) -> None:
+        self.connection, self.actor, self.at = connection, actor, at
+        self.seq, self._last, self._began = seq, last, seq
+        self._texts: dict[str, str] = {}
+
+    def record(
+        self, kind: str, body: Mapping[str, Any], *, item: int | None = None, erased: Sequence[str] = ()
+    ) -> None:
+        """Appends an event, removes the texts that it erases, and brings the tables up to date."""
+        told = {**body, "erased": sorted(erased)} if erased else dict(body)
+        words = canonical(told)
+        self.seq += 1
+        self._last = event_hash(self._last, self.seq, self.at, self.actor, kind, item, words)
+        row = {"seq": self.seq, "at": self.at, "actor": self.actor, "kind": kind, "item": item, "body": words}
+        self.connection.execute(_NEW_EVENT, row | {"hash": self._last})
+        for start in range(0, len(erased), 500):
+            self.connection.execute(delete(TEXTS).where(TEXTS.c.id.in_(erased[start : start + 500])))
+        apply(self.connection, kind, self.at, self.actor, item, told, self._texts.get)
+
+    def keep(self, value: str, *, item: int | None = None, person: int | None = None) -> dict[str, str]:
+        """Keeps a text that can be erased later; what comes back goes into the event in its place."""
+        return self.keep_all([(value, item, person)])[0]
+
+    def keep_all(self, texts: Sequence[tuple[str, int | None, int | None]]) -> list[dict[str, str]]:
+        """Keeps many texts, each with the item and the person it belongs to."""
+        rows = [
+            {"id": secrets.token_hex(12), "item": item, "person": person, "salt": secrets.token_hex(16)}
+            # PostgreSQL takes no NUL, and neither database half a surrogate pair
+            | {"value": value.replace("\0", "").encode("utf-8", "replace").decode()}
+            for value, item, person in texts
+        ]
+        if rows:
+            self.connection.execute(insert(TEXTS), rows)
+        self._texts |= {str(row["id"]): str(row["value"]) for row in rows}
+        return [{"text": str(row["id"]), "hash": text_hash(str(row["salt"]), str(row["value"]))} for row in rows]
+
+    def finish(self) -> None:
+        """Moves the end of the chain, if anything was recorded."""
+        if self.seq != self._began:
+            self.connection.execute(_HEAD_MOVED, {"s": self.seq, "h": self._last})
+
+
+def text_of(connection: Connection, text_id: str | None) -> str | None:
+    """A kept text, or None where it was erased."""
+    if text_id is None:
+        return None
+    value: str | None = connection.execute(_TEXT, {"t": text_id}).scalar()
+    return value
+
+
+def row_of(row: Row[Any] | None, what: str) -> Row[Any]:
+    """The row that was looked for, or a refusal that names what is missing."""
+    if row is None:
+        raise Refused("missing", f"there is no such {what}.")
+    return row
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def store_url(name: str) -> str:
+    """A database's URL: the name itself if it is one, else SQLite in a file of that name."""
+    if "://" not in name:
+        return f"sqlite:///{Path(name)}"
+    return name.replace("postgresql://", "postgresql+psycopg://", 1).replace("postgres://", "postgresql+psycopg://", 1)
+
+
+def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
+    """Makes a store, or brings an older one up to the newest schema, and opens it."""
+    from alembic import command
+    from alembic.config import Config
+
+    url = make_url(store_url(name))
+    if url.drivername == "sqlite" and url.database and not Path(url.database).absolute().parent.is_dir():
+        raise InputError("there is no such folder.", file=Path(url.database).parent, do="Make it first.")
+    engine = _engine(name)
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    with _told(name), engine.connect() as connection:
+        connection = connection.execution_options(compeer_writes="FULL")
+        with connection.begin():
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            if connection.execute(_HEAD).first() is None:
+                connection.execute(insert(HEAD), {"id": 1, "seq": 0, "hash": START})
+    return Store(engine, clock)
+
+
+def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
+    """Opens a store that is there; another schema than this version's is refused."""
+    url = make_url(store_url(name))
+    do = f"Make one: compeer annotate init {name}"
+    if url.drivername == "sqlite" and not Path(url.database or "").is_file():
+        raise InputError("there is no such annotation store.", file=name, do=do)
+    engine = _engine(name)
+    with _told(name), engine.connect() as connection:
+        if not inspect(connection).has_table("head"):
+            raise InputError("this is no annotation store.", file=_shown(name), do=do)
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if found != REVISION:
+        what = f"the store has schema {found}, this version of compeer reads {REVISION}."
+        raise InputError(what, file=_shown(name), do=f"Back it up, then: compeer annotate init {_shown(name)}")
+    return Store(engine, clock)
+
+
+def _shown(name: str) -> str:
+    """The store's name as it may be printed, without a password."""
+    return make_url(name).render_as_string(hide_password=True) if "://" in name else name
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What the database says against opening it, as an error that a person can mend."""
+    try:
+        yield
+    except (DatabaseError, OperationalError) as error:
+        first = str(error.orig).strip().partition("\n")[0]
+        raise InputError(f"the database cannot be opened: {first}", file=_shown(name)) from None
+
+
+def _engine(name: str) -> Engine:
+    url = store_url(name)
+    try:
+        if not url.startswith("sqlite"):
+            return create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
+        engine = create_engine(url, connect_args={"timeout": 60, "check_same_thread": False})
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        do = "Give a file's name, or postgresql://person:password@host/database (pip install 'psycopg[binary]')."
+        raise InputError(f"this is no database that can be used: {error}", do=do) from None
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin` says, not where the driver guesses
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=60000", "secure_delete=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    # A writer must hold the lock before it reads: one that begins as a reader can be too late to become a writer.
+    writes = connection.get_execution_options().get("compeer_writes")
+    if writes:
+        connection.exec_driver_sql(f"PRAGMA synchronous={writes}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,243 @@
+"""`compeer annotate`: a store of annotations, the people who work in it, and what goes in and out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compeer.cli.printing import plain
+from compeer.errors import InputError
+from compeer.progress import console
+
+if TYPE_CHECKING:
+    from compeer.annotate.projects import Project
+    from compeer.annotate.store import Store
+
+annotate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Annotation by people, blind and double.")
+
+StoreName = Annotated[str, typer.Argument(metavar="STORE", help="An SQLite file, or postgresql://…")]
+ProjectName = Annotated[str, typer.Option("--project", help="The project's name.")]
+OneProject = Annotated[str | None, typer.Option("--project", help="The project's name, where there are several.")]
+
+
+@annotate.command()
+def init(
+    store: StoreName,
+    admin: Annotated[str | None, typer.Option(help="The first admin's name; the password is asked for.")] = None,
+    password: Annotated[
+        str | None, typer.Option(envvar="COMPEER_ADMIN_PASSWORD", show_envvar=True, help="Instead of being asked.")
+    ] = None,
+    backup: Annotated[Path | None, typer.Option("--from", help="A backup to fill the new store from.")] = None,
+) -> None:
+    """Make a store, or bring an older one up to date."""
+    from compeer.annotate.backup import restore
+    from compeer.annotate.people import add_person
+    from compeer.annotate.store import create_store
+
+    opened = restore(backup, store) if backup else create_store(store)
+    if admin:
+        secret = password or typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+        add_person(opened, admin, secret, ["admin"], ["en"])
+    _say(f"{store.partition('@')[2] or store} is ready.")
+
+
+@annotate.command()
+def invite(
+    store: StoreName,
+    role: Annotated[list[str], typer.Option(help="annotator, adjudicator or admin; may be given several times.")],
+    language: Annotated[list[str], typer.Option(help="A language the person speaks, as en; may be repeated.")],
+    program: Annotated[
+        bool, typer.Option("--program", help="It is for a program; its labels have the source llm.")
+    ] = False,
+    days: Annotated[int, typer.Option(help="How long the invitation holds.", min=1)] = 14,
+    url: Annotated[str, typer.Option(help="Where the workbench is reached.")] = "http://127.0.0.1:8000",
+) -> None:
+    """Print a link with which one person can join, once."""
+    from compeer.annotate.people import invite as make
+
+    token = make(_open(store), role, language, program=program, days=days)
+    typer.echo(f"{url.rstrip('/')}/annotate/join#{token}")
+
+
+@annotate.command("import")
+def import_(
+    store: StoreName,
+    path: Annotated[Path, typer.Argument(help="SER records, models' outputs or conversations (docs/annotate.md).")],
+    project: ProjectName,
+    task: Annotated[str | None, typer.Option(help="Makes the project: steps, compare or rating.")] = None,
+    guidelines: Annotated[
+        Path | None, typer.Option(help="Guidelines in Markdown; a new text is a new version.")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="real, training or gold; the last two need known answers.")] = "real",
+    priority: Annotated[int, typer.Option(help="Items with a higher number come first.")] = 0,
+    format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
+) -> None:
+    """Add items to a project, which is made if it is new."""
+    from compeer.annotate.items import import_items
+    from compeer.annotate.label_studio import import_tasks
+    from compeer.annotate.projects import add_project, project_by_name, projects, set_guidelines
+
+    _known("format", format, ("ours", "label-studio"))
+    if not path.is_file():
+        raise InputError("there is no such file.", file=path)
+    words = _text(guidelines) if guidelines else None
+    opened = _open(store)
+    if task and project not in [one.name for one in projects(opened)]:
+        add_project(opened, project, task, words or "")  # type: ignore[arg-type]
+    chosen = project_by_name(opened, project)
+    if task and task != chosen.task:
+        raise InputError(f"this project's task is {chosen.task}.", field="task", do="Choose another project name.")
+    if words is not None:
+        set_guidelines(opened, chosen.id, words)
+    if format == "label-studio":
+        counts = import_tasks(opened, chosen, path)
+    else:
+        counts = import_items(opened, chosen, path, kind, priority)  # type: ignore[arg-type]
+    _print_counts(counts)
+
+
+@annotate.command()
+def export(
+    store: StoreName,
+    out: Annotated[Path, typer.Argument(help="The folder to write; a file for label-studio.")],
+    project: OneProject = None,
+    format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
+) -> None:
+    """Write the labels: SER records with the consensus, every label by itself, and the agreement."""
+    from compeer.annotate.exchange import export_project
+    from compeer.annotate.label_studio import export_tasks, label_config
+
+    _known("format", format, ("ours", "label-studio"))
+    opened = _open(store)
+    chosen = _project(opened, project)
+    if format == "label-studio":
+        count = export_tasks(opened, chosen, out)
+        config = out.with_suffix(".xml")
+        config.write_text(label_config(chosen.task), encoding="utf-8")
+        _say(f"{count:,} tasks written to {out}, their labelling interface to {config}")
+        return
+    _print_counts(export_project(opened, chosen, out))
+    _say(f"written: {out}")
+
+
+@annotate.command()
+def agreement(
+    store: StoreName,
+    project: OneProject = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All figures, as JSON.")] = False,
+) -> None:
+    """Show how far annotators agree, by question and by pair."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from compeer.annotate.dashboard import dashboard
+
+    opened = _open(store)
+    told = dashboard(opened, _project(opened, project).id)
+    if as_json:
+        typer.echo(json.dumps(told, indent=1, ensure_ascii=False))
+        return
+    table = Table("question", "items", "percent", "Krippendorff's α", "without consensus", box=None)
+    for name, figures in told["questions"].items():
+        alpha = figures["alpha"]
+        shown = "–" if alpha["value"] is None else f"{alpha['value']:.3f} ({alpha['low']:.3f} to {alpha['high']:.3f})"
+        table.add_row(
+            name, f"{figures['items']:,}", _percent(figures["percent"]), shown, str(figures["without_consensus"])
+        )
+    pairs = Table("pair", "items", *(f"κ {name}" for name in told["questions"]), box=None)
+    for pair in told["pairs"]:
+        kappas = [one["kappa"] for one in pair["questions"].values()]
+        cells = ["–" if kappa is None else f"{kappa:.3f}" for kappa in kappas]
+        pairs.add_row(" and ".join(pair["annotators"]), f"{pair['items']:,}", *cells)
+    Console().print(table)
+    if told["pairs"]:
+        Console().print(pairs)
+    if drifting := [name for name, figures in told["gold"].items() if figures["drifting"]]:
+        _say(f"drifting from gold: {', '.join(drifting)}")
+
+
+@annotate.command()
+def backup(store: StoreName, path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+    """Write a copy of the store as it is now; others may go on working."""
+    from compeer.annotate.backup import backup as make
+
+    found = make(_open(store), path)
+    _say(f"{found.events:,} events copied to {path} and checked; the chain ends with {found.head}")
+
+
+@annotate.command()
+def verify(
+    store: StoreName,
+    head: Annotated[str | None, typer.Option(help="The end of the chain as it was told before.")] = None,
+) -> None:
+    """Prove that the store is whole; exit code 1 and what is wrong if it is not."""
+    from compeer.annotate.backup import verify as check
+
+    found = check(_open(store), head)
+    for problem in found.problems:
+        console.print(f"[red]✗[/] {plain(problem)}", highlight=False, soft_wrap=True)
+    if found.problems:
+        raise typer.Exit(1)
+    _say(f"{found.events:,} events, all texts and all tables are whole; the chain ends with {found.head}")
+
+
+@annotate.command()
+def delete(
+    store: StoreName, dialogue: Annotated[str, typer.Argument(help="The dialogue's id, as its records have it.")]
+) -> None:
+    """Delete a dialogue everywhere in the store, with all labels and remarks on it."""
+    from compeer.annotate.erase import delete_dialogue
+
+    count = delete_dialogue(_open(store), dialogue)
+    _say(f"{count:,} items deleted. Backups and exports made before still hold them: delete those too.")
+
+
+# --- what the commands share ------------------------------------------------------------------------------------------
+
+
+def _open(name: str) -> Store:
+    from compeer.annotate.store import open_store
+
+    return open_store(name)
+
+
+def _project(store: Store, name: str | None) -> Project:
+    from compeer.annotate.projects import project_by_name, projects
+
+    known = projects(store)
+    if name is None and len(known) == 1:
+        return known[0]
+    if name is None:
+        names = ", ".join(project.name for project in known)
+        do = f"Name one with --project: {names}" if known else "Make one: compeer annotate import"
+        raise InputError(f"there are {len(known)} projects.", field="project", do=do)
+    return project_by_name(store, name)
+
+
+def _known(field: str, value: str, values: tuple[str, ...]) -> None:
+    if value not in values:
+        raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(values)}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"this cannot be read: {error}", file=path) from None
+
+
+def _print_counts(counts: Any) -> None:
+    for name, count in counts.items():
+        console.print(f"  {plain(name)}  {count:,}", highlight=False, soft_wrap=True)
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def _say(text: str) -> None:
+    console.print(plain(text), highlight=False, soft_wrap=True)

@@ -1,0 +1,143 @@
+"""`compeer serve`: the chat page and the OpenAI-compatible API of one supporter, on a port of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compeer.cli.printing import plain, silence_libraries
+from compeer.errors import InputError
+from compeer.progress import console
+
+if TYPE_CHECKING:
+    from compeer.safety.guard import Guard
+
+KEY_VARIABLE = "COMPEER_API_KEY"
+_SHORTEST_KEY = 16
+_WEBHOOK_SECONDS = 20.0
+"""So long the end waits for events that are still to be sent."""
+
+
+def serve(
+    model: Annotated[
+        str, typer.Option(help="The supporter: embedded, a model's folder, or NAME@http://host:8000/v1.")
+    ] = "embedded",
+    judge: Annotated[
+        str | None, typer.Option(help="A judge, for /v1/judge and best_of: a folder, or NAME@http://host:8000/v1.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 lets others in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8000,
+    name: Annotated[str | None, typer.Option(help="What the supporter is called in requests.")] = None,
+    locale: Annotated[str | None, typer.Option(help="The place whose help lines are named, as en-GB.")] = None,
+    no_guard: Annotated[bool, typer.Option("--no-guard", help="Switch the guard off. The page says so.")] = False,
+    webhook: Annotated[str | None, typer.Option(help="An address that is told of each crisis, without words.")] = None,
+    webhook_text: Annotated[
+        bool, typer.Option("--webhook-text", help="Send the seeker's words to the webhook too.")
+    ] = False,
+    keep: Annotated[Path | None, typer.Option(help="A folder to keep conversations in; without it none is.")] = None,
+    rate: Annotated[float, typer.Option(help="Requests a minute for each client; 0 for no limit.", min=0)] = 120,
+    waiting: Annotated[
+        int | None, typer.Option(help="Turns that may wait for a model in this process; more get 429.", min=0)
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A further name that the server goes by, as behind a proxy.")
+    ] = None,
+    sees: Annotated[bool, typer.Option("--sees", help="A model behind a server can look at images.")] = False,
+    language: Annotated[str, typer.Option(help="The language that a model behind a server speaks.")] = "en",
+    call: Annotated[
+        list[str] | None, typer.Option("--call", metavar="KEY=VALUE", help="How a server is called: timeout=60, say.")
+    ] = None,
+    grace: Annotated[float, typer.Option(help="Seconds that open answers get when it is to stop.", min=1)] = 60,
+) -> None:
+    """Serve a supporter: a chat page, and an API that OpenAI's clients speak. Ctrl-C lets open answers finish.
+
+    Keys, separated by commas, come from the environment variable COMPEER_API_KEY; without one everybody who can reach
+    the port may come in. docs/api.md says more, docs/privacy.md what is stored and sent.
+    """
+    from compeer.cli.training import read_settings
+    from compeer.models.endpoint import CallSettings
+    from compeer.talk.opening import open_judge, open_supporter
+    from compeer.web import ServeSettings, create_app
+    from compeer.web import serve as serve_app
+    from compeer.web.serving import bound_socket, is_loopback
+
+    silence_libraries()
+    keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
+    calls = read_settings(CallSettings, {}, call)
+    sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
+    guard, finish = _guard(no_guard, locale, webhook, webhook_text)
+    known = open_judge(judge, call=calls) if judge else None
+    supporter = open_supporter(model, guard, known, call=calls, sees=sees, language=language, waiting=waiting)
+    settings = ServeSettings(
+        name=name,
+        keys=keys,
+        hosts=served_hosts(host, allowed_host or ()),
+        rate=rate or None,
+        keep=keep,
+    )
+    app = create_app(supporter, judge=known, settings=settings, on_close=finish)
+    address = f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
+
+    def started() -> None:
+        console.print(f"[bold green]Serving[/] {plain(settings.name or supporter.name)}", highlight=False)
+        console.print(
+            f"  Page   {address}/\n  API    {address}/v1   described in {address}/openapi.json", highlight=False
+        )
+        for note in _notes(guarded=guard is not None, keyed=bool(keys), outside=not is_loopback(host), keep=keep):
+            console.print(f"  [yellow]•[/] {plain(note)}", highlight=False, soft_wrap=True)
+
+    serve_app(app, sock, grace=grace, on_start=started)
+    console.print("Stopped.")
+
+
+def read_keys(text: str) -> tuple[str, ...]:
+    """The keys in the environment variable; an error, which does not show them, where one cannot be sent or guarded."""
+    keys = tuple(key.strip() for key in text.split(",") if key.strip())
+    if any(len(key) < _SHORTEST_KEY or not (key.isascii() and key.isprintable()) for key in keys):
+        what = f"a key must have at least {_SHORTEST_KEY} characters, all of them ASCII."
+        do = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        raise InputError(what, field=KEY_VARIABLE, do=do)
+    return keys
+
+
+def served_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
+    """The names that the server goes by: on loopback this machine's only, so that no other page can borrow one."""
+    from compeer.web.serving import is_loopback
+
+    own = ("localhost", "127.0.0.1", "::1", host) if is_loopback(host) else ()
+    return (*own, *more)
+
+
+def _guard(
+    off: bool, locale: str | None, webhook: str | None, with_text: bool
+) -> tuple[Guard | None, Callable[[], object] | None]:
+    """The guard, and what its hooks need to be done at the end."""
+    from compeer.safety.guard import Guard
+    from compeer.safety.hooks import Hook, LogLine, Webhook
+
+    if off:
+        if webhook:
+            do = "Leave out --no-guard or --webhook."
+            raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
+        return None, None
+    hooks: list[Hook] = [LogLine()]
+    if not webhook:
+        return Guard(locale=locale, hooks=hooks), None
+    told = Webhook(webhook, include_text=with_text)
+    return Guard(locale=locale, hooks=[*hooks, told]), lambda: told.wait(_WEBHOOK_SECONDS)
+
+
+def _notes(*, guarded: bool, keyed: bool, outside: bool, keep: Path | None) -> list[str]:
+    """What whoever starts a server should know."""
+    found = ["This is research software: not a clinician, not a crisis service."]
+    if not guarded:
+        found.append("The guard is OFF: nothing looks for danger, and every word of the model is shown.")
+    if outside and not keyed:
+        found.append(f"Everybody who can reach this port may come in: set {KEY_VARIABLE} to ask for a key.")
+    if keep:
+        found.append(f"Conversations are kept in {keep}: tell those who talk to it.")
+    return found

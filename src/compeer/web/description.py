@@ -1,0 +1,68 @@
+"""The OpenAPI description, in the words that a reader needs who has never heard of us."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from compeer.web.answers import ChatAnswer
+from compeer.web.errors import ErrorBody
+
+TITLE = "compeer"
+TEXT = """Talk to a supporter that reasons before it replies.
+
+Chat requests and answers are OpenAI's, so that the official clients work as they are. The steps of the reasoning come
+in `reasoning_content`, the reply in `content`, decisions and the guard's findings in the extra field `compeer`. This
+is research software, not a clinician and not a crisis service."""
+
+_STREAM_EXAMPLE = (
+    'data: {"id":"chatcmpl-…","object":"chat.completion.chunk","created":0,"model":"…","choices":[{"index":0,'
+    '"delta":{"content":"What"},"finish_reason":null,"logprobs":null}]}\n\ndata: [DONE]\n\n'
+)
+_REFUSALS = {
+    400: "The request is not as described; the message says what to mend.",
+    401: "A key is needed and is missing or wrong.",
+    404: "There is no such model, or no judge.",
+    408: "The body took too long to arrive.",
+    413: "The body is too long.",
+    421: "The Host header names another server.",
+    429: "Too much is asked, by this client or by all; Retry-After says when to come back.",
+    500: "A fault of the server's.",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Descriptions of refusals for a route."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for status in statuses:
+        found[status] = {"model": ErrorBody, "description": _REFUSALS[status]}
+        if status == 429:
+            found[status]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}}
+    return found
+
+
+def chat_answers() -> dict[int | str, dict[str, Any]]:
+    """Descriptions of what a chat request can get."""
+    stream = {"text/event-stream": {"example": _STREAM_EXAMPLE}}
+    what = "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE]."
+    answer: dict[int | str, dict[str, Any]] = {200: {"model": ChatAnswer, "description": what, "content": stream}}
+    return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
+
+
+def describe(app: FastAPI, keyed: bool) -> dict[str, Any]:
+    """The description of an application; validation is answered with 400, not with the framework's 422."""
+    found = get_openapi(title=TITLE, version=app.version, description=TEXT, routes=app.routes)
+    for path in found["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        found["components"]["schemas"].pop(name, None)
+    if keyed:
+        found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for name, path in found["paths"].items():
+            if name.startswith("/v1/") or name == "/metrics":
+                for operation in path.values():
+                    operation["security"] = [{"key": []}]
+    return found

@@ -1,0 +1,115 @@
+"""Refusals over HTTP: a status, what is wrong, which field, and what to do, in the shape that OpenAI's clients read.
+
+    {"error": {"message": "…", "type": "invalid_request_error", "param": "messages.0.content", "code": "…"}}
+
+An answer to a broken request never repeats what was sent: it may be somebody's words.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from compeer.errors import InputError
+from compeer.web.requests import TAG
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_LONGEST_FIELD = 200
+
+
+class ErrorDetail(BaseModel):
+    """What is wrong."""
+
+    message: str = Field(description="what is wrong, and what to do")
+    type: str = Field(description="the kind of error, as OpenAI names it")
+    param: str | None = Field(description="the field at fault, if it is one field's")
+    code: str | None = Field(description="a short name of the error, for programs")
+
+
+class ErrorBody(BaseModel):
+    """The body of every refusal."""
+
+    error: ErrorDetail
+
+
+class Refusal(Exception):
+    """A request that is not served, and why; `retry_after` says in how many seconds it may be."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        field: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.field, self.code = status, message, field, code
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, Any]:
+        """The refusal as the client reads it."""
+        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        detail = ErrorDetail(message=self.message, type=kind, param=self.field, code=self.code)
+        return ErrorBody(error=detail).model_dump()
+
+    def response(self) -> JSONResponse:
+        """The refusal as a response; 429 and 503 say when to come back."""
+        headers = {} if self.retry_after is None else {"Retry-After": str(max(1, math.ceil(self.retry_after)))}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return JSONResponse(self.body(), self.status, headers)
+
+
+def busy(retry_after: float) -> Refusal:
+    """The refusal of a server that has more to do than it can take on."""
+    what = "The server is busy. Try again after the seconds that Retry-After says."
+    return Refusal(429, what, code="busy", retry_after=retry_after)
+
+
+def from_input_error(error: InputError) -> Refusal:
+    """An `InputError` as a 400 that says the same; a file is not named, since it is the server's own."""
+    return Refusal(400, f"{error.what} {error.do}" if error.do else error.what, field=error.field)
+
+
+async def answer_refusal(_: Request, error: Exception) -> JSONResponse:
+    """Answers a `Refusal`."""
+    assert isinstance(error, Refusal)
+    return error.response()
+
+
+async def answer_invalid(_: Request, error: Exception) -> JSONResponse:
+    """Answers a body that does not have the described form, by its first fault."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return Refusal(400, "The body is not JSON that can be read.", code="invalid_json").response()
+    place = [str(part) for part in first["loc"] if part != "body"]
+    field = readable(".".join(part for part in place if not part.startswith(TAG)))[:_LONGEST_FIELD] or None
+    if field is None and first["type"] in ("missing", "model_attributes_type", "dict_type"):
+        what = "Send a JSON object, with the header Content-Type: application/json."
+        return Refusal(400, what, code="invalid_body").response()
+    what = f"{field}: {first['msg']}." if field else f"{first['msg']}."
+    return Refusal(400, readable(what), field=field, code=first["type"]).response()
+
+
+async def answer_http(_: Request, error: Exception) -> JSONResponse:
+    """Answers what the framework refuses: unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    whats = {404: "There is nothing here. /openapi.json describes what there is.", 405: "Not with this method."}
+    refusal = Refusal(error.status_code, whats.get(error.status_code, "The request cannot be read."))
+    answer = refusal.response()
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def readable(text: str) -> str:
+    """Text with half characters replaced, which JSON can spell and UTF-8 cannot hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

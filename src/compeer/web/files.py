@@ -1,0 +1,37 @@
+"""The page's own files, from the package: read once, and found by their exact names only, so that no path leads out."""
+
+from __future__ import annotations
+
+import mimetypes
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.responses import Response
+
+from compeer.web.errors import Refusal
+
+PAGE = "chat.html"
+
+
+class Files:
+    """All files of the page by name."""
+
+    def __init__(self) -> None:
+        self._found = dict(_below(files("compeer.web").joinpath("pages"), ""))
+
+    def response(self, name: str) -> Response:
+        """A file as an answer; browsers ask anew each time, so that page and server always fit."""
+        if name not in self._found:
+            raise Refusal(404, "There is no such file.")
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return Response(self._found[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def _below(folder: Traversable, before: str) -> list[tuple[str, bytes]]:
+    found = []
+    for one in folder.iterdir() if folder.is_dir() else ():
+        if one.is_dir():
+            found += _below(one, f"{before}{one.name}/")
+        elif not one.name.endswith((".py", ".pyc")):
+            found.append((before + one.name, one.read_bytes()))
+    return found

@@ -1,0 +1,72 @@
+"""Judging a turn over HTTP: one case at a time, and only so many waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
+from compeer.reward.conversation import Case
+from compeer.reward.form import Judge
+from compeer.reward.score import Judgment, score
+from compeer.web.answers import JudgeAnswer, ResponseVerdict, StepVerdict
+from compeer.web.errors import Refusal, busy, readable
+from compeer.web.history import read_history
+from compeer.web.metrics import Metrics
+from compeer.web.requests import JudgeRequest
+from compeer.web.telling import scored
+
+_MOST_WAITING = 16
+_RETRY_AFTER = 5.0
+
+
+class Judging:
+    """Answers requests for a judgment."""
+
+    def __init__(self, judge: Judge | None, metrics: Metrics) -> None:
+        self._judge, self._metrics = judge, metrics
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def answer(self, request: JudgeRequest) -> JudgeAnswer:
+        """The verdicts on a turn and its score."""
+        if self._judge is None:
+            raise Refusal(404, "This server has no judge. Start it with one: compeer serve --judge.", code="no_judge")
+        output = _output(request)
+        history = read_history(request.messages, sees=False).history
+        if self._waiting >= _MOST_WAITING:
+            raise busy(_RETRY_AFTER)
+        reference = readable(request.reference) if request.reference is not None else None
+        self._waiting += 1
+        try:
+            async with self._turn:
+                said = (await self._judge.ajudge([Case(history, output, reference)]))[0]
+        finally:
+            self._waiting -= 1
+        given = score(output, said)
+        self._metrics.add("compeer_judgments_total", scored="no" if given.unscored else "yes")
+        found = said if isinstance(said, Judgment) else Judgment({})
+        preferred = found.preferred()
+        return JudgeAnswer(
+            judge=self._judge.name,
+            steps={
+                part: StepVerdict(right=found.step(part), probability=found.steps[part], reason=found.reasons.get(part))
+                for part in STEPS
+                if part in found.steps
+            },
+            response=ResponseVerdict(
+                preferred=preferred,
+                probabilities={str(value): chance for value, chance in (found.response or {}).items()},
+                reason=found.reasons.get("response"),
+            )
+            if preferred
+            else None,
+            score=scored(given),
+            missing=output.missing,
+            problems=list(output.problems),
+        )
+
+
+def _output(request: JudgeRequest) -> ParsedTurn:
+    if (request.turn is None) == (request.output is None):
+        raise Refusal(400, "Give either 'turn' or 'output'.", field="turn", code="turn_or_output")
+    return parse_turn(render_turn(request.turn) if request.turn else readable(request.output or ""))

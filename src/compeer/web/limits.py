@@ -1,0 +1,235 @@
+"""The door: what every request passes before it is looked at, and what every answer carries.
+
+Who may come in (host, key), how often (a bucket of requests for each client), with how much (the body is read here,
+within a size, a time and a budget for all bodies together). On the way out: security headers, counts, and for a fault
+of our own a 500 and a line in the log that says where, and never what was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import logging
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from compeer.web.errors import Refusal, busy
+from compeer.web.metrics import Metrics
+
+_log = logging.getLogger("compeer.web")
+
+OPEN_PATHS = ("/", "/healthz", "/openapi.json")
+"""Need no key, like the page's own files; all other paths do, where a key is set."""
+BODY_SECONDS = 30.0
+"""So long may a body take to arrive."""
+BODIES_AT_ONCE = 2**26
+"""Bytes of bodies held at the same time, all clients together."""
+_DRAINED = 2**26
+"""Bytes of an over-long body that are read and thrown away, so that the client is there to read the refusal."""
+_CLIENTS = 10_000
+"""Clients whose requests are counted; the one not seen for longest is forgotten first."""
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Rate:
+    """How often each client may ask: `a_minute` requests at once, and then as they are refilled."""
+
+    def __init__(self, a_minute: float) -> None:
+        self._most, self._a_second = max(1.0, a_minute), a_minute / 60
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str, now: float) -> float:
+        """Seconds until this client may ask again; 0 lets the request through and counts it."""
+        left, since = self._left.pop(client, (self._most, now))
+        left = min(self._most, left + (now - since) * self._a_second)
+        self._left[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._left) > _CLIENTS:
+            self._left.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / self._a_second
+
+
+class Door:
+    """An ASGI application in front of another."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        keys: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+        rate: float | None = None,
+        longest_body: int,
+    ) -> None:
+        self._app, self._metrics, self._longest = app, metrics, longest_body
+        self._keys = [_digest(key) for key in keys]
+        self._hosts = {host.lower() for host in hosts}
+        self._rate = Rate(rate) if rate else None
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, ended = 0, False
+
+        async def sending(message: Message) -> None:
+            nonlocal started, ended
+            if message["type"] == "http.response.start":
+                started = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            else:
+                ended = not message.get("more_body", False)
+            await send(message)
+
+        try:
+            await self._enter(scope, receive, sending)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, sending)
+        except asyncio.CancelledError:  # the server stops, and has waited long enough
+            if not started:
+                what = "The server is stopping."
+                await Refusal(503, what, code="stopping", retry_after=5).response()(scope, receive, sending)
+            elif not ended:
+                await sending({"type": "http.response.body", "body": b""})
+        except Exception as error:
+            _log.error("%s in %s", type(error).__name__, _place(error))
+            if not started:
+                what = "Something went wrong on the server."
+                await Refusal(500, what, code="internal").response()(scope, receive, sending)
+        finally:
+            self._metrics.add("compeer_requests_total", route=_route(scope), status=str(started or 499))
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if self._hosts and _host(headers.get("host", "")) not in self._hosts:
+            what = "This server does not go by that name: the Host header is not one that it was started for."
+            raise Refusal(421, what, code="unknown_host")
+        key = self._key(headers)
+        open_to_all = scope["path"] in OPEN_PATHS or scope["path"].startswith("/static/")
+        if self._rate and not open_to_all:
+            wait = self._rate.wait(key or _client(scope), time.monotonic())
+            if wait:
+                what = "Too many requests from you. Try again after the seconds that Retry-After says."
+                raise Refusal(429, what, code="rate_limit_exceeded", retry_after=wait)
+        if self._keys and not key and not open_to_all:
+            what = "A valid API key is needed. Send it in the header Authorization: Bearer KEY."
+            raise Refusal(401, what, code="invalid_api_key")
+        length = headers.get("content-length", "0")
+        if length == "0" and "transfer-encoding" not in headers:
+            await self._app(scope, receive, send)
+            return
+        body = await self._body(receive, int(length) if length.isdecimal() else 0)
+        try:
+            await self._app(scope, _replayed(body, receive), send)
+        finally:
+            self._held -= len(body)
+
+    def _key(self, headers: Headers) -> str | None:
+        """The digest of the key that a request carries, if it is one of ours; all are compared, in constant time."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        digest = _digest(given.strip()) if scheme.lower() == "bearer" else ""
+        return next((one for one in [key for key in self._keys if hmac.compare_digest(key, digest)]), None)
+
+    async def _body(self, receive: Receive, announced: int) -> bytes:
+        """The whole body, which counts as held from now on."""
+        pieces: list[bytes] = []
+        size, too_long = 0, announced > self._longest
+        crowded = self._held + announced > BODIES_AT_ONCE
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                more = True
+                while more and size <= _DRAINED:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refusal(400, "The body ended too early.", code="incomplete_body")
+                    piece = message.get("body", b"")
+                    size, more = size + len(piece), message.get("more_body", False)
+                    too_long = too_long or size > self._longest
+                    crowded = crowded or self._held + len(piece) > BODIES_AT_ONCE
+                    if too_long or crowded:
+                        self._held -= sum(map(len, pieces))
+                        pieces.clear()
+                    else:
+                        pieces.append(piece)
+                        self._held += len(piece)
+            if too_long:
+                what = f"The body is longer than the {self._longest:,} bytes that this server takes."
+                raise Refusal(413, what, code="body_too_large")
+            if crowded:
+                raise busy(1)
+        except TimeoutError:
+            self._held -= sum(map(len, pieces))
+            raise Refusal(408, "The body took too long to arrive.", code="timeout") from None
+        except BaseException:
+            self._held -= sum(map(len, pieces))
+            raise
+        return b"".join(pieces)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Gives the body once, and then whatever the client does next, which is to leave."""
+    given = False
+
+    async def replayed() -> MutableMapping[str, Any]:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _host(header: str) -> str:
+    """The name in a Host header, without its port."""
+    name = header.lower()
+    return name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
+
+
+def _client(scope: Scope) -> str:
+    """Whom a request is counted for: an address, or the network of one for IPv6, where a client has many."""
+    host = scope["client"][0] if scope.get("client") else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return str(ipaddress.ip_network(f"{host}/64", strict=False)) if address.version == 6 else host
+
+
+def _route(scope: Scope) -> str:
+    """The route that answered, as it is described; one name for all that is not there."""
+    return str(getattr(scope.get("route"), "path", "other"))
+
+
+def _place(error: BaseException) -> str:
+    """Where an error was raised: its message could quote a dialogue, its place cannot."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))

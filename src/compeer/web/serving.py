@@ -1,0 +1,114 @@
+"""Running the application on a port until it is told to stop, and then to the end of the streams that are open.
+
+The first Ctrl-C or SIGTERM takes no new connection and lets open answers finish; the second Ctrl-C ends at once.
+Connections that say nothing are closed, so that a thousand of them do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import resource
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from compeer.errors import InputError
+
+HEAD_SECONDS = 10.0
+"""So long may a new connection take to say what it wants."""
+_LONGEST_HEAD = 2**16
+
+
+class WatchedProtocol(H11Protocol):
+    """HTTP over a connection that is closed if no request has come in time."""
+
+    _watch: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch = self.loop.call_later(HEAD_SECONDS, self._close_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watch:
+            self._watch.cancel()
+        super().connection_lost(exc)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
+
+
+def serve(app: ASGIApp, sock: socket.socket, *, grace: float, on_start: Callable[[], object] | None = None) -> None:
+    """Serves on a bound socket; open answers get `grace` seconds to finish when it is to stop."""
+    more_files()
+    asyncio.run(server_for(app, grace, on_start).serve([sock]))
+
+
+def server_for(app: ASGIApp, grace: float, on_start: Callable[[], object] | None = None) -> uvicorn.Server:
+    """The server, not yet started. It writes no line a request: addresses and times are nobody's business."""
+    config = uvicorn.Config(
+        app,
+        http=WatchedProtocol,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=_LONGEST_HEAD,
+        timeout_graceful_shutdown=max(1, round(grace)),
+    )
+    return _Server(config, on_start)
+
+
+class _Server(uvicorn.Server):
+    """A server that tells when it has started, and ends without raising the signal again that stopped it."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], object] | None) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._on_start:
+            self._on_start()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # it has been heard: nobody need stop a second time
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket for a host and a port; port 0 takes a free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind, protocol)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except (OSError, OverflowError) as error:
+        what = f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}."
+        raise InputError(what, field="port", do="Give another with --host or --port; 0 takes a free port.") from None
+    return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host's address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def more_files() -> None:
+    """As many open connections as the system allows this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
