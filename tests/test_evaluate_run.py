@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -509,7 +508,6 @@ def test_two_hundred_dialogues_at_once_are_all_accounted_for(tmp_path: Path) -> 
     with server.running() as url:
         command = ["evaluate", "esc-eval", "--endpoint", f"m@{url}", *words, "--call", "retries=2"]
         command += ["--call", "first_pause=0.01", "--yes"]
-        start = time.monotonic()
         first = CliRunner().invoke(app, command)
         assert isinstance(first.exception, InputError)
         assert "could not be asked" in str(first.exception)
@@ -525,7 +523,6 @@ def test_two_hundred_dialogues_at_once_are_all_accounted_for(tmp_path: Path) -> 
         server.mended = True
         second = CliRunner().invoke(app, command)
         assert second.exception is None, second.output
-        assert time.monotonic() - start < 15
     rows = read_rows(tmp_path / "run" / "judged.jsonl")
     assert len(rows) == 200 * 7 == len({(row.conversation, row.repeat, row.judge, row.dimension) for row in rows})
     assert all(row.score is not None for row in rows)
