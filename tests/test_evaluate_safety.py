@@ -42,7 +42,7 @@ from compeer.safety.risk import Level, Risk, Trigger
 class WordDetector:
     """Raises an alarm at certain words anywhere in the messages."""
 
-    def __init__(self, classifier: object = "packaged") -> None:
+    def __init__(self, classifier: object = "packaged", timeout: float = 2.0) -> None:
         self.degraded = () if classifier else ("no classifier",)
 
     def detect(self, messages: Sequence[str]) -> Risk:
