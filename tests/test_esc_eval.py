@@ -429,6 +429,14 @@ def test_what_is_unscored_is_counted_and_no_score() -> None:
     assert (figures.average.score, figures.average.scored, figures.average.items) == (100, 1, 2)
 
 
+def test_a_judge_that_gives_one_score_seven_times_is_told() -> None:
+    rows = [row(talk, one, 4, "flat") for talk in ("a", "b") for one in DIMENSIONS]
+    rows += [row("a", one, number % 5, "fine") for number, one in enumerate(DIMENSIONS)]
+    rows += [row("b", one, 3, "fine") for one in DIMENSIONS]
+    rows += [row("a", one, None if one == "fluency" else 2, "torn") for one in DIMENSIONS]
+    assert esc_eval_figures(rows).all_alike == {"flat": 1.0, "fine": 0.5}
+
+
 def test_an_average_of_fewer_than_seven_is_none() -> None:
     figures = esc_eval_figures([row("x", "empathy", 4)])
     assert figures.average.score is None

@@ -327,6 +327,16 @@ def test_sage_says_what_came_out(tmp_path: Path) -> None:
     assert "repeat 2" not in page
 
 
+def test_a_judge_that_tells_nothing_apart_is_named(tmp_path: Path) -> None:
+    folder = write_esc(tmp_path / "run", 24)
+    told = json.loads((folder / "figures.json").read_text())
+    told["figures"]["all_alike"] = {"flat <b>": 0.9, "fine": 0.3}
+    (folder / "figures.json").write_text(json.dumps(told))
+    page = page_of(folder)
+    assert "flat &lt;b&gt; gave 90\u00a0% of the conversations one score in all seven dimensions." in page
+    assert "fine gave" not in page
+
+
 def test_esc_eval_gives_the_average_and_each_judge(tmp_path: Path) -> None:
     page = page_of(write_esc(tmp_path / "run", 24, repeats=2))
     assert "61.2 [55.5\u00a0to\u00a066.8]" in page

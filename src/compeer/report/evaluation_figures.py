@@ -32,6 +32,8 @@ from compeer.statistics import mean
 FEW_SCENARIOS = 20
 """Below this many, an interval drawn from the scenarios is itself uncertain."""
 GOOD_COVERAGE = 0.95
+MOSTLY_ALIKE = 0.8
+"""From this share on a judge's seven scores are one."""
 HUNDRED = (0.0, 25.0, 50.0, 75.0, 100.0)
 
 
@@ -257,6 +259,10 @@ def warnings_of(figures: Mapping[str, Any]) -> list[Caution]:
         whole = "conversations" if sage else "conversations in all seven dimensions"
         title = f"Not all was scored: {_of(scored, items)} {whole}."
         warnings.append(Caution(title, "What is missing may be what went worst; the figures do not hold it."))
+    for judge, share in _dict(found.get("all_alike")).items():
+        if (as_number(share) or 0) >= MOSTLY_ALIKE:
+            title = f"{judge} gave {percent(as_number(share))} of the conversations one score in all seven dimensions."
+            warnings.append(Caution(title, "It does not tell them apart; do not read the seven as seven findings."))
     broken = sum(as_number(times) or 0 for times in _dict(find(figures, "failures", "infrastructure")).values())
     if broken:
         title = f"Infrastructure failed {plural(broken, 'time', 'times')}."

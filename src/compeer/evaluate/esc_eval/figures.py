@@ -91,6 +91,24 @@ class EscEvalFigures(_Frozen):
     repeat_deviation: float | None = Field(
         description="the standard deviation of the average between repeats; none with fewer than two"
     )
+    all_alike: dict[str, float] = Field(
+        description="by judge: the share of its conversations, all seven scored, that got one score seven times"
+    )
+
+
+def all_alike(rows: Sequence[ScoreRow]) -> dict[str, float]:
+    """How often a judge gives a conversation the same score in all seven dimensions: it then tells none apart."""
+    by_judge: dict[str, dict[tuple[str, int], list[int]]] = {}
+    for row in rows:
+        if row.score is not None:
+            talks = by_judge.setdefault(row.judge, {})
+            talks.setdefault((row.conversation, row.repeat), []).append(row.score)
+    found = {}
+    for judge, talks in sorted(by_judge.items()):
+        whole = [scores for scores in talks.values() if len(scores) == len(DIMENSIONS)]
+        if whole:
+            found[judge] = sum(len(set(scores)) == 1 for scores in whole) / len(whole)
+    return found
 
 
 def item_scores(rows: Sequence[ScoreRow]) -> dict[Item, float]:
@@ -118,6 +136,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
     return EscEvalFigures(
         scenarios=len(scenarios),
         conversations=len(conversations),
+        all_alike=all_alike(rows),
         dimensions={
             dimension: DimensionFigure(
                 **_shown(drawn[:, place], len(known[dimension])),
