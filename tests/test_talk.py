@@ -19,7 +19,7 @@ from compeer.errors import InputError
 from compeer.models.base import Generation, Message, Request, Sampling, ask
 from compeer.models.endpoint import CallSettings
 from compeer.policy.control import Control
-from compeer.reasoning import STEPS, SupportTurn, parse_turn, render_turn
+from compeer.reasoning import STEPS, Part, SupportTurn, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Judgment, Unscored
 from compeer.safety import CrisisEvent, Finding, Guard, GuardState, Risk, Trigger
@@ -309,6 +309,19 @@ def test_a_bad_sentence_is_taken_back_and_written_anew_from_the_same_steps() -> 
     assert writer.requests[1].prefix.endswith("Response:")
     assert writer.requests[1].seed != writer.requests[0].seed
     assert len([event for event in events if isinstance(event, StepDone)]) == 3
+
+
+@pytest.mark.parametrize("part", STEPS)
+def test_a_step_that_breaks_a_rule_is_never_shown(part: Part) -> None:
+    text = WHOLE.step(part).text
+    writer = ScriptedWriter(TURN.replace(text, "This one is pathetic."))
+    events = events_of(GuardedSupporter(writer, guard("pathetic")), Wish(JOB))
+    assert not [event for event in events if isinstance(event, StepWritten) and "pathetic" in event.text]
+    shown = [event.part for event in events if isinstance(event, StepDone)]
+    assert shown == list(STEPS[: STEPS.index(part)])
+    done = done_of(events)
+    assert done.reply == WHOLE.response
+    assert done.guarded.hide_reasoning
 
 
 def test_a_reply_that_stays_bad_is_replaced() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from compeer.evaluate.esc_eval import DIMENSIONS
 from compeer.evaluate.esc_eval.rubric import HIGHEST
-from compeer.report.reading import as_number, find
+from compeer.report.reading import as_number, find, read_lines
 from compeer.report.tables import Table
 from compeer.report.wording import DASH, decimal, signed
 
@@ -255,21 +255,6 @@ def _score_table(by_judge: Mapping[str, Any], unscored: Any) -> Table:
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file of lines; other lines are passed over."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            yield row
 
 
 def _repeat(row: Mapping[str, Any]) -> int:

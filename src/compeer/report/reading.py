@@ -54,7 +54,7 @@ class RunFigures:
 def read_run(run: Path, recipe: Mapping[str, Any]) -> RunFigures:
     """Everything the report needs of a run's folder."""
     manifests = {stage: found for stage in STAGES if (found := _read_object(run / stage / "manifest.json"))}
-    curves = {stage: list(_read_lines(run / stage / "metrics.jsonl")) for stage in TRAINED}
+    curves = {stage: list(read_lines(run / stage / "metrics.jsonl")) for stage in TRAINED}
     figures = RunFigures(recipe, manifests, curves)
     for name in figures.supporters:
         rows = (_read_object(run / "5-evaluate" / f"outputs-{name}.json") or {}).get("outputs")
@@ -84,10 +84,11 @@ def _read_object(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file of lines; other lines are passed over."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
         return
     for line in lines:
         try:

@@ -1,7 +1,7 @@
 """A supporter made of a writer, the guard around it, and a judge where the best of several outputs is wanted.
 
 The guard looks at the seeker's words first; in a crisis the writer is not asked at all. Then the output is read as it
-is written: steps are shown as they come, the response sentence by sentence once the guard has read it. A response that
+is written: steps are shown one by one, the response sentence by sentence, once the guard has read them. A response that
 breaks a rule is taken back and written anew from the same steps, and replaced where that does not help.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import replace
 from compeer.errors import InputError
 from compeer.models.base import Message
 from compeer.policy.prompt import pictures_of, supporter_prompt
-from compeer.reasoning import ParsedTurn, parse_turn
+from compeer.reasoning import STEPS, ParsedTurn, parse_turn
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard, GuardedTurn
 from compeer.safety.output import SentenceGate
@@ -26,7 +26,7 @@ from compeer.safety.risk import Risk
 from compeer.statistics import generator
 from compeer.talk.best import Contender, candidates, shown_turn
 from compeer.talk.reading import Said, TurnReader
-from compeer.talk.shown import Shown
+from compeer.talk.shown import Shown, ShownSteps
 from compeer.talk.turn import Busy, Done, Event, Reply, Retracted, Wish
 from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
 
@@ -137,6 +137,7 @@ class GuardedSupporter:
         screen, begun = Shown(self._gate(messages)), ""
         for attempt in range(1, ATTEMPTS + 1):
             turn = replace(turn, attempts=attempt)
+            steps = ShownSteps(lambda: self._gate(messages), turn.hide_reasoning)
             screen, reader, ending = Shown(self._gate(messages)), TurnReader(begun), Ending()
             failed: NotWritten | None = None
             try:
@@ -149,8 +150,9 @@ class GuardedSupporter:
                             if isinstance(read, Said):
                                 if text := screen.feed(read.text):
                                     yield Reply(text)
-                            elif not turn.hide_reasoning:
-                                yield read
+                                continue
+                            for step in steps.feed(read):
+                                yield step
                         if not screen.open:
                             break
             except NotWritten as error:
@@ -163,8 +165,10 @@ class GuardedSupporter:
                 if isinstance(read, Said):
                     if text := screen.feed(read.text):
                         yield Reply(text)
-                elif not turn.hide_reasoning:
-                    yield read
+                    continue
+                for step in steps.feed(read):
+                    yield step
+            turn = replace(turn, hide_reasoning=steps.hidden)
             if failed is None and (text := screen.close(ending.cut_off)):
                 yield Reply(text)
             problems = (*([failed.reason] if failed else ()), *_problems(parsed))
@@ -258,10 +262,13 @@ class GuardedSupporter:
     def _allowed(self, output: Contender, messages: Sequence[str]) -> bool:
         if output.parsed.turn is None:
             return False
-        screen = Shown(self._gate(messages))
-        screen.feed(output.parsed.turn.response)
-        screen.close()
-        return screen.open
+        for text in (output.parsed.turn.response, *(output.parsed.turn.step(part).text for part in STEPS)):
+            screen = Shown(self._gate(messages))
+            screen.feed(text)
+            screen.close()
+            if not screen.open:
+                return False
+        return True
 
     def _after(self, screen: Shown, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         if self._guard is None or screen.gate is None:

@@ -1,8 +1,37 @@
-"""What has been shown of a response while it was written."""
+"""What has been shown of an output while it was written: its steps, and its response."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from compeer.safety.output import SentenceGate
+from compeer.talk.turn import StepDone, StepWritten
+
+
+class ShownSteps:
+    """Steps are held back until they are whole and a gate of their own has read them: seekers read them too.
+
+    From the first one that a gate stops, none is shown (`hidden`). Without gates all are shown as they come.
+    """
+
+    def __init__(self, gate: Callable[[], SentenceGate | None], hidden: bool) -> None:
+        self._gate, self.hidden = gate, hidden
+        self._held: list[StepWritten] = []
+
+    def feed(self, event: StepWritten | StepDone) -> list[StepWritten | StepDone]:
+        """What may be shown after this event."""
+        if self.hidden:
+            return []
+        gate = self._gate()
+        if gate is None:
+            return [event]
+        if isinstance(event, StepWritten):
+            self._held.append(event)
+            return []
+        gate.feed(event.step.text)
+        gate.close()
+        held, self._held, self.hidden = self._held, [], not gate.open
+        return [] if self.hidden else [*held, event]
 
 
 class Shown:
