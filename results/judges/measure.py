@@ -5,9 +5,10 @@
     python results/judges/measure.py table FOLDER …        results.json and tables.md beside this file
 
 Every judge sees the same records, equally many times: a step of training takes `BATCH` records. A process judge has
-three chats a record, so three times as many chats a step. Judges are called `kind[-unmarked][-weighed][-reasons]
-[-blind]-seed`. Those with reasons write some hundred words an output, and are tried on two of the test sets. Those
-called `unified-apart` are `unified-unmarked` ones trained in another folder, prepared from the independent turns.
+three chats a record, so three times as many chats a step. Judges are called `kind[-unmarked][-weighed][-lora]
+[-reasons][-blind]-seed`. Those with reasons write some hundred words an output, and are tried on two of the
+test sets. Those called `unified-apart` are `unified-unmarked` ones trained in another folder, prepared from the
+independent turns.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS, BATCH, RATE = 600, 16, 2e-4
+LORA_RANK, LORA_RATE = 16, 1e-3
 SEEDS = (1, 2, 3)
 TESTS = ("esconv", "near", "random", "llm", "independent")
 SLOW_TESTS = ("esconv", "near")
@@ -34,7 +36,11 @@ def names() -> list[str]:
     """All judges, the longest trainings first."""
     own = [f"{kind}-{seed}" for kind in KINDS for seed in SEEDS]
     twins = [f"{kind}-blind-{seed}" for kind in KINDS for seed in SEEDS]
-    others = [f"unified-{mark}-{seed}" for mark in ("weighed", "unmarked-weighed", "reasons") for seed in SEEDS]
+    others = [
+        f"unified-{mark}-{seed}"
+        for mark in ("weighed", "unmarked-weighed", "reasons", "weighed-lora")
+        for seed in SEEDS
+    ]
     return [*own, *twins, *others]
 
 
@@ -75,8 +81,8 @@ def train_one(folder: Path, name: str) -> None:
         steps=STEPS,
         batch=3 * BATCH if kind == "process" else BATCH,
         at_once=12 if kind == "process" else 8,
-        learning_rate=RATE,
-        lora_rank=0,
+        learning_rate=LORA_RATE if "lora" in marks else RATE,
+        lora_rank=LORA_RANK if "lora" in marks else 0,
         order="recorded" if kind == "process" else "drawn",
         max_length=1536,
         save_every=STEPS,
@@ -211,6 +217,7 @@ ROWS = {
     "UnifiReward, with reasons": "unified-reasons",
     "UnifiReward, response weighed 3": "unified-weighed",
     "UnifiReward, response weighed 3, unmarked": "unified-unmarked-weighed",
+    "UnifiReward, response weighed 3, by LoRA": "unified-weighed-lora",
     "PRM": "process",
     "ORM": "outcome",
 }

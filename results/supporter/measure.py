@@ -4,10 +4,13 @@
     python results/supporter/measure.py run FOLDER [--parallel 6]          what is done is not done again
     python results/supporter/measure.py table FOLDER                       results.json and tables.md beside this file
 
-Two judges are trained with different seeds: one gives the rewards, the other one, which the supporter was never trained
-against, gives a second opinion. The supporter is fine-tuned on reference turns (`sft`), then trained by reward from
-there: `reweighted-1` … with redundancy-aware rewards, `plain-1` … without. All answer the same held-out histories, each
-with a group of outputs; a history's outputs together are what the similarity within a group is measured on.
+Two judges are trained with different seeds (the response three times as heavy in the loss): one gives the rewards, the
+other one, which the supporter was never trained against, gives a second opinion, and a judge that was trained on what
+seekers thought of replies and on nothing else a third (`feedback`: results/judges/measure.py trains it; FOLDER/feedback
+is its model). The supporter is fine-tuned on reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights),
+then trained by reward from there, by adapters of rank 8 again: `reweighted-1` … with redundancy-aware rewards,
+`plain-1` … without. Both trainings together are adapters of rank 16. All answer the same held-out histories, each with
+a group of outputs; a history's outputs together are what the similarity within a group is measured on.
 """
 
 from __future__ import annotations
@@ -25,11 +28,31 @@ from typing import Any
 
 SEEDS = (1, 2, 3)
 VARIANTS = {"reweighted": "mirrored", "plain": "off"}
-JUDGE: dict[str, Any] = {"steps": 600, "batch": 16, "at_once": 16, "learning_rate": 2e-4, "order": "drawn"}
-SFT: dict[str, Any] = {"steps": 320, "batch": 16, "at_once": 16, "learning_rate": 1e-4}
-GRPO: dict[str, Any] = {"steps": 60, "prompts": 32, "group": 4, "at_once": 16, "learning_rate": 1e-5, "max_tokens": 224}
-WHOLE: dict[str, Any] = {"lora_rank": 0, "max_length": 1536}
+JUDGE: dict[str, Any] = {
+    "steps": 600,
+    "batch": 16,
+    "at_once": 8,
+    "learning_rate": 2e-4,
+    "lora_rank": 0,
+    "max_length": 1536,
+    "order": "drawn",
+    "response_weight": 3.0,
+}
+SFT: dict[str, Any] = {
+    "sft": {"steps": 480, "batch": 16, "at_once": 16, "learning_rate": 1e-3, "lora_rank": 8, "max_length": 1536},
+    "sft-whole": {"steps": 320, "batch": 16, "at_once": 16, "learning_rate": 1e-4, "lora_rank": 0, "max_length": 1536},
+}
+GRPO: dict[str, Any] = {
+    "steps": 48,
+    "prompts": 32,
+    "group": 4,
+    "at_once": 8,
+    "learning_rate": 1e-4,
+    "lora_rank": 8,
+    "max_tokens": 224,
+}
 HISTORIES, GROUP = 256, 4
+DECISIONS = ("stage", "emotion", "strategy")
 
 
 def prepare(folder: Path, records: Path) -> None:
@@ -52,13 +75,13 @@ def do(folder: Path, name: str) -> None:
     if kind == "judge":
         from compeer.reward.train import RewardSettings, train_judge
 
-        chosen = RewardSettings(**JUDGE, **WHOLE, save_every=JUDGE["steps"])
+        chosen = RewardSettings(**JUDGE, save_every=JUDGE["steps"])
         records = [record for record in read_records(folder / "reward.jsonl") if record.preference and record.labels]
         figures = train_judge(records, chosen, folder / name, int(rest))
     elif kind == "sft":
         from compeer.policy.sft import SupporterSettings, train_supporter
 
-        supporter = SupporterSettings(**SFT, **WHOLE, save_every=SFT["steps"])
+        supporter = SupporterSettings(**SFT[name], save_every=SFT[name]["steps"])
         figures = train_supporter(list(read_records(folder / "policy.jsonl")), supporter, folder / name, 1)
     elif kind in VARIANTS:
         figures = by_reward(folder, name, VARIANTS[kind], int(rest))
@@ -75,8 +98,8 @@ def by_reward(folder: Path, name: str, negatives: str, seed: int) -> dict[str, A
     from compeer.reward import LocalJudge
     from compeer.ser.record import read_records
 
-    settings = GrpoSettings(**GRPO, lora_rank=0, negatives=negatives, save_every=GRPO["steps"])
-    judge = LocalJudge(folder / "judge-1" / "model", batch_size=GRPO["prompts"] * GRPO["group"])
+    settings = GrpoSettings(**GRPO, negatives=negatives, save_every=GRPO["steps"])
+    judge = LocalJudge(folder / "judge-1" / "model", batch_size=64)
     records = list(read_records(folder / "policy.jsonl"))
     figures = train_grpo(folder / "sft" / "model", judge, Embedder(), records, settings, folder / name, seed)
     state = next((folder / name / "checkpoints").glob("checkpoint-*/trainer_state.json"))
@@ -85,9 +108,10 @@ def by_reward(folder: Path, name: str, negatives: str, seed: int) -> dict[str, A
 
 
 def measured(folder: Path, name: str) -> dict[str, Any]:
-    """What a supporter writes to held-out histories: a row a history, without the words."""
+    """What a supporter writes to held-out histories, and a row of figures a history."""
     import torch
 
+    from compeer.evaluate.decisions import decision_figures
     from compeer.evaluate.supporters import draw
     from compeer.models import Sampling
     from compeer.models.embedder import Embedder
@@ -121,24 +145,57 @@ def measured(folder: Path, name: str) -> dict[str, Any]:
             row["s_in"] = mean(list(in_group_similarity([rollout.response for rollout in group])))
             row["words"] = mean([rollout.length for rollout in group])
             row["rejected"] = sum(rollout.rejected is not None for rollout in group)
+    for row, opinions in zip(rows, _opinions(folder, asked, outputs), strict=True):
+        row["feedback"] = opinions
+    gold = [record.candidate for record in asked for _ in range(GROUP)]
+    for place, row in enumerate(rows):
+        own = slice(GROUP * place, GROUP * (place + 1))
+        found = decision_figures([output.parsed for output in outputs[own]], gold[own])
+        row["right"] = {name: found[name]["accuracy"] for name in DECISIONS}
     responses = [str(output.parsed.parts.get("response", "")) for output in outputs]
+    by_history = [distinct(responses[start : start + GROUP], 2) for start in range(0, len(responses), GROUP)]
     return {
         "rows": rows,
+        "majority": {
+            name: found["majority"]
+            for name, found in decision_figures([output.parsed for output in outputs], gold).items()
+            if name in DECISIONS
+        },
         "distinct_1": distinct(responses, 1),
         "distinct_2": distinct(responses, 2),
-        "distinct_2_by_history": mean(
-            [distinct(responses[start : start + GROUP], 2) for start in range(0, len(responses), GROUP)]
-        ),
+        "distinct_2_by_history": mean(by_history),
+        "texts": [output.text for output in outputs],
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "torch": torch.__version__,
     }
+
+
+def _opinions(folder: Path, asked: Sequence[Any], outputs: Sequence[Any]) -> list[list[float | None]]:
+    """For each history how good its outputs' responses are to a judge taught by seekers alone, against an anchor."""
+    from compeer.reward import LocalJudge
+    from compeer.reward.conversation import Case
+    from compeer.reward.people import ANCHORS
+    from compeer.reward.score import Judgment
+
+    model = folder / "feedback" / "model"
+    if not model.is_dir():
+        return [[] for _ in asked]
+    judge = LocalJudge(model, batch_size=HISTORIES, both_orders=True)
+    histories = [record.history for record in asked for _ in range(GROUP)]
+    cases = [Case(history, output.parsed, ANCHORS[0]) for history, output in zip(histories, outputs, strict=True)]
+    found = [
+        one.response["candidate"] + one.response["both"] if isinstance(one, Judgment) and one.response else None
+        for one in judge.judge(cases)
+    ]
+    return [found[start : start + GROUP] for start in range(0, len(found), GROUP)]
 
 
 def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
     """Judges and fine-tuning side by side, then the trainings by reward, then all measurements."""
     (folder / "said").mkdir(exist_ok=True)
     trained = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
-    for stage in (["judge-1", "judge-2", "sft"], [*trained, "measure-sft"], [f"measure-{name}" for name in trained]):
+    supporters = [f"measure-{name}" for name in SFT]
+    for stage in (["judge-1", "judge-2", *SFT], [*trained, *supporters], [f"measure-{name}" for name in trained]):
         waiting = [name for name in stage if not (folder / "said" / f"{name}.json").is_file()]
         with ThreadPoolExecutor(parallel) as pool:
             list(pool.map(lambda name: _start(folder, name), [one for one in waiting if not only or one in only]))
@@ -157,7 +214,9 @@ def table(folder: Path) -> None:
     said = {
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "said").glob("*.json"))
     }
-    groups = {"sft": ["measure-sft"]} | {name: [f"measure-{name}-{seed}" for seed in SEEDS] for name in VARIANTS}
+    groups = {name: [f"measure-{name}"] for name in SFT} | {
+        name: [f"measure-{name}-{seed}" for seed in SEEDS] for name in VARIANTS
+    }
     found: dict[str, Any] = {
         "settings": {"judge": JUDGE, "sft": SFT, "grpo": GRPO, "histories": HISTORIES, "group": GROUP},
         "supporters": {},
@@ -171,7 +230,7 @@ def table(folder: Path) -> None:
             values[name] = _by_history(there)
             whole = {key: [one[key] for one in there] for key in ("distinct_1", "distinct_2", "distinct_2_by_history")}
             found["supporters"][name] = {**_intervals(values[name]), **whole, "seeds": len(there)}
-    for name, rival in (("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain")):
+    for name, rival in (("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain"), ("sft-whole", "sft")):
         if name in values and rival in values:
             apart = {key: values[name][key] - values[rival][key] for key in values[name]}
             found["differences"][f"{name} - {rival}"] = _intervals(apart)
@@ -192,6 +251,8 @@ def _by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "second judge": lambda row: total(row, "judge_2"),
         "whole form": lambda row: float(np.mean([parts["format"] > 0 for parts in row["parts_1"]])),
         "similarity in a group": lambda row: row["s_in"],
+        "judge of feedback": lambda row: float(np.mean([value for value in row["feedback"] if value is not None])),
+        **{name: lambda row, name=name: row["right"][name] for name in DECISIONS},
         "words": lambda row: row["words"],
         "rejected by the guard": lambda row: row["rejected"] / GROUP,
     }
