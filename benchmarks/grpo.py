@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -157,7 +158,7 @@ def main() -> None:
     folder = model_folder(options.model)
     plain = LocalModel(folder, batch_size=options.batch)
     judge = LocalJudge(folder, options.batch, form=Form(), network=plain.network, tokenizer=plain.tokenizer)
-    embedder = Embedder(device=best_device().type)
+    embedder = Embedder()
     settings = GrpoSettings(
         steps=options.warm_up + options.repeats,
         learning_rate=1e-6,
@@ -186,13 +187,13 @@ def main() -> None:
         def scores(ids: Sequence[str], _: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
             return scorer(ids, turns.texts(ids), [False] * len(cut_off))
 
-        clocks = {"stock": stock} if cuda else {}
-        clocks |= {"plain": theirs, "ours": ours}
+        clocks = {"ours": ours, "plain": theirs, **({"stock": stock} if cuda else {})}
         for name, clock in clocks.items():
             kind = plain_trainer(turns, clock.timed("judge", plain_calls(plain))) if name != "ours" else fast_trainer()
             trainer = grpo_trainer(folder, scores, records, settings, Path(temporary) / name, 0, kind=kind)
             torch.backends.cuda.enable_cudnn_sdp(name == "stock")
             found[name] = measured(trainer, clock, options.warm_up)
+            print(name, found[name], file=sys.stderr, flush=True)  # so that a run that is cut off has said something
             del trainer
     print(
         json.dumps(

@@ -9,7 +9,7 @@ same means that cost grows linearly.
 
     python benchmarks/judge.py [--model embedded] [--histories 4] [--outputs 4] [--repeats 3]
 
-On a GPU the defaults are a thousand outputs: a few do not keep it busy, and then every call costs the same, whatever
+On a GPU the defaults are some hundred outputs: a few do not keep it busy, and then every call costs the same, whatever
 it is given (`--histories 4 --batch 16` shows it). Prints one JSON object; ratios above 1 favour UnifiReward.
 """
 
@@ -19,6 +19,7 @@ import argparse
 import json
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -104,18 +105,22 @@ def seconds(costs: dict[str, Cost], cases: Sequence[Case], repeats: int) -> dict
                 torch.cuda.synchronize()
             if repeat:
                 times[name].append(time.perf_counter() - start)
-    return {name: round(statistics.median(values), 4) for name, values in times.items()}
+    found = {name: round(statistics.median(values), 4) for name, values in times.items()}
+    print(
+        len(cases), "outputs:", found, file=sys.stderr, flush=True
+    )
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--model", default="embedded")
     cuda = torch.cuda.is_available()
-    parser.add_argument("--histories", type=int, default=256 if cuda else 4)
+    parser.add_argument("--histories", type=int, default=64 if cuda else 4)
     parser.add_argument("--outputs", type=int, default=4, help="outputs a history")
     parser.add_argument("--utterances", type=int, default=8, help="utterances a history")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=1024 if cuda else 16)
+    parser.add_argument("--batch", type=int, default=256 if cuda else 16)
     options = parser.parse_args()
     folder = model_folder(options.model)
     plain = LocalModel(folder, batch_size=options.batch)

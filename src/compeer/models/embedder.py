@@ -35,8 +35,10 @@ class Embeds(Protocol):
 class Embedder:
     """Embeds texts with the packaged model, or with the sentence-transformers folder given."""
 
-    def __init__(self, folder: str | Path = "embedded", device: str = "cpu", batch_size: int = 64) -> None:
+    def __init__(self, folder: str | Path = "embedded", device: str | None = None, batch_size: int = 64) -> None:
         from sentence_transformers import SentenceTransformer
+
+        from compeer.models.local import best_device
 
         self._english_only = str(folder) == "embedded"
         path = embedded_embedder() if self._english_only else Path(folder)
@@ -46,7 +48,7 @@ class Embedder:
                 file=path,
                 do="Give such a folder, or 'embedded' for the packaged one.",
             )
-        self._model: Any = SentenceTransformer(str(path), device=device)
+        self._model: Any = SentenceTransformer(str(path), device=device or best_device().type)
         self._batch_size = batch_size
 
     def embed(self, texts: Sequence[str]) -> Matrix:
