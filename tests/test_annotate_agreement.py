@@ -10,9 +10,10 @@ from hypothesis import strategies as some
 
 from compeer.annotate.agreement import cohens_kappa, krippendorff, percent
 from compeer.annotate.consensus import consensus, disputed
-from compeer.annotate.dashboard import dashboard, disagreements, figures
+from compeer.annotate.dashboard import dashboard, figures
 from compeer.annotate.gather import Given, LabelledItem
 from compeer.annotate.labels import submit
+from compeer.annotate.looking import disagreements
 from compeer.annotate.projects import Project, ProjectSettings
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store

@@ -176,7 +176,7 @@ def test_the_commands(tmp_path: Path) -> None:
 
     call("init", store, "--admin", "Boss")
     link = call("invite", store, "--role", "annotator", "--language", "en", "--url", "https://x.org/")
-    assert link.startswith("https://x.org/annotate/join#1.")
+    assert link.startswith("https://x.org/join#1.")
     call("import", store, records, "--project", "first", "--task", "steps")
     opened = open_store(store)
     project = Project(1, "first", "steps", add_project(opened, "second", "rating").settings, 1)

@@ -182,7 +182,7 @@ def test_pictures_are_for_those_who_were_given_the_item(store: Store) -> None:
     add_items(store, project, [new_item(shown.model_copy(update={"history": (said,)}))], in_danger=lambda _: False)
     task = next_task(store, ann, project.id)
     assert not isinstance(task, Rest)
-    assert task.content["history"][0]["media"] == ["image"], "no path is shown"
+    assert task.content["history"][0]["media"] == [{"kind": "image"}], "no path is shown"
     assert media_of(store, ann, task.item, 0, 0).path == "face.png"
     assert media_of(store, boss, task.item, 0, 0).path == "face.png"
     with pytest.raises(Refused, match="no such item"):

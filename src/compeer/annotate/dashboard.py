@@ -27,7 +27,7 @@ WEEK = 7 * 86_400_000
 
 def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
     """All figures of a project, ready for JSON."""
-    require(actor, "admin", "adjudicator")
+    require(actor, "admin")
     with store.read() as connection:
         chosen = project_by_id(connection, project)
         items = labelled_items(connection, project)
@@ -51,23 +51,6 @@ def figures(project: Project, items: Sequence[LabelledItem], now: int) -> dict[s
         "training": _known_answers([item for item in items if item.kind == "training"]),
         "pace": _pace(items, real, stages, now),
     }
-
-
-def disagreements(
-    store: Store, project: int, question: str, actor: Person | None = None, limit: int = 200
-) -> list[dict[str, Any]]:
-    """Items on which first labels differ in a question, newest first, to be looked at one by one."""
-    require(actor, "admin", "adjudicator")
-    with store.read() as connection:
-        task = project_by_id(connection, project).task
-        items = labelled_items(connection, project)
-    found: list[dict[str, Any]] = []
-    for item in items:
-        if len(item.firsts) == 2 and len({label.answers.get(question) for label in item.firsts}) == 2:
-            told = {label.pseudonym: label.answers[question] for label in item.labels if question in label.answers}
-            row = {"item": item.id, "author": item.author, "stage": item.stage, "answers": told}
-            found.append(row | {"consensus": agreed(item, task)[question], "at": item.labels[-1].at})
-    return sorted(found, key=lambda row: -row["at"])[:limit]
 
 
 # --- agreement --------------------------------------------------------------------------------------------------------

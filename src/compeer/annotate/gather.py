@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.consensus import consensus
 from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
@@ -57,39 +57,52 @@ class LabelledItem:
 
 def labelled_items(connection: Connection, project: int) -> list[LabelledItem]:
     """Every item of a project that is not deleted, in the order of their numbers, with all its labels."""
-    joined = LABELS.join(PEOPLE, PEOPLE.c.id == LABELS.c.person)
-    wanted = select(LABELS, PEOPLE.c.pseudonym).select_from(joined).where(LABELS.c.project == project)
     labels: defaultdict[int, list[Given]] = defaultdict(list)
-    for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)):
-        labels[row.item].append(
-            Given(
-                person=row.person,
-                pseudonym=row.pseudonym,
-                source=row.source,
-                role=row.role,
-                answers=json.loads(row.answers),
-                guideline=row.guideline,
-                shown=tuple(json.loads(row.shown)),
-                seconds=row.seconds,
-                at=row.at,
-                remark=row.remark,
-            )
-        )
+    for row in connection.execute(_LABELS.where(LABELS.c.project == project)):
+        labels[row.item].append(_given(row))
     items = select(ITEMS).where(ITEMS.c.project == project, ITEMS.c.stage != "deleted").order_by(ITEMS.c.id)
-    return [
-        LabelledItem(
-            id=row.id,
-            kind=row.kind,
-            stage=row.stage,
-            language=row.language,
-            author=row.author,
-            dialogue=row.dialogue,
-            content=row.content,
-            known=json.loads(row.answers) if row.answers else None,
-            labels=tuple(labels[row.id]),
-        )
-        for row in connection.execute(items)
-    ]
+    return [_labelled(row, labels[row.id]) for row in connection.execute(items)]
+
+
+def labelled_item(connection: Connection, row: Row[Any]) -> LabelledItem:
+    """One item, given by its row, with all its labels."""
+    return _labelled(row, [_given(label) for label in connection.execute(_LABELS.where(LABELS.c.item == row.id))])
+
+
+_LABELS = (
+    select(LABELS, PEOPLE.c.pseudonym)
+    .select_from(LABELS.join(PEOPLE, PEOPLE.c.id == LABELS.c.person))
+    .order_by(LABELS.c.at, LABELS.c.person)
+)
+
+
+def _given(row: Row[Any]) -> Given:
+    return Given(
+        person=row.person,
+        pseudonym=row.pseudonym,
+        source=row.source,
+        role=row.role,
+        answers=json.loads(row.answers),
+        guideline=row.guideline,
+        shown=tuple(json.loads(row.shown)),
+        seconds=row.seconds,
+        at=row.at,
+        remark=row.remark,
+    )
+
+
+def _labelled(row: Row[Any], labels: Sequence[Given]) -> LabelledItem:
+    return LabelledItem(
+        id=row.id,
+        kind=row.kind,
+        stage=row.stage,
+        language=row.language,
+        author=row.author,
+        dialogue=row.dialogue,
+        content=row.content,
+        known=json.loads(row.answers) if row.answers else None,
+        labels=tuple(labels),
+    )
 
 
 def agreed(item: LabelledItem, task: TaskKind) -> dict[str, Answer | None]:

@@ -10,6 +10,7 @@ declined.
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ InDanger = Callable[[Sequence[str]], bool]
 AT_ONCE = 500
 """Items that one event adds."""
 LONGEST_ID = 400
+LONGEST_AUTHOR = 200
 
 
 class _Given(BaseModel):
@@ -146,9 +148,13 @@ def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewI
             given = form[task].model_validate(value)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
-        for item in _items(given):
-            if len(str(item.content["id"])) > LONGEST_ID:
-                raise InputError(f"longer than {LONGEST_ID} characters.", file=path, line=number, field="id")
+        try:
+            items = list(_items(given))
+        except ValueError as error:  # nested too deeply to be written
+            raise InputError(f"this cannot be kept: {error}", file=path, line=number) from None
+        for item in items:
+            if fault := _fault(item):
+                raise InputError(fault[1], file=path, line=number, field=fault[0])
             if known and item.answers is None:
                 what = "a training or gold item needs its known answers."
                 raise InputError(what, file=path, line=number, do=f"Give {_ANSWERS_IN[task]}.")
@@ -156,7 +162,15 @@ def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewI
 
 
 def checked_content(content: Mapping[str, Any], task: TaskKind) -> NewItem:
-    """An item from what is kept of one, as another tool gives it back; pydantic's error says what does not fit."""
+    """An item from what is kept of one, as another tool gives it back; a ValueError says what does not fit."""
+    json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair could be kept, but never shown
+    item = _again(content, task)
+    if fault := _fault(item):
+        raise ValueError(": ".join(fault))
+    return item
+
+
+def _again(content: Mapping[str, Any], task: TaskKind) -> NewItem:
     if task == "steps":
         return _of_record(SerRecord.model_validate(content))
     if task == "rating":
@@ -169,6 +183,18 @@ def checked_content(content: Mapping[str, Any], task: TaskKind) -> NewItem:
 
 
 _ANSWERS_IN = {"steps": "labels and a preference", "compare": "'better'", "rating": "'ratings', all seven"}
+
+
+def _fault(item: NewItem) -> tuple[str, str] | None:
+    """What the columns of a database cannot hold: the field, and what is wrong."""
+    told = {"id": item.content["id"], "dialogue": item.content.get("dialogue") or "", "language": item.language}
+    for field, value in (told | {"author": item.author}).items():
+        longest = {"language": 20, "author": LONGEST_AUTHOR}.get(field, LONGEST_ID)
+        if len(str(value)) > longest:
+            return field, f"longer than {longest} characters."
+        if "\0" in str(value):
+            return field, "holds a NUL, which cannot be kept."
+    return None
 
 
 def _items(given: BaseModel) -> Iterable[NewItem]:
@@ -206,7 +232,7 @@ def _of_outputs(given: Outputs) -> Iterator[NewItem]:
 
 def _new(given: _Given, content: dict[str, Any], author: str, answers: Mapping[str, Any] | None) -> NewItem:
     content.setdefault("dialogue", given.id)
-    return NewItem(content, given.language, author[:200], answers, _seeker(given.history))
+    return NewItem(content, given.language, author[:LONGEST_AUTHOR], answers, _seeker(given.history))
 
 
 def _seeker(history: Sequence[Utterance]) -> tuple[str, ...]:

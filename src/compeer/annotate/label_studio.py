@@ -20,6 +20,7 @@ from sqlalchemy import select
 from compeer.annotate.consensus import disputed
 from compeer.annotate.gather import labelled_items, with_contents
 from compeer.annotate.items import NewItem, add_items, checked_content
+from compeer.annotate.labels import LONGEST_SECONDS
 from compeer.annotate.people import Person, add_person, people, require
 from compeer.annotate.projects import Project
 from compeer.annotate.schema import ITEMS, LABELS
@@ -77,7 +78,7 @@ def import_tasks(store: Store, project: Project, path: Path, actor: Person | Non
     require(actor, "admin")
     try:
         tasks = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"this cannot be read: {error}", file=path) from None
     if not isinstance(tasks, list):
         raise InputError("this is no list of tasks.", file=path, do="Export them from Label Studio as JSON.")
@@ -87,7 +88,7 @@ def import_tasks(store: Store, project: Project, path: Path, actor: Person | Non
         try:
             item = checked_content(task["data"]["item"], project.task)
             labels = [_label(annotation, project.task) for annotation in task.get("annotations", ())]
-        except (KeyError, TypeError, ValueError, InputError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError, InputError) as error:
             do = "Take in only what was exported here for Label Studio, labelled there and exported as JSON."
             raise InputError(f"task {number} cannot be used: {error}", file=path, do=do) from None
         items.append(item)
@@ -125,7 +126,8 @@ def _label(annotation: Mapping[str, Any], task: TaskKind) -> _Told:
         name = "history" if result["from_name"] == "history_step" else result["from_name"]
         choice = result["value"]["choices"][0]
         answers[name] = values.get(name, {}).get(choice, choice)
-    return who, round(annotation.get("lead_time") or 0), kept_answers(task, answers, RESPONSES[task])
+    seconds = min(max(round(annotation.get("lead_time") or 0), 0), LONGEST_SECONDS)
+    return who, seconds, kept_answers(task, answers, RESPONSES[task])
 
 
 def _annotators(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select
@@ -18,8 +18,8 @@ from compeer.annotate.consensus import disputed
 from compeer.annotate.passing import LONGEST_REMARK
 from compeer.annotate.people import Person, person_by_id, require
 from compeer.annotate.projects import Project, project_by_id
-from compeer.annotate.queue import LEASE, Task, first_labels, task_of
-from compeer.annotate.schema import EVENTS, ITEMS, LABELS, PASSES
+from compeer.annotate.queue import LEASE, Task, first_labels, given_as, held_task, task_of
+from compeer.annotate.schema import ITEMS, LABELS, PASSES
 from compeer.annotate.store import Refused, Store, row_of, text_of
 from compeer.annotate.tasks import QUESTIONS, kept_answers, shown_answers
 from compeer.dialogue import Media
@@ -41,6 +41,7 @@ class OwnLabel:
     """One of a person's own labels, by the order in which the responses were shown to them."""
 
     item: int
+    project: int
     role: str
     answers: Mapping[str, Any]
     remark: str | None
@@ -103,6 +104,7 @@ def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, An
         connection = writing.connection
         lease = connection.execute(LEASE, {"i": item, "p": person.id}).first()
         if lease is None:
+            _place_of(connection, row_of(connection.execute(_ITEM, {"i": item}).first(), "item"), person)
             raise Refused("conflict", "this item is no longer kept for you.", do="Ask for the next item.")
         project = project_by_id(connection, lease.project)
         kept = kept_answers(project.task, answers, json.loads(lease.shown))
@@ -113,35 +115,42 @@ def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, An
         return writing.at + length
 
 
-def own_labels(store: Store, person: Person, project: int, limit: int = 50) -> list[OwnLabel]:
-    """A person's own labels in a project, newest first."""
+def own_labels(store: Store, person: Person, project: int | None = None, limit: int = 50) -> list[OwnLabel]:
+    """A person's own labels, newest first; those in one project, or all."""
     joined = LABELS.join(ITEMS, ITEMS.c.id == LABELS.c.item)
     wanted = select(LABELS, ITEMS.c.stage).select_from(joined)
-    wanted = wanted.where(LABELS.c.person == person.id, LABELS.c.project == project)
+    wanted = wanted.where(LABELS.c.person == person.id)
+    if project is not None:
+        wanted = wanted.where(LABELS.c.project == project)
     with store.read() as connection:
         rows = connection.execute(wanted.order_by(LABELS.c.at.desc()).limit(limit)).all()
         return [
             OwnLabel(
                 item=row.item,
+                project=row.project,
                 role="first" if row.role == "gold" else row.role,
                 answers=shown_answers(json.loads(row.answers), json.loads(row.shown)),
                 remark=text_of(connection, row.remark),
                 guideline=row.guideline,
                 at=row.at,
-                changeable=row.stage not in _FINAL and row.role != "training",
+                changeable=_is_changeable(row.stage, row.role),
             )
             for row in rows
         ]
 
 
 def own_task(store: Store, person: Person, item: int) -> Task:
-    """An item that this person has labelled, with their answers, as it was shown to them."""
+    """An item that this person holds or has labelled, with their answers, as it was shown to them."""
     with store.read() as connection:
-        chosen = (LABELS.c.item == item, LABELS.c.person == person.id)
-        label = row_of(connection.execute(select(LABELS).where(*chosen)).first(), "label of yours")
+        if lease := connection.execute(LEASE, {"i": item, "p": person.id}).first():
+            return held_task(connection, project_by_id(connection, lease.project), lease, person)
+        label = row_of(connection.execute(_MINE, {"i": item, "p": person.id}).first(), "item")
+        stage = connection.execute(_ITEM, {"i": item}).one().stage
         project = project_by_id(connection, label.project)
         shown, answers = json.loads(label.shown), json.loads(label.answers)
-        return task_of(connection, project, item, label.role, shown, 0, answers, person)
+        task = task_of(connection, project, item, label.role, shown, 0, answers, person)
+        remark, changeable = text_of(connection, label.remark), _is_changeable(stage, label.role)
+        return replace(task, labelled=True, changeable=changeable, remark=remark)
 
 
 def media_of(store: Store, person: Person, item: int, utterance: int, number: int) -> Media:
@@ -172,11 +181,9 @@ def _place_of(connection: Connection, item: Row[Any], me: Person) -> _Place:
         return _Place(label.role, tuple(json.loads(label.shown)), label)
     if lease := connection.execute(LEASE, {"i": item.id, "p": me.id}).first():
         return _Place(lease.role, tuple(json.loads(lease.shown)))
-    given = (EVENTS.c.item == item.id, EVENTS.c.kind == "leased", EVENTS.c.actor == me.id)
-    last = connection.execute(select(EVENTS.c.body).where(*given).order_by(EVENTS.c.seq.desc()).limit(1)).scalar()
-    if last is None:
+    body = given_as(connection, item.id, me)
+    if body is None:
         raise Refused("missing", "there is no such item.")
-    body = json.loads(last)
     passed = connection.execute(select(PASSES.c.item).where(PASSES.c.item == item.id, PASSES.c.person == me.id)).first()
     free = {"first": ("fresh", "half"), "adjudication": ("adjudicate",), "gold": ("gold",), "training": ("training",)}
     if passed or item.stage not in free[body["role"]]:
@@ -196,6 +203,10 @@ def _wanted(connection: Connection, project: Project, item: int, place: _Place) 
 
 def _is_same(connection: Connection, label: Row[Any], kept: Mapping[str, Any], remark: str) -> bool:
     return json.loads(label.answers) == kept and (text_of(connection, label.remark) or "") == remark
+
+
+def _is_changeable(stage: str, role: str) -> bool:
+    return stage not in _FINAL and role != "training"
 
 
 def _require_changeable(item: Row[Any], place: _Place) -> None:

@@ -1,14 +1,17 @@
-"""Giving an item back: for a pause, to somebody else, or to an admin who looks at it."""
+"""Giving an item back: for a pause, to somebody else, or to an admin who looks at it.
+
+To give back what was given back already does nothing, so that a page may send again what it is not sure has arrived.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from compeer.annotate.people import Person, require
-from compeer.annotate.queue import LEASE
-from compeer.annotate.schema import ITEMS, PASSES
+from compeer.annotate.queue import LEASE, given_as
+from compeer.annotate.schema import ITEMS, PASSES, PEOPLE
 from compeer.annotate.store import Refused, Store, row_of, text_of
 
 LONGEST_REMARK = 4000
@@ -40,12 +43,22 @@ def _give_back(store: Store, person: Person, item: int, why: str, reason: str) -
     if len(reason) > LONGEST_REMARK:
         raise Refused("invalid", f"a reason has at most {LONGEST_REMARK:,} characters.")
     with store.write(person.id) as writing:
-        held = row_of(writing.connection.execute(LEASE, {"i": item, "p": person.id}).first(), "item in your hands")
+        held = writing.connection.execute(LEASE, {"i": item, "p": person.id}).first()
+        if held is None and _gave_back(writing.connection, person, item, why):
+            return
+        held = row_of(held, "item in your hands")
         kind = writing.connection.execute(select(ITEMS.c.kind).where(ITEMS.c.id == item)).scalar()
         body: dict[str, Any] = {"why": "skipped" if why == "flagged" and kind != "real" else why}
         if reason.strip():
             body["remark"] = writing.keep(reason.strip(), item=item, person=person.id)
         writing.record("lease_ended", body, item=held.item)
+
+
+def _gave_back(connection: Connection, person: Person, item: int, why: str) -> bool:
+    if why == "released":
+        return given_as(connection, item, person) is not None
+    chosen = (PASSES.c.item == item, PASSES.c.person == person.id)
+    return connection.execute(select(PASSES.c.item).where(*chosen)).first() is not None
 
 
 def settle_flag(store: Store, item: int, keep: bool, actor: Person | None = None) -> None:
@@ -61,11 +74,11 @@ def settle_flag(store: Store, item: int, keep: bool, actor: Person | None = None
 def passed_items(store: Store, project: int, actor: Person | None = None) -> list[dict[str, Any]]:
     """What was skipped, declined or flagged, with the reasons given; for admins."""
     require(actor, "admin")
-    joined = PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item)
-    wanted = select(PASSES, ITEMS.c.stage).select_from(joined).where(ITEMS.c.project == project)
+    joined = PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item).join(PEOPLE, PEOPLE.c.id == PASSES.c.person)
+    wanted = select(PASSES, ITEMS.c.stage, PEOPLE.c.pseudonym).select_from(joined).where(ITEMS.c.project == project)
     with store.read() as connection:
         return [
-            {"item": row.item, "person": row.person, "why": row.why, "stage": row.stage, "at": row.at}
+            {"item": row.item, "annotator": row.pseudonym, "why": row.why, "stage": row.stage, "at": row.at}
             | {"reason": text_of(connection, row.remark)}
             for row in connection.execute(wanted.order_by(PASSES.c.at)).all()
         ]

@@ -156,7 +156,8 @@ def change_person(store: Store, person: int, actor: Person | None, **values: Any
         before = person_by_id(writing.connection, person)
         if "admin" in before.roles and "admin" not in values.get("roles", ["admin"]):
             _require_another_admin(writing.connection, person)
-        writing.record("person_changed", {"person": person, "values": values})
+        if values:
+            writing.record("person_changed", {"person": person, "values": values})
         return person_by_id(writing.connection, person)
 
 
@@ -193,9 +194,14 @@ def audit_log(store: Store, actor: Person | None, before: int | None = None, lim
         rows = connection.execute(wanted.where(EVENTS.c.seq < before) if before is not None else wanted).all()
     return [
         {"seq": row.seq, "at": row.at, "kind": row.kind, "item": row.item}
-        | {"actor": names.get(row.actor), "body": json.loads(row.body) if row.kind != "items_added" else {}}
+        | {"actor": names.get(row.actor), "body": _without_answers(json.loads(row.body))}
         for row in rows
     ]
+
+
+def _without_answers(body: dict[str, Any]) -> dict[str, Any]:
+    """What an event tells, without labels and known answers: an admin may annotate too."""
+    return {name: value for name, value in body.items() if name not in ("answers", "items")}
 
 
 def person_by_id(connection: Connection, number: int) -> Person:

@@ -22,13 +22,16 @@ from sqlalchemy import Connection, Row, bindparam, exists, or_, select
 from compeer.annotate.apply import day_of
 from compeer.annotate.consensus import disputed
 from compeer.annotate.people import Person, person_by_id, require
-from compeer.annotate.projects import Project, project_by_id
-from compeer.annotate.schema import DAYS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES, TEXTS
+from compeer.annotate.projects import Project, project_by_id, projects
+from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES, TEXTS
 from compeer.annotate.store import Store, Writing, text_of
 from compeer.annotate.tasks import QUESTIONS, RESPONSES, TaskKind, shown_answers, view
 
 UNEVEN = 1
 """Items that one pair may share more than another before a fresh item is begun instead."""
+
+
+Reason = Literal["done", "waiting", "daily cap", "no language", "no project"]
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,17 @@ class Task:
     """What this person has answered so far, by the places of the responses as shown."""
     others: tuple[Mapping[str, Any], ...] = ()
     """For an adjudicator: the two labels, `answers` and `remark` each, without names and in random order."""
+    labelled: bool = False
+    changeable: bool = True
+    """Whether the answers are a label that is kept, and may still be changed."""
+    remark: str | None = None
 
 
 @dataclass(frozen=True)
 class Rest:
     """There is nothing to do now, and why."""
 
-    reason: Literal["done", "waiting", "daily cap", "no language"]
+    reason: Reason
 
 
 def next_task(store: Store, person: Person, project: int) -> Task | Rest:
@@ -80,8 +87,22 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
             body = {"project": project, "role": role, "expires": expires, "shown": shown}
             writing.record("leased", body, item=item)
             return task_of(connection, chosen, item, role, shown, expires, {}, me)
-        draft = json.loads(held.draft) if held.draft else {}
-        return task_of(connection, chosen, held.item, held.role, json.loads(held.shown), held.expires, draft, me)
+        return held_task(connection, chosen, held, me)
+
+
+def next_task_anywhere(store: Store, person: Person) -> Task | Rest:
+    """The same in whichever project there is one, first of all where this person holds an item already."""
+    with store.read() as connection:
+        own = select(LEASES.c.project).where(LEASES.c.person == person.id).order_by(LEASES.c.expires)
+        held = connection.execute(own).scalars().all()
+    reasons = []
+    for number in dict.fromkeys([*held, *(project.id for project in projects(store))]):
+        found = next_task(store, person, number)
+        if isinstance(found, Task):
+            return found
+        reasons.append(found.reason)
+    known: tuple[Reason, ...] = ("daily cap", "waiting", "no language", "done")
+    return Rest(next((reason for reason in known if reason in reasons), "no project"))
 
 
 _HELD = select(LEASES).where(LEASES.c.person == bindparam("p"), LEASES.c.project == bindparam("j"))
@@ -113,7 +134,8 @@ def _capped(connection: Connection, me: Person, project: Project, at: int) -> bo
 
 
 _TODAY = select(DAYS.c.labels).where(DAYS.c.person == bindparam("p"), DAYS.c.day == bindparam("d"))
-_LANES = select(LANES).where(LANES.c.project == bindparam("j"))
+# Lanes of every pair that ever disagreed would be many; all others tell who is at work, even when nothing waits there.
+_LANES = select(LANES).where(LANES.c.project == bindparam("j"), or_(LANES.c.stage != "adjudicate", LANES.c.waiting > 0))
 _PAIRS = select(PAIRS).where(
     PAIRS.c.project == bindparam("j"), or_(PAIRS.c.one == bindparam("p"), PAIRS.c.other == bindparam("p"))
 )
@@ -127,7 +149,7 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
     if "training" in kinds and (training := _known(connection, me, project, "training", limit=1)):
         return training[0], "training"
     stages = [*(("adjudicate",) if "adjudicator" in me.roles else ()), *(("fresh", "half") if first_labels else ())]
-    open_to = {lane.key: lane for lane in lanes if lane.waiting > 0 and lane.stage in stages and _may(me, lane)}
+    open_to = {lane.key: lane for lane in lanes if lane.waiting > 0 and lane.stage in stages and may_work_on(me, lane)}
     gold_is_due = "gold" in kinds and open_to and secrets.randbelow(project.settings.gold_every) == 0
     if gold_is_due and (gold := _known(connection, me, project, "gold", limit=50)):
         return secrets.choice(gold), "gold"
@@ -135,7 +157,7 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
     if not heads:
         return _nothing(connection, me, project, lanes)
     shared = _shared(connection, me, project)
-    at_work = {lane.occupants for lane in lanes if lane.stage == "half" and _may(me, lane)}
+    at_work = {lane.occupants for lane in lanes if lane.stage == "half" and may_work_on(me, lane)}
     fewest = min((shared.get(other, 0) for other in at_work), default=0)
 
     def order(head: Any) -> tuple[Any, ...]:
@@ -170,7 +192,7 @@ _HEADS = (
 """The first item of each lane that this person has not passed."""
 
 
-def _may(me: Person, lane: Row[Any]) -> bool:
+def may_work_on(me: Person, lane: Row[Any]) -> bool:
     """Whether a person may work on a lane's items."""
     if lane.crisis and me.declines_crisis:
         return False
@@ -210,7 +232,20 @@ def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequen
     return Rest("waiting" if left else "done")
 
 
+def given_as(connection: Connection, item: int, person: Person) -> dict[str, Any] | None:
+    """How an item was last given to a person, held or not: their role and the order shown; None if it never was."""
+    chosen = (EVENTS.c.item == item, EVENTS.c.kind == "leased", EVENTS.c.actor == person.id)
+    last = connection.execute(select(EVENTS.c.body).where(*chosen).order_by(EVENTS.c.seq.desc()).limit(1)).scalar()
+    return json.loads(last) if last is not None else None
+
+
 # --- showing ----------------------------------------------------------------------------------------------------------
+
+
+def held_task(connection: Connection, project: Project, lease: Row[Any], me: Person) -> Task:
+    """An item that a person holds, with what they have answered so far."""
+    draft = json.loads(lease.draft) if lease.draft else {}
+    return task_of(connection, project, lease.item, lease.role, json.loads(lease.shown), lease.expires, draft, me)
 
 
 def task_of(

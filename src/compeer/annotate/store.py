@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +44,8 @@ START = "0" * 64
 """The hash before the first event."""
 REVISION = "0001"
 """The newest version of the schema, as the migrations name it."""
+MOST_CONNECTIONS = 60
+"""More than a server has threads, so that none of them waits for a connection."""
 
 
 class Refused(InputError):
@@ -99,12 +101,18 @@ class Store:
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.time) -> None:
         self.engine, self.clock = engine, clock
         self._sqlite = engine.dialect.name == "sqlite"
-        # SQLite makes waiting writers poll; a lock of our own lets those of one process come in turn.
-        self._turn = InTurn() if self._sqlite else nullcontext()
+        # SQLite makes waiting writers poll, and PostgreSQL is slow to hand on a row that many wait for: a lock of our
+        # own lets the writers of one process come in turn.
+        self._turn = InTurn()
 
     def now(self) -> int:
         """Milliseconds since 1970."""
         return int(self.clock() * 1000)
+
+    def length(self) -> int:
+        """How many events there are: a number that changes with every change."""
+        with self.read() as connection:
+            return int(connection.execute(_HEAD).one().seq)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -277,8 +285,9 @@ def _engine(name: str) -> Engine:
     url = store_url(name)
     try:
         if not url.startswith("sqlite"):
-            return create_engine(url, pool_size=10, max_overflow=20, pool_pre_ping=True)
-        engine = create_engine(url, connect_args={"timeout": 60, "check_same_thread": False})
+            return create_engine(url, pool_size=10, max_overflow=MOST_CONNECTIONS - 10, pool_pre_ping=True)
+        wait = {"timeout": 60, "check_same_thread": False}
+        engine = create_engine(url, connect_args=wait, pool_size=10, max_overflow=MOST_CONNECTIONS - 10)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         do = "Give a file's name, or postgresql://person:password@host/database (pip install 'psycopg[binary]')."
         raise InputError(f"this is no database that can be used: {error}", do=do) from None

@@ -88,7 +88,7 @@ def shown_answers(kept: Answers, shown: Sequence[str]) -> dict[str, Answer]:
 def view(task: TaskKind, content: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
     """What an annotator sees of an item: nothing tells who wrote it, or what others think of it."""
     history = [
-        {"speaker": said["speaker"], "text": said["text"], "media": [one["kind"] for one in said.get("media", ())]}
+        {"speaker": said["speaker"], "text": said["text"], "media": [_media(one) for one in said.get("media", ())]}
         for said in content["history"]
     ]
     if task == "rating":
@@ -103,3 +103,8 @@ def view(task: TaskKind, content: Mapping[str, Any], shown: Sequence[str]) -> di
         "steps": {step: turn[step] for step in STEPS},
         "responses": [texts[name] for name in shown],
     }
+
+
+def _media(one: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of a picture or clip: not its path, which can tell where it comes from."""
+    return {name: one[name] for name in ("kind", "start", "end") if one.get(name) is not None}

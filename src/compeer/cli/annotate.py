@@ -52,13 +52,13 @@ def invite(
         bool, typer.Option("--program", help="It is for a program; its labels have the source llm.")
     ] = False,
     days: Annotated[int, typer.Option(help="How long the invitation holds.", min=1)] = 14,
-    url: Annotated[str, typer.Option(help="Where the workbench is reached.")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Option(help="Where the workbench is reached.")] = "http://127.0.0.1:8020",
 ) -> None:
     """Print a link with which one person can join, once."""
     from compeer.annotate.people import invite as make
 
     token = make(_open(store), role, language, program=program, days=days)
-    typer.echo(f"{url.rstrip('/')}/annotate/join#{token}")
+    typer.echo(f"{url.rstrip('/')}/join#{token}")
 
 
 @annotate.command("import")
@@ -196,6 +196,43 @@ def delete(
     _say(f"{count:,} items deleted. Backups and exports made before still hold them: delete those too.")
 
 
+@annotate.command()
+def serve(
+    store: StoreName,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 lets others in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8020,
+    public_url: Annotated[
+        str | None, typer.Option(help="Where people reach it, as behind a proxy: https://labels.example.org")
+    ] = None,
+    media: Annotated[Path | None, typer.Option(help="The folder of the pictures and clips that items name.")] = None,
+    rate: Annotated[float, typer.Option(help="Requests a minute for each address; 0 for no limit.", min=0)] = 6000,
+) -> None:
+    """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
+    from compeer.cli.serve import served_hosts
+    from compeer.web.serving import bound_socket, is_loopback
+    from compeer.web.serving import serve as serve_app
+    from compeer.web.workbench import WorkbenchSettings, workbench_app
+
+    if media is not None and not media.is_dir():
+        raise InputError("there is no such folder.", file=media, field="media")
+    opened = _open(store)
+    sock = bound_socket(host, port)
+    public = _public_name(public_url)
+    hosts = served_hosts(host, [public] if public else [])
+    settings = WorkbenchSettings(public_url=public_url, hosts=hosts, rate=rate or None, media=media)
+    address = public_url or f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
+
+    def started() -> None:
+        console.print(f"[bold green]Serving[/] {plain(address)}/", highlight=False, soft_wrap=True)
+        console.print("  API    described in /openapi.json", highlight=False)
+        if not is_loopback(host) and not address.startswith("https:"):
+            note = "Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…"
+            console.print(f"  [yellow]•[/] {note}", highlight=False, soft_wrap=True)
+
+    serve_app(workbench_app(opened, settings), sock, grace=10, on_start=started)
+    console.print("Stopped.")
+
+
 # --- what the commands share ------------------------------------------------------------------------------------------
 
 
@@ -216,6 +253,18 @@ def _project(store: Store, name: str | None) -> Project:
         do = f"Name one with --project: {names}" if known else "Make one: compeer annotate import"
         raise InputError(f"there are {len(known)} projects.", field="project", do=do)
     return project_by_name(store, name)
+
+
+def _public_name(url: str | None) -> str | None:
+    from urllib.parse import urlsplit
+
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        do = "Give a scheme and a name, as https://labels.example.org"
+        raise InputError("this is no address that a workbench can have.", field="public-url", do=do)
+    return parts.hostname
 
 
 def _known(field: str, value: str, values: tuple[str, ...]) -> None:

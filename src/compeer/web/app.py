@@ -28,7 +28,7 @@ from compeer.reward.form import Judge
 from compeer.talk.turn import Supporter
 from compeer.web.answers import Health, JudgeAnswer, ModelCard, ModelList
 from compeer.web.chat import Chats
-from compeer.web.description import chat_answers, describe, refusals
+from compeer.web.description import chat_answers, describe_chat, refusals
 from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal
 from compeer.web.files import PAGE, Files
 from compeer.web.judging import Judging
@@ -167,6 +167,6 @@ def create_app(
     async def description() -> dict[str, Any]:
         return app.openapi()
 
-    described = describe(app, keyed=bool(settings.keys))
+    described = describe_chat(app, keyed=bool(settings.keys))
     app.openapi = lambda: described  # type: ignore[method-assign]
     return app

@@ -24,12 +24,15 @@ _STREAM_EXAMPLE = (
 _REFUSALS = {
     400: "The request is not as described; the message says what to mend.",
     401: "A key is needed and is missing or wrong.",
-    404: "There is no such model, or no judge.",
+    403: "This may not be done by whoever asks.",
+    404: "There is no such thing here.",
     408: "The body took too long to arrive.",
+    409: "It cannot be done any more, or not yet; the message says why.",
     413: "The body is too long.",
     421: "The Host header names another server.",
     429: "Too much is asked, by this client or by all; Retry-After says when to come back.",
     500: "A fault of the server's.",
+    503: "The server cannot do it now; Retry-After says when to come back.",
 }
 
 
@@ -38,7 +41,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
         found[status] = {"model": ErrorBody, "description": _REFUSALS[status]}
-        if status == 429:
+        if status in (429, 503):
             found[status]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}}
     return found
 
@@ -51,18 +54,24 @@ def chat_answers() -> dict[int | str, dict[str, Any]]:
     return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
 
-def describe(app: FastAPI, keyed: bool) -> dict[str, Any]:
-    """The description of an application; validation is answered with 400, not with the framework's 422."""
-    found = get_openapi(title=TITLE, version=app.version, description=TEXT, routes=app.routes)
-    for path in found["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        found["components"]["schemas"].pop(name, None)
+def describe_chat(app: FastAPI, keyed: bool) -> dict[str, Any]:
+    """The description of the chat's application."""
+    found = describe(app, TITLE, TEXT)
     if keyed:
         found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         for name, path in found["paths"].items():
             if name.startswith("/v1/") or name == "/metrics":
                 for operation in path.values():
                     operation["security"] = [{"key": []}]
+    return found
+
+
+def describe(app: FastAPI, title: str, text: str) -> dict[str, Any]:
+    """The description of an application; validation is answered with 400, not with the framework's 422."""
+    found = get_openapi(title=title, version=app.version, description=text, routes=app.routes)
+    for path in found["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        found["components"]["schemas"].pop(name, None)
     return found

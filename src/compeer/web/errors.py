@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from compeer.errors import InputError
-from compeer.web.requests import TAG
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _LONGEST_FIELD = 200
+TAG = "("
+"""Begins the names of alternatives, which stand in the places of faults, so that they can be left out there."""
 
 
 class ErrorDetail(BaseModel):
@@ -74,9 +75,12 @@ def busy(retry_after: float) -> Refusal:
     return Refusal(429, what, code="busy", retry_after=retry_after)
 
 
-def from_input_error(error: InputError) -> Refusal:
-    """An `InputError` as a 400 that says the same; a file is not named, since it is the server's own."""
-    return Refusal(400, f"{error.what} {error.do}" if error.do else error.what, field=error.field)
+def from_input_error(error: InputError, status: int = 400, code: str | None = None) -> Refusal:
+    """An `InputError` as a refusal that says the same; a file is not named, since it is the server's own."""
+    what = f"{error.what} {error.do}" if error.do else error.what
+    if error.line is not None:
+        what = f"line {error.line}{f', {error.field}' if error.field else ''}: {what}"
+    return Refusal(status, readable(what), field=readable(error.field) if error.field else None, code=code)
 
 
 async def answer_refusal(_: Request, error: Exception) -> JSONResponse:

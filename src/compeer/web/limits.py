@@ -15,7 +15,7 @@ import logging
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -37,8 +37,8 @@ _DRAINED = 2**26
 _CLIENTS = 10_000
 """Clients whose requests are counted; the one not seen for longest is forgotten first."""
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 SECURITY_HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -60,11 +60,22 @@ class Rate:
 
     def wait(self, client: str, now: float) -> float:
         """Seconds until this client may ask again; 0 lets the request through and counts it."""
-        left, since = self._left.pop(client, (self._most, now))
-        left = min(self._most, left + (now - since) * self._a_second)
+        left = self._refilled(client, now)
+        self._left.pop(client, None)
         self._left[client] = (left - 1 if left >= 1 else left, now)
         if len(self._left) > _CLIENTS:
             self._left.popitem(last=False)
+        return self._until_one(left)
+
+    def look(self, client: str, now: float) -> float:
+        """The same without counting anything."""
+        return self._until_one(self._refilled(client, now))
+
+    def _refilled(self, client: str, now: float) -> float:
+        left, since = self._left.get(client, (self._most, now))
+        return min(self._most, left + (now - since) * self._a_second)
+
+    def _until_one(self, left: float) -> float:
         return 0.0 if left >= 1 else (1 - left) / self._a_second
 
 
@@ -79,7 +90,7 @@ class Door:
         keys: Sequence[str] = (),
         hosts: Sequence[str] = (),
         rate: float | None = None,
-        longest_body: int,
+        longest_body: int | Callable[[Scope], Awaitable[int]],
     ) -> None:
         self._app, self._metrics, self._longest = app, metrics, longest_body
         self._keys = [_digest(key) for key in keys]
@@ -131,7 +142,7 @@ class Door:
         key = self._key(headers)
         open_to_all = scope["path"] in OPEN_PATHS or scope["path"].startswith("/static/")
         if self._rate and not open_to_all:
-            wait = self._rate.wait(key or _client(scope), time.monotonic())
+            wait = self._rate.wait(key or client_of(scope), time.monotonic())
             if wait:
                 what = "Too many requests from you. Try again after the seconds that Retry-After says."
                 raise Refusal(429, what, code="rate_limit_exceeded", retry_after=wait)
@@ -142,7 +153,8 @@ class Door:
         if length == "0" and "transfer-encoding" not in headers:
             await self._app(scope, receive, send)
             return
-        body = await self._body(receive, int(length) if length.isdecimal() else 0)
+        longest = self._longest if isinstance(self._longest, int) else await self._longest(scope)
+        body = await self._body(receive, int(length) if length.isdecimal() else 0, longest)
         try:
             await self._app(scope, _replayed(body, receive), send)
         finally:
@@ -154,10 +166,10 @@ class Door:
         digest = _digest(given.strip()) if scheme.lower() == "bearer" else ""
         return next((one for one in [key for key in self._keys if hmac.compare_digest(key, digest)]), None)
 
-    async def _body(self, receive: Receive, announced: int) -> bytes:
+    async def _body(self, receive: Receive, announced: int, longest: int) -> bytes:
         """The whole body, which counts as held from now on."""
         pieces: list[bytes] = []
-        size, too_long = 0, announced > self._longest
+        size, too_long = 0, announced > longest
         crowded = self._held + announced > BODIES_AT_ONCE
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -168,7 +180,7 @@ class Door:
                         raise Refusal(400, "The body ended too early.", code="incomplete_body")
                     piece = message.get("body", b"")
                     size, more = size + len(piece), message.get("more_body", False)
-                    too_long = too_long or size > self._longest
+                    too_long = too_long or size > longest
                     crowded = crowded or self._held + len(piece) > BODIES_AT_ONCE
                     if too_long or crowded:
                         self._held -= sum(map(len, pieces))
@@ -177,7 +189,7 @@ class Door:
                         pieces.append(piece)
                         self._held += len(piece)
             if too_long:
-                what = f"The body is longer than the {self._longest:,} bytes that this server takes."
+                what = f"The body is longer than the {longest:,} bytes that this server takes."
                 raise Refusal(413, what, code="body_too_large")
             if crowded:
                 raise busy(1)
@@ -214,7 +226,7 @@ def _host(header: str) -> str:
     return name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
 
 
-def _client(scope: Scope) -> str:
+def client_of(scope: Scope) -> str:
     """Whom a request is counted for: an address, or the network of one for IPv6, where a client has many."""
     host = scope["client"][0] if scope.get("client") else ""
     try:

@@ -50,10 +50,6 @@ class ImagePart(BaseModel):
     image_url: ImageAddress
 
 
-TAG = "("
-"""Begins the names of alternatives, which stand in the places of faults, so that they can be left out there."""
-
-
 def _part(value: Any) -> str | None:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     return {"text": "(text)", "image_url": "(image)"}.get(kind) if isinstance(kind, str) else None
