@@ -44,6 +44,7 @@ CRISES = [
     "I'm going to kill my boss, I have the gun in my car",
     "I took about thirty of my mum's pills",
     "Tomorrow after work I'm going to jump.",
+    "By the time you read this it will be over.",
 ]
 HIDDEN = [
     "su1c1dal again",
@@ -71,7 +72,6 @@ HIDDEN = [
 CONCERNS = [
     "Everyone would be better off without me.",
     "I wish I could go to sleep and never wake up.",
-    "By the time you read this it will be over.",
     "You won't have to worry about me anymore.",
     "My friend says she wants to die.",
     "Sometimes I get the urge to cut.",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from compeer.errors import InputError
 from compeer.models.embedder import Embedder, Matrix, ngram_vector
 from compeer.safety import Detector
-from compeer.safety.classifier import RiskClassifier, heads
+from compeer.safety.classifier import RiskClassifier, heads, members, stored_members
 from compeer.safety.encoder import CHANGED, LAYERS, WIDTH, Encoder
 from compeer.safety.phrases import COLUMNS, Guess, Phrases, messages_keys, packaged_phrases
 from compeer.safety.risk import KINDS
@@ -68,10 +68,10 @@ def test_the_packaged_weights_are_whole_and_small() -> None:
         keys = phrases[f"{language}_keys"]
         assert np.all(np.diff(keys.astype(np.int64)) > 0)
         assert phrases[f"{language}_weights"].shape == (len(keys), len(COLUMNS))
-    assert classifier["heads"].shape == (WIDTH + 1, len(COLUMNS))
+    assert [one["heads"].shape for one in members(classifier)] == [(WIDTH + 1, len(COLUMNS))] * 2
     assert classifier["joined"].shape == (2, 3)
     assert all(np.isfinite(array).all() for array in [*phrases.values(), *classifier.values()])
-    assert sum(path.stat().st_size for path in PACKAGED.iterdir()) < 2_000_000
+    assert sum(path.stat().st_size for path in PACKAGED.iterdir()) < 7_000_000
 
 
 @pytest.mark.parametrize("name", ["phrases", "classifier"])
@@ -175,7 +175,7 @@ def test_messages_are_weighed_together() -> None:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=3))
 def test_guesses_are_probabilities(messages: list[str]) -> None:
-    for layer in (packaged_phrases(), RiskClassifier(read_weights("classifier"), NgramEncoder())):
+    for layer in (packaged_phrases(), RiskClassifier(read_weights("classifier"), [NgramEncoder()] * 2)):
         guess = layer.classify([messages])[0]
         assert 0 <= guess.danger <= 1
         assert 0 <= guess.crisis <= 1
@@ -206,6 +206,25 @@ def test_the_encoder_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scores[1, 0] > scores[0, 0]
     assert scores[1, 1] > scores[0, 1]
     assert KINDS[int(scores[1, 2:].argmax())] == "abuse"
+
+
+def test_the_mean_of_the_members_counts() -> None:
+    class Row:
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def embed(self, texts: Sequence[str]) -> np.ndarray:
+            return np.full((len(texts), WIDTH), self.value)
+
+    shape = (WIDTH + 1, len(COLUMNS))
+    weights = stored_members([{"heads": np.ones(shape)}, {"heads": np.ones(shape)}])
+    weights["joined"] = np.array([[1.0, 0, 0], [1.0, 0, 0]])
+
+    def danger(*values: float) -> float:
+        return RiskClassifier(weights, [Row(value) for value in values]).odds(["hello"]).danger
+
+    assert danger(1, 3) == pytest.approx((danger(1, 1) + danger(3, 3)) / 2)
+    assert len(members(weights)) == 2
 
 
 # --- in a detector ----------------------------------------------------------------------------------------------------

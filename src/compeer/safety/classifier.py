@@ -1,13 +1,14 @@
 """A classifier beside the rules that reads for meaning: MiniLM with learnt changes, and the weighted phrases beside it.
 
-MiniLM knows English only. Of an English text its log-odds and those of the weighted phrases are joined, by weights that
-were learnt on texts neither had seen; a Chinese text is judged by the phrases alone.
+The changes were learnt twice, from other beginnings, and the mean of the two counts: what one of them is wrongly sure
+of, the other often is not. MiniLM knows English only. Of an English text its log-odds and those of the weighted phrases
+are joined, by weights that were learnt on texts neither had seen; a Chinese text is judged by the phrases alone.
 `python -m compeer.safety.training` trains all of it anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -25,13 +26,19 @@ class RiskClassifier:
     """Judges messages by the packaged weights, or by those given."""
 
     def __init__(
-        self, weights: Arrays | None = None, encoder: Embeds | None = None, phrases: Phrases | None = None
+        self,
+        weights: Arrays | None = None,
+        encoders: Sequence[Embeds] | None = None,
+        phrases: Phrases | None = None,
     ) -> None:
         stored = read_weights(FILE) if weights is None else weights
-        self._heads = stored["heads"].astype(np.float64)
+        learnt = members(stored)
+        self._heads = [one["heads"].astype(np.float64) for one in learnt]
         self._joined = stored["joined"].astype(np.float64)
         self._phrases = phrases or packaged_phrases()
-        self._encoder = encoder or (packaged_encoder() if weights is None else Encoder(stored))
+        if encoders is None:
+            encoders = packaged_encoders() if weights is None else [Encoder(one) for one in learnt]
+        self._encoders = encoders
 
     def classify(self, windows: Sequence[Sequence[str]]) -> list[Guess]:
         """What is told by each run of messages."""
@@ -43,9 +50,29 @@ class RiskClassifier:
         text = as_text(messages)
         if not is_latin(text):
             return phrases
-        scores = heads(np.asarray(self._encoder.embed([text]), dtype=np.float64)[:, :WIDTH], self._heads)[0]
+        scores = np.mean(
+            [
+                heads(np.asarray(encoder.embed([text]), dtype=np.float64)[:, :WIDTH], weights)[0]
+                for encoder, weights in zip(self._encoders, self._heads, strict=True)
+            ],
+            axis=0,
+        )
         danger, crisis = join(scores[None], np.array([[phrases.danger, phrases.crisis]]), self._joined)[0]
         return Odds(float(danger), float(crisis), scores[2:])
+
+
+def members(stored: Mapping[str, np.ndarray]) -> list[Arrays]:
+    """The arrays of each member, which are stored under its number."""
+    numbers = sorted({name.partition("/")[0] for name in stored if "/" in name})
+    return [
+        {name.partition("/")[2]: array for name, array in stored.items() if name.startswith(f"{number}/")}
+        for number in numbers
+    ]
+
+
+def stored_members(learnt: Sequence[Arrays]) -> Arrays:
+    """All arrays of some members, under their numbers."""
+    return {f"{number}/{name}": array for number, arrays in enumerate(learnt) for name, array in arrays.items()}
 
 
 def as_text(messages: Sequence[str]) -> str:
@@ -64,6 +91,6 @@ def join(scores: Numbers, phrases: Numbers, weights: Numbers) -> Numbers:
 
 
 @cache
-def packaged_encoder() -> Encoder:
-    """MiniLM with the packaged changes, loaded once."""
-    return Encoder(read_weights(FILE))
+def packaged_encoders() -> list[Encoder]:
+    """MiniLM with the packaged changes, once for each member, loaded once."""
+    return [Encoder(one) for one in members(read_weights(FILE))]

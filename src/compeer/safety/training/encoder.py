@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 RANK = 32
-ROUNDS, BATCH, RATE = 6, 32, 1e-3
+ROUNDS, BATCH, RATE = 3, 32, 1e-3
 DROPPED = 0.1
 """The share of a layer's results, and of the row that the heads see, that is left out at random in training."""
 
