@@ -106,9 +106,7 @@ def seconds(costs: dict[str, Cost], cases: Sequence[Case], repeats: int) -> dict
             if repeat:
                 times[name].append(time.perf_counter() - start)
     found = {name: round(statistics.median(values), 4) for name, values in times.items()}
-    print(
-        len(cases), "outputs:", found, file=sys.stderr, flush=True
-    )
+    print(len(cases), "outputs:", found, file=sys.stderr, flush=True)
     return found
 
 

@@ -17,8 +17,10 @@ from compeer.annotate.projects import Project, add_project
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store, open_store
 from compeer.annotate.tasks import DIMENSIONS
+from compeer.cli import app
 from compeer.cli.annotate import annotate
 from compeer.errors import InputError
+from compeer.reward import LocalJudge
 from compeer.ser.record import PreferenceLabel, StepLabel, StepLabels, is_judged, read_records, write_records
 from tests.annotate_support import (  # noqa: F401
     RIGHT,
@@ -78,6 +80,19 @@ def test_the_consensus_is_exported_as_records(store: Store, tmp_path: Path) -> N
     assert figures["questions"]["emotion"]["percent"] == 0.8
     with pytest.raises(InputError, match="there already"):
         export_project(store, project, tmp_path / "out")
+
+
+def test_a_judge_is_trained_on_an_export_as_it_is(store: Store, tmp_path: Path, tiny_model: Path) -> None:
+    project = steps_project(store, 4)
+    for name in ("Ann", "Ben"):
+        label_all(store, person(store, name), project, _1={"emotion": False})
+    export_project(store, project, tmp_path / "out")
+    settings = {"model": tiny_model, "steps": 2, "batch": 2, "lora_rank": 0, "learning_rate": 1e-3}
+    changes = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    folder = tmp_path / "judge"
+    done = CliRunner().invoke(app, ["reward", "train", str(tmp_path / "out" / "records.jsonl"), str(folder), *changes])
+    assert done.exit_code == 0, done.output
+    assert LocalJudge(folder / "model").form.kind == "unified"
 
 
 def test_records_with_labels_are_training_and_gold_and_labels_stay_hidden(store: Store, tmp_path: Path) -> None:

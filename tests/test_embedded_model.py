@@ -5,6 +5,7 @@ import pytest
 from compeer.dialogue import Utterance
 from compeer.models import Generation, Request, Sampling, ask, embedded_model
 from compeer.models.local import LocalModel
+from compeer.models.prefixes import PromptMemory
 from compeer.policy import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
 
@@ -49,3 +50,16 @@ def test_it_is_converted_only_once() -> None:
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     assert embedded_model() == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_what_it_remembers_of_a_conversation_changes_no_bit(model: LocalModel) -> None:
+    talk = "Seeker: I lost my job on Friday.\nSupporter: That must be hard. " * 6
+    prompts = [model.tokenizer(talk * times + "And then?")["input_ids"] for times in (1, 2)]
+    warm, cold = PromptMemory(model.network), PromptMemory(model.network)
+    warm.batch(prompts[:1], 4)
+    read = warm.read
+    found, expected = warm.batch(prompts[1:], 4), cold.batch(prompts[1:], 4)
+    assert warm.read - read <= cold.read - 64
+    for one, other in zip(found.layers, expected.layers, strict=True):
+        assert one.keys.numpy().tobytes() == other.keys.numpy().tobytes()
+        assert one.values.numpy().tobytes() == other.values.numpy().tobytes()

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ from compeer.models import Failure, Generation, Request, Sampling
 from compeer.simulate import Complaint, Said, Scenario, read_conversations
 from compeer.simulate.conversation import view_of
 from compeer.simulate.seekers import CardSeeker, own_cards, read_cards
+from compeer.simulate.sentient import SeekerProfile
 
 STRUCTURED = (
     "History: They lost a job. [exploration]\nEmotion: Low. [negative, sadness, 4]\n"
@@ -280,6 +283,9 @@ def test_sage_figures_draw_scenarios_with_their_repeats() -> None:
     assert found["success"]["score"] == pytest.approx(1 / 3)
     assert found["by_repeat"] == {"1": {"average": 60}, "2": {"average": 60}}
     assert found["repeat_deviation"] == 0
+    assert found["unmoved"] == 0
+    still = {**line("a", 1, 40), "emotions": [40, 40, 40]}
+    assert sage_figures([still, line("b", 1, 50), {**still, "final": None}])["unmoved"] == 1
     assert sage_figures([line("a", 1, None)])["emotion"]["score"] is None
 
 
@@ -340,6 +346,24 @@ def test_another_evaluation_in_the_same_folder_is_refused_by_name(tmp_path: Path
     (tmp_path / "thesis" / "chapter.tex").write_text("mine")
     with pytest.raises(InputError, match="something else"):
         run(esc_eval(1), tmp_path / "thesis", cast())
+
+
+def test_a_second_process_is_kept_out_of_the_folder(tmp_path: Path) -> None:
+    folder, evaluation = tmp_path / "run", sage(1)
+    hold = "import sys; from pathlib import Path; from compeer.evaluate.folder import only_one\n"
+    hold += "with only_one(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    folder.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(InputError, match="another run is at work"):
+            run(evaluation, folder, cast(seeker=sentient("+5")))
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+        other.kill()
+    run(evaluation, folder, cast(seeker=sentient("+5")))  # a lock goes with its process
+    assert (folder / "figures.json").is_file()
 
 
 def test_a_failure_of_infrastructure_is_told_apart_and_tried_again(tmp_path: Path) -> None:
@@ -440,6 +464,30 @@ def test_the_same_seed_gives_the_same_bytes_on_a_local_model(tmp_path: Path, tin
             path.unlink()
     log = sorted((folder / "dialogues").iterdir())[0]
     log.write_bytes(log.read_bytes()[:-200])
+    assert made("second") == first
+
+
+def test_sage_on_a_local_model_gives_the_same_bytes_killed_or_not(tmp_path: Path, tiny_model: Path) -> None:
+    from compeer.models.local import LocalModel
+
+    player = Player(str(tiny_model))
+    people = [SeekerProfile(id=one, person="Shy.", scene="Alone.", intention="Be seen.", opening=one) for one in "ab"]
+    limits = {"supporter_tokens": 8, "seeker_tokens": 128, "message_tokens": 8, "retries": 0, "batch": 2}
+    rules = SAGE.model_copy(update={"turns": 2})
+    settings = SageSettings(rounds=2, rules=rules, **limits)
+    evaluation = Sage(Players(player, player), [one.scenario for one in people], settings, seed=1)
+
+    def made(name: str) -> dict[str, bytes]:
+        run(evaluation, tmp_path / name, {player.given: LocalModel(tiny_model, batch_size=2)})  # it remembers nothing
+        return contents(tmp_path / name)
+
+    first = made("first")
+    felt = [line["emotions"] for line in lines(tmp_path / "first" / "scores.jsonl")]
+    assert all(len(one) == 3 and len(set(one)) > 1 for one in felt)
+    folder = tmp_path / "second"
+    made("second")
+    for log in (folder / "dialogues").iterdir():
+        log.write_bytes(b"\n".join(log.read_bytes().split(b"\n")[:4]) + b"\n")
     assert made("second") == first
 
 
@@ -544,6 +592,26 @@ def test_the_cost_is_shown_before_the_first_call_and_a_person_is_asked(tmp_path:
     assert "USD, at most" in result.stderr
     assert server.seen == 0
     assert not (tmp_path / "run").exists()
+
+
+def test_one_command_line_and_one_server_are_enough_for_all_three_roles(tmp_path: Path) -> None:
+    server = Server()
+    server.mended = True
+    with server.running() as url:
+        words = ["evaluate", "esc-eval", "--endpoint", f"m@{url}", "--limit", "2", "--rounds", "1", "--one-call"]
+        words += ["--price", "1/2", "--call", "first_pause=0.01", "--out", str(tmp_path / "run")]
+        unasked = CliRunner().invoke(app, words)
+        assert isinstance(unasked.exception, InputError)
+        assert server.seen == 0
+        result = CliRunner().invoke(app, [*words, "--yes"])
+    assert result.exception is None, result.output
+    expected = {row[0]: row[1:3] for row in map(str.split, result.stderr.splitlines()) if len(row) > 2}
+    took = json.loads((tmp_path / "run" / "figures.json").read_text())["cost"]
+    for role in ("supporter", "seeker", "judge"):
+        assert expected[role] == ["m", str(took["roles"][role]["calls"])]
+    assert took["price"] > 0
+    assert "USD, at most" in result.stderr
+    assert "average" in result.stdout
 
 
 def test_the_embedded_judge_is_asked_once_a_conversation(tmp_path: Path) -> None:

@@ -337,6 +337,15 @@ def test_a_judge_that_tells_nothing_apart_is_named(tmp_path: Path) -> None:
     assert "fine gave" not in page
 
 
+def test_a_seeker_whom_nothing_moves_is_named(tmp_path: Path) -> None:
+    folder = write_sage(tmp_path / "run", 12)
+    told = json.loads((folder / "figures.json").read_text())
+    for unmoved, named in ((0, False), (5, False), (told["figures"]["emotion"]["scored"], True)):
+        told["figures"]["unmoved"] = unmoved
+        (folder / "figures.json").write_text(json.dumps(told))
+        assert ("no reply changed the seeker's emotion" in html.unescape(page_of(folder))) == named
+
+
 def test_esc_eval_gives_the_average_and_each_judge(tmp_path: Path) -> None:
     page = page_of(write_esc(tmp_path / "run", 24, repeats=2))
     assert "61.2 [55.5\u00a0to\u00a066.8]" in page

@@ -446,13 +446,57 @@ def test_answers_under_the_grammar_can_be_read(language: Language, rules: Rules)
         matcher = LLMatcher(LLTokenizer("byte"), grammar)
         return bool(matcher.consume_tokens(list(text.encode())) and matcher.is_accepting())
 
-    for change in (-10, -1, 1, 10):
+    for change in (-10, -1, 0, 1, 10):
         assert fits(form.format(change))
         assert isinstance(found := read_emotion_answer(form.format(change)), EmotionAnswer)
         assert found.change == change
     assert fits(form.format(11)) == (rules is RLVER)
     assert not fits(form.format(101))
     assert not fits(form.format(5) + "-7")
+    assert not fits(form.replace("{:+d}", "0"))  # else a model that goes on with a digit could say nothing but 0
+    reasons = "They heard me." if language == "en" else "他听懂了。"
+    for other in (f"{reasons} 5", f"{reasons} Change: more", f"{reasons}变化：多", "X" * 101, "?!?!", "they heard me."):
+        assert not fits(form.replace(reasons, other))
+    assert fits(form.replace(reasons, "X" * 100).format(1))  # here a token is a byte
+    assert fits(form.replace(reasons, "他听懂了").format(1)) == (language == "zh")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_whatever_a_model_writes_under_the_grammar_fits_and_is_read(tiny_model: Path, language: Language) -> None:
+    from compeer.models import Sampling, ask
+    from compeer.models.local import LocalModel
+
+    model = LocalModel(tiny_model, batch_size=8)
+    asked = emotion_request(MARA.model_copy(update={"language": language}), TALK, 40)
+    requests = [Request(({"role": "user", "content": "What?"},), seed, grammar=asked.grammar) for seed in range(8)]
+    answers = [
+        answer for heat in (0.5, 3.0) for answer in ask(model, requests, Sampling(temperature=heat, max_tokens=128))
+    ]
+    found = [read_emotion(answer, 40) for answer in answers if isinstance(answer, Generation)]
+    assert len(found) == 16
+    changes = {one.change for one in found if isinstance(one, EmotionAnswer) and one.reasons}
+    assert all(isinstance(one, EmotionAnswer) and 0 < len(one.reasons) <= 200 for one in found), found
+    assert len(changes) > 3
+    assert min(changes) < 0 < max(changes)
+
+
+def alike(one: str, other: str) -> str:
+    """What two texts begin with."""
+    return one[: next(place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)]
+
+
+@pytest.mark.parametrize("profile", [MARA, LIN])
+def test_both_calls_of_a_turn_and_the_next_turns_begin_alike(profile: SeekerProfile) -> None:
+    feeling = feel(40, EmotionAnswer(5, "why"))
+    longer = (*TALK, Utterance(speaker="seeker", text="Yes."), Utterance(speaker="supporter", text="And?"))
+    asked = [content(emotion_request(profile, TALK, 40)), content(reply_request(profile, TALK, feeling))]
+    later = [content(emotion_request(profile, longer, 45)), content(reply_request(profile, longer, feeling))]
+    said = "Sold Seeker: I am at 100 now"
+    for one, other in itertools.combinations((*asked, *later), 2):
+        assert said in alike(one, other)
+    assert "And?" in alike(*later)
+    for text in asked:
+        assert len(text) - text.index(said) < 600  # what changes from call to call is short
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS, BATCH, RATE = 600, 16, 2e-4
-LORA_RANK, LORA_RATE = 16, 1e-3
+LORA_RANK, LORA_RATE = 16, 2e-3
 SEEDS = (1, 2, 3)
 TESTS = ("esconv", "near", "random", "llm", "independent")
 SLOW_TESTS = ("esconv", "near")

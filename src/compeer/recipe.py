@@ -18,7 +18,6 @@ under `before/`, and taken back when those settings return.
 from __future__ import annotations
 
 import difflib
-import fcntl
 import hashlib
 import json
 import os
@@ -27,7 +26,6 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
@@ -40,6 +38,7 @@ from compeer import __version__
 from compeer.corpora import corpus_path
 from compeer.errors import InputError, from_validation
 from compeer.evaluate import EvaluateSettings, evaluate_run
+from compeer.evaluate.folder import only_one
 from compeer.models.embedded import SMOLLM2, file_hash
 from compeer.models.embedder import Embedder
 from compeer.models.local import model_folder
@@ -270,7 +269,7 @@ def run_recipe(recipe: Recipe, runs: Path) -> Path:
     """Does what is still to be done of a recipe under `runs/<name>/` and returns the report's path."""
     run = runs / recipe.name
     run.mkdir(parents=True, exist_ok=True)
-    with _only_one(run):
+    with only_one(run):
         _write_json(run / "recipe.json", recipe.model_dump(mode="json"))
         done: dict[str, str] = {}
         for stage in stages_of(recipe, run):
@@ -365,18 +364,6 @@ def _whole(manifest: dict[str, Any], folder: Path) -> bool:
         (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
         for name, entry in manifest["files"].items()
     )
-
-
-@contextmanager
-def _only_one(run: Path) -> Iterator[None]:
-    with (run / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                "another run is at work in this folder.", file=run, do="Wait for it, or stop it."
-            ) from None
-        yield
 
 
 def _write_json(path: Path, value: Any) -> None:

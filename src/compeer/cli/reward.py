@@ -11,6 +11,7 @@ import typer
 
 from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.training import Changes, claim, read_settings
+from compeer.cli.verdicts import judge_turn
 from compeer.errors import InputError
 from compeer.progress import console, progress
 
@@ -53,9 +54,22 @@ def train(
 
 @reward.command()
 def judge(
-    records: Records,
-    model: Annotated[str, typer.Argument(help="A trained judge's folder, or NAME@http://host:8000/v1.")],
-    out: Annotated[Path, typer.Argument(help="The file of judgments to write.")],
+    records: Annotated[Path | None, typer.Argument(help="A file of SER records; not with --said.")] = None,
+    model: Annotated[
+        str, typer.Argument(help="'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1.")
+    ] = "judge",
+    out: Annotated[Path | None, typer.Argument(help="The file of judgments to write.")] = None,
+    said: Annotated[
+        str | None, typer.Option(help="Judge one turn instead: what the seeker said; -m names another judge.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(help="With --said: the output, four lines or what `compeer say --json` printed.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="With --said: a response to compare with; without one only steps are judged.")
+    ] = None,
+    judge_name: Annotated[str | None, typer.Option("--judge", "-m", help="With --said: the judge.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --said: print one JSON object.")] = False,
     split: Split = "test",
     batch: Batch = 16,
     both_orders: BothOrders = False,
@@ -67,17 +81,28 @@ def judge(
     ] = None,
     cache: Annotated[Path, typer.Option(help="Where an endpoint's answers are kept.")] = Path("answers.sqlite"),
 ) -> None:
-    """Let a judge judge records, once; figures are then made from the file wherever you like."""
+    """Let a judge judge records, once, or one turn that is given here.
+
+    RECORDS MODEL OUT: figures are then made from the file wherever you like. --said "…" --output "…": the verdicts on
+    one turn; --output - reads it from the standard input, so that `compeer say` can write it.
+    """
     from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
 
     silence_libraries()
+    if said is not None:
+        one = _judge(judge_name or model, batch, both_orders, kind, reasons, trained, call, cache, lambda _: None)
+        judge_turn(one, said, output, reference, as_json)
+        return
+    if records is None or out is None:
+        do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
+        raise InputError("there is nothing to judge.", do=do)
     chosen = _records(records, split)
     with progress("Judging", len(chosen)) as advance:
         one = _judge(model, batch, both_orders, kind, reasons, trained, call, cache, advance)
-        said = one.judge([record_case(record) for record in chosen])
-    write_judgments(out, chosen, said)
-    console.print(f"{len(said):,} judgments written to {plain(str(out))}", highlight=False, soft_wrap=True)
+        found = one.judge([record_case(record) for record in chosen])
+    write_judgments(out, chosen, found)
+    console.print(f"{len(found):,} judgments written to {plain(str(out))}", highlight=False, soft_wrap=True)
 
 
 @reward.command()

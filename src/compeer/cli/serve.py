@@ -24,11 +24,12 @@ _WEBHOOK_SECONDS = 20.0
 
 def serve(
     model: Annotated[
-        str, typer.Option(help="The supporter: embedded, a model's folder, or NAME@http://host:8000/v1.")
-    ] = "embedded",
+        str, typer.Option(help="'supporter' (packaged, trained), a supporter's folder, or NAME@http://host:8000/v1.")
+    ] = "supporter",
+    base: Annotated[bool, typer.Option("--base", help="Serve the packaged model before any training.")] = False,
     judge: Annotated[
-        str | None, typer.Option(help="A judge, for /v1/judge and best_of: a folder, or NAME@http://host:8000/v1.")
-    ] = None,
+        str, typer.Option(help="For /v1/judge and best_of: 'judge' (packaged), a folder, NAME@URL, or 'none'.")
+    ] = "judge",
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 lets others in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8000,
     name: Annotated[str | None, typer.Option(help="What the supporter is called in requests.")] = None,
@@ -70,8 +71,10 @@ def serve(
     calls = read_settings(CallSettings, {}, call)
     sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
     guard, finish = _guard(no_guard, locale, webhook, webhook_text)
-    known = open_judge(judge, call=calls) if judge else None
-    supporter = open_supporter(model, guard, known, call=calls, sees=sees, language=language, waiting=waiting)
+    known = None if judge == "none" else open_judge(judge, call=calls)
+    supporter = open_supporter(
+        "embedded" if base else model, guard, known, call=calls, sees=sees, language=language, waiting=waiting
+    )
     settings = ServeSettings(
         name=name,
         keys=keys,

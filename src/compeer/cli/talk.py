@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from compeer.talk.turn import Event, Supporter, Wish
 
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
-Model = Annotated[str, typer.Option(help="'embedded', a supporter's folder, or NAME@http://host:8000/v1.")]
+Model = Annotated[
+    str, typer.Option(help="'supporter' (packaged, trained), a supporter's folder, or NAME@http://host:8000/v1.")
+]
+Base = Annotated[bool, typer.Option("--base", help="The packaged model before any training, to compare with.")]
 JudgeName = Annotated[
-    str | None, typer.Option("--judge", help="A judge's folder or NAME@URL, to choose the best of several outputs.")
+    str, typer.Option("--judge", help="Who chooses among several outputs: 'judge' (packaged), a folder, or NAME@URL.")
 ]
 BestOf = Annotated[int, typer.Option("--best-of", min=1, help="Write so many outputs; the judge chooses.")]
 StrategyName = Annotated[str | None, typer.Option("--strategy", help="Force a strategy, as Question.")]
@@ -40,8 +43,9 @@ Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 
 def say(
     text: Annotated[str, typer.Argument(help="What the seeker says.")],
-    model: Model = "embedded",
-    judge: JudgeName = None,
+    model: Model = "supporter",
+    base: Base = False,
+    judge: JudgeName = "judge",
     best_of: BestOf = 1,
     strategy: StrategyName = None,
     stage: StageName = None,
@@ -62,7 +66,7 @@ def say(
         raise InputError("there is nothing to answer.", field="text", do='Write: compeer say "I cannot sleep."')
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
-    with _opened(model, judge, locale, no_guard) as supporter:
+    with _opened("embedded" if base else model, judge if best_of > 1 else None, locale, no_guard) as supporter:
         wish = Session(control, best_of, sampling, seed).say(text)
         if as_json:
             typer.echo(json.dumps(_collected(supporter, wish), ensure_ascii=False, indent=1))
@@ -71,8 +75,9 @@ def say(
 
 
 def chat(
-    model: Model = "embedded",
-    judge: JudgeName = None,
+    model: Model = "supporter",
+    base: Base = False,
+    judge: JudgeName = "judge",
     best_of: BestOf = 1,
     strategy: StrategyName = None,
     stage: StageName = None,
@@ -90,7 +95,7 @@ def chat(
 
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
     session = Session(control, best_of, Sampling(temperature=temperature, max_tokens=max_tokens), seed)
-    with _opened(model, judge, locale, no_guard) as supporter:
+    with _opened("embedded" if base else model, judge if best_of > 1 else None, locale, no_guard) as supporter:
         Chat(supporter, session, _printer()).run()
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from compeer.models.embedded import SMOLLM2
 from compeer.models.opening import ModelSettings, folder_mark, open_model
+from compeer.models.shipped import is_shipped, packaged_mark, shown_name
 
 if TYPE_CHECKING:
     from compeer.models.base import TextModel
@@ -35,13 +35,13 @@ LONGEST_EMBEDDED: dict[Part, int] = {
 
 @dataclass(frozen=True)
 class Player:
-    """A model by the name that a person gave it: `embedded`, a folder, or NAME@URL."""
+    """A model by the name that a person gave it: `supporter`, `embedded`, a folder, or NAME@URL."""
 
     given: str
 
     @property
     def kind(self) -> Kind:
-        if self.given == "embedded":
+        if packaged_mark(self.given):
             return "embedded"
         return "endpoint" if "@http" in self.given else "folder"
 
@@ -49,7 +49,7 @@ class Player:
     def name(self) -> str:
         """What tables call it."""
         if self.kind == "embedded":
-            return SMOLLM2.title
+            return shown_name(self.given)
         return self.given.partition("@http")[0]
 
     @property
@@ -67,8 +67,13 @@ class Player:
         """What marks the model: for an endpoint nothing but its name is known."""
         if self.kind == "endpoint":
             return {"name": self.name, "kind": self.kind, "url": self.given.removeprefix(f"{self.name}@")}
-        mark = SMOLLM2.sha256 if self.kind == "embedded" else folder_mark(Path(self.given))
+        mark = packaged_mark(self.given) or folder_mark(Path(self.given))
         return {"name": self.name, "kind": self.kind, "mark": mark}
+
+    @property
+    def mode(self) -> Literal["plain", "structured"]:
+        """How it is asked as a supporter where nobody says: the packaged one knows our form."""
+        return "structured" if is_shipped(self.given) else "plain"
 
     def longest(self, part: Part) -> int:
         """Tokens of its longest answer in a part, where nothing else is asked for."""

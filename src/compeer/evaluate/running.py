@@ -28,7 +28,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from compeer.evaluate.cost import Prices, cost_of, dialogues_took, finished_dialogues
-from compeer.evaluate.folder import FIGURES, MANIFEST, SCORES, claim_folder, text_hash, versions, write_lines
+from compeer.evaluate.folder import (
+    FIGURES,
+    MANIFEST,
+    SCORES,
+    check_folder,
+    claim_folder,
+    only_one,
+    text_hash,
+    versions,
+    write_lines,
+)
 from compeer.evaluate.players import Players
 from compeer.models.base import Sampling, TextModel
 from compeer.policy import supporter_prompt
@@ -171,24 +181,29 @@ async def run_evaluation(
 ) -> dict[str, Any]:
     """Does what is not done yet in the folder, and returns the figures, which `figures.json` then holds.
 
+    Another process that is at work in the folder is an error: two would write into one another's files.
     `models` are the players' models by the names that a person gave them; `prices` put a sum of money to the cost.
     """
     start = time.monotonic()
-    claim_folder(folder, evaluation.manifest())
-    players = evaluation.players
-    talks = evaluation.talks((await _talk(evaluation, folder, models)).conversations)
-    if players.judges:
-        ended = [talk for talk in talks if not talk.failed]
-        with progress("Judging", len(ended)) as advance:
-            await evaluation.judge(ended, [models[judge.given] for judge in players.judges], folder, advance)
-    lines = [
-        {"scenario": talk.scenario, "repeat": talk.repeat, "language": talk.conversation.language}
-        | found
-        | {"failed": talk.failed}
-        for talk, found in zip(talks, evaluation.scores(talks, folder), strict=True)
-    ]
-    write_lines(folder / SCORES, lines)
-    return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
+    manifest = evaluation.manifest()
+    check_folder(folder, manifest)  # before anything is made
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder):
+        claim_folder(folder, manifest)  # another process may have been quicker
+        players = evaluation.players
+        talks = evaluation.talks((await _talk(evaluation, folder, models)).conversations)
+        if players.judges:
+            ended = [talk for talk in talks if not talk.failed]
+            with progress("Judging", len(ended)) as advance:
+                await evaluation.judge(ended, [models[judge.given] for judge in players.judges], folder, advance)
+        lines = [
+            {"scenario": talk.scenario, "repeat": talk.repeat, "language": talk.conversation.language}
+            | found
+            | {"failed": talk.failed}
+            for talk, found in zip(talks, evaluation.scores(talks, folder), strict=True)
+        ]
+        write_lines(folder / SCORES, lines)
+        return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
 
 
 async def _talk(evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel]) -> Simulated:

@@ -46,7 +46,9 @@ def extract_adapters(base: Path, trained: Path, to: Path, rank: int) -> dict[str
         root = values[:rank].sqrt()
         module = _PREFIX + name.removesuffix(".weight")
         narrow = (root[:, None] * right[:rank]).to(torch.bfloat16), (left[:, :rank] * root).to(torch.bfloat16)
-        found[f"{module}.lora_A.weight"], found[f"{module}.lora_B.weight"] = (part.contiguous().cpu() for part in narrow)
+        found[f"{module}.lora_A.weight"], found[f"{module}.lora_B.weight"] = (
+            part.contiguous().cpu() for part in narrow
+        )
         changed += size
         kept += size - float((change - narrow[1].float() @ narrow[0].float()).square().sum())
     if not found:

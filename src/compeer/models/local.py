@@ -2,7 +2,8 @@
 
 Each row draws from its own random generator, seeded by its request, so an answer does not depend on which other
 requests share the batch (but for the last bits of floating point, which padding can move: the same bytes need the same
-requests in the same order). Sampling is done by the Gumbel trick: to the log-probabilities of the warped distribution
+requests in the same order). On a CPU, what a prompt has in common with earlier ones is not read again (`prefixes.py`),
+which changes no bit. Sampling is done by the Gumbel trick: to the log-probabilities of the warped distribution
 one adds noise -log(-log u) and takes the largest, which is a draw from that distribution.
 """
 
@@ -20,9 +21,12 @@ from transformers.generation.logits_process import LogitsProcessor, LogitsProces
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
 from compeer.errors import InputError
+from compeer.models.attention import use_grouped_attention
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.embedded import embedded_model
 from compeer.models.network import steady_attention
+from compeer.models.prefixes import PromptMemory, can_share
+from compeer.models.shipped import is_shipped, shipped_model
 from compeer.models.vision import Picture, PictureError, chat_pictures, network_class, picture_reader
 
 
@@ -37,9 +41,11 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder that a model's name means: `embedded`, or a path."""
+    """The folder that a model's name means: `embedded`, `supporter`, `judge`, or a path."""
     if str(model) == "embedded":
         return embedded_model()
+    if is_shipped(model):
+        return shipped_model(str(model))
     folder = Path(model)
     if not (folder / "config.json").is_file():
         raise InputError(
@@ -98,6 +104,10 @@ class LocalModel:
         self._name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
         self._progress = progress or (lambda done: None)
         self._grammars: Any = None
+        self._memory: PromptMemory | None = None
+        if not self._reader and can_share(self.network):  # models that see count positions in a way of their own
+            use_grouped_attention(self.network)
+            self._memory = PromptMemory(self.network)
 
     @property
     def name(self) -> str:
@@ -168,6 +178,8 @@ class LocalModel:
         if self._reader and seen:
             inputs["mm_token_type_ids"] = (inputs["input_ids"] == self._reader.token).int()
             inputs.update({name: values.to(self.device) for name, values in self._reader.inputs(seen).items()})
+        elif self._memory:
+            inputs["past_key_values"] = self._memory.batch(rows, sampling.max_tokens)
         width = inputs["input_ids"].shape[1]
         processors = LogitsProcessorList()
         if any(matcher for _, _, matcher in asked):

@@ -1,6 +1,7 @@
 """A model by what a person calls it on the command line, with its cache.
 
-embedded                          the packaged model, in this process
+supporter                         the packaged supporter, trained, in this process
+embedded                          the packaged model as it is, in this process
 runs/demo/sft/model               a folder that transformers loads, in this process
 Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
 """
@@ -15,8 +16,8 @@ from pydantic import Field
 from compeer.errors import InputError
 from compeer.models.base import TextModel
 from compeer.models.cache import AnswerCache, CachedModel
-from compeer.models.embedded import SMOLLM2
 from compeer.models.endpoint import CallSettings, EndpointModel, EndpointSettings
+from compeer.models.shipped import packaged_mark
 
 
 class ModelSettings(CallSettings):
@@ -26,7 +27,7 @@ class ModelSettings(CallSettings):
 
 
 def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path | None = None) -> TextModel:
-    """The model that a name means: `embedded`, a folder, or `NAME@URL`; its answers are kept in `cache`, if given."""
+    """The model that a name means: a packaged one, a folder, or `NAME@URL`; its answers go to `cache`, if given."""
     settings = settings or ModelSettings()
     model, at, url = name.partition("@http")
     if at:
@@ -37,18 +38,18 @@ def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path 
         return EndpointModel(endpoint, AnswerCache(cache) if cache else None)
     if name.startswith(("http://", "https://")):
         raise InputError("the model's name is missing.", field="model", do=f"Write it before the URL: NAME@{name}")
-    if name != "embedded" and not (Path(name) / "config.json").is_file():
+    if packaged_mark(name) is None and not (Path(name) / "config.json").is_file():
         raise InputError(
             f"there is no model '{name}': no such folder with a config.json in it.",
             field="model",
-            do="Give 'embedded', a model's folder, or NAME@http://host:8000/v1 for a model behind a server.",
+            do="Give 'supporter', 'embedded', a model's folder, or NAME@http://host:8000/v1 for one behind a server.",
         )
     from compeer.models.local import LocalModel  # torch is heavy
 
     local = LocalModel(name, batch_size=settings.batch)
     if cache is None:
         return local
-    return CachedModel(local, AnswerCache(cache), SMOLLM2.sha256 if name == "embedded" else folder_mark(Path(name)))
+    return CachedModel(local, AnswerCache(cache), packaged_mark(name) or folder_mark(Path(name)))
 
 
 def folder_mark(folder: Path) -> str:

@@ -263,6 +263,10 @@ def warnings_of(figures: Mapping[str, Any]) -> list[Caution]:
         if (as_number(share) or 0) >= MOSTLY_ALIKE:
             title = f"{judge} gave {percent(as_number(share))} of the conversations one score in all seven dimensions."
             warnings.append(Caution(title, "It does not tell them apart; do not read the seven as seven findings."))
+    unmoved = as_number(found.get("unmoved"))
+    if unmoved and scored and unmoved >= MOSTLY_ALIKE * scored:
+        title = f"In {_of(unmoved, scored)} conversations no reply changed the seeker's emotion."
+        warnings.append(Caution(title, "Its model does not tell replies apart; the final emotion is where it began."))
     broken = sum(as_number(times) or 0 for times in _dict(find(figures, "failures", "infrastructure")).values())
     if broken:
         title = f"Infrastructure failed {plural(broken, 'time', 'times')}."

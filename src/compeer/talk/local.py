@@ -20,6 +20,7 @@ from compeer.models.local import (
     model_folder,
     position_limit,
 )
+from compeer.models.shipped import shown_name
 from compeer.models.training import model_card
 from compeer.models.vision import PictureError, chat_pictures, picture_reader
 from compeer.reward.form import Judge
@@ -46,7 +47,7 @@ class LocalWriter:
     def __init__(self, model: str | Path = "embedded", rows: int | None = None, media: str | Path = "") -> None:
         folder = model_folder(model)
         device = best_device()
-        self._name = "SmolLM2-135M-Instruct" if str(model) == "embedded" else folder.resolve().name
+        self._name = shown_name(model)
         self._reader = picture_reader(folder, media)
         self._tokenizer = load_tokenizer(folder)
         self._network = load_network(folder, device, fast_dtype(device))

@@ -1,6 +1,7 @@
 """A supporter, and a judge, by what a person calls them on the command line.
 
-embedded                          the packaged model, in this process
+supporter                         the packaged supporter, trained, in this process
+embedded                          the packaged model as it is, in this process
 runs/demo/grpo/model              a folder that transformers loads, in this process
 Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
 """
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING
 
 from compeer.errors import InputError
 from compeer.models.endpoint import CallSettings, EndpointSettings
+from compeer.models.shipped import packaged_mark
 
 if TYPE_CHECKING:
     from compeer.reward.form import Judge
     from compeer.safety.guard import Guard
     from compeer.talk.guarded import GuardedSupporter
 
-DEFAULT = "embedded"
+DEFAULT, DEFAULT_JUDGE = "supporter", "judge"
+"""What is packaged, trained."""
 
 
 def open_supporter(
@@ -51,6 +54,7 @@ def open_supporter(
 
 def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
     """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
+    from compeer.models.local import model_folder
     from compeer.models.opening import ModelSettings, open_model
     from compeer.models.training import model_card
     from compeer.reward.endpoint import ModelJudge
@@ -60,7 +64,7 @@ def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = F
         settings = ModelSettings.model_validate((call or CallSettings()).model_dump())
         return ModelJudge(open_model(name, settings=settings), trained=trained)
     _check_folder(name, "judge")
-    if model_card(Path(name)).get("role") != "judge":
+    if model_card(model_folder(name)).get("role") != "judge":
         do = "Train one with: compeer reward train"
         raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
     return LocalJudge(name)
@@ -70,6 +74,6 @@ def _check_folder(name: str, field: str) -> None:
     if name.startswith(("http://", "https://", "@http")):
         do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
         raise InputError("the model's name is missing.", field=field, do=do)
-    if name != DEFAULT and not (Path(name) / "config.json").is_file():
-        do = "Give 'embedded', a model's folder, or NAME@http://host:8000/v1 for a model behind a server."
+    if packaged_mark(name) is None and not (Path(name) / "config.json").is_file():
+        do = f"Give '{DEFAULT if field == 'model' else DEFAULT_JUDGE}', a model's folder, or NAME@http://host:8000/v1."
         raise InputError(f"there is no model '{name}': no such folder with a config.json in it.", field=field, do=do)

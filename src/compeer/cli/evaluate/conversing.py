@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from compeer.models.opening import ModelSettings
     from compeer.simulate import Scenario
 
-_MODEL = "'embedded', a model's folder, or NAME@http://host:8000/v1"
+_MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
 Supporter = Annotated[str | None, typer.Option(metavar="MODEL", help=f"The supporter under test: {_MODEL}.")]
 Seeker = Annotated[str | None, typer.Option(metavar="MODEL", help="Who plays the seekers: named alike.")]
 Endpoint = Annotated[
@@ -30,8 +30,11 @@ Endpoint = Annotated[
     typer.Option(metavar="NAME@URL", help="One model behind a server for all roles that are not named otherwise."),
 ]
 ModeOption = Annotated[
-    Literal["plain", "structured"],
-    typer.Option(help="Ask the supporter plainly, or for our three steps and a response."),
+    Literal["plain", "structured"] | None,
+    typer.Option(
+        help="Ask the supporter plainly, or for our three steps and a response.  [default: plain; "
+        "structured for the packaged supporter]"
+    ),
 ]
 Languages = Annotated[
     list[str] | None, typer.Option("--language", metavar="CODE", help="en or zh; may be given twice.")
@@ -63,7 +66,7 @@ AT_ONCE = 16
 def named_players(
     supporter: str | None, seeker: str | None, judges: Sequence[str] | None, endpoint: str | None
 ) -> Players:
-    """Who plays: as named, else the endpoint, else the embedded model. `judges` is None where there are none."""
+    """Who plays: as named, else the endpoint, else what is packaged. `judges` is None where there are none."""
     from compeer.evaluate.players import Player, Players
 
     if endpoint is not None and "@http" not in endpoint:
@@ -74,7 +77,7 @@ def named_players(
     players = [Player(one) for one in named]
     if len({player.name for player in players}) < len(players):
         raise InputError("two judges have the same name.", field="judge", do="Name each once, by a name of its own.")
-    return Players(Player(supporter or other), Player(seeker or other), players)
+    return Players(Player(supporter or endpoint or "supporter"), Player(seeker or other), players)
 
 
 def call_settings(call: Sequence[str] | None, at_once: int) -> ModelSettings:

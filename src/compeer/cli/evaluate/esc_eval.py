@@ -18,7 +18,7 @@ def esc_eval(
         list[str] | None, typer.Option(metavar="MODEL", help="Who scores: named alike; several are averaged.")
     ] = None,
     endpoint: conversing.Endpoint = None,
-    mode: conversing.ModeOption = "plain",
+    mode: conversing.ModeOption = None,
     cards: Annotated[Path | None, typer.Option(metavar="FILE", help="Role cards; ours, if not given.")] = None,
     language: conversing.Languages = None,
     limit: conversing.Limit = None,
@@ -40,7 +40,7 @@ def esc_eval(
     yes: conversing.Yes = False,
     out: Annotated[Path, typer.Option(help="The folder to write; called again, it goes on there.")] = Path("esc-eval"),
 ) -> None:
-    """Score a supporter from 0 to 100 in seven dimensions. Without options: the embedded model in all roles."""
+    """Score a supporter from 0 to 100 in seven dimensions. Without options: the packaged models in all roles."""
     from compeer.evaluate.cost import read_prices
     from compeer.evaluate.esc_eval.running import EscEval, EscEvalSettings
     from compeer.evaluate.running import choose
@@ -53,10 +53,10 @@ def esc_eval(
     scenarios = choose(conversing.in_languages(read, languages), limit, seed)
     calling = conversing.call_settings(call, at_once)
     settings = EscEvalSettings(
-        mode=mode,
+        mode=mode or players.supporter.mode,
         rounds=rounds,
         repeats=repeats,
-        supporter_tokens=max_tokens or players.supporter.longest_reply(mode),
+        supporter_tokens=max_tokens or players.supporter.longest_reply(mode or players.supporter.mode),
         seeker_tokens=max_tokens or players.seeker.longest("seeker"),
         judge_tokens=max_tokens or max(one.longest("judge") for one in players.judges),
         batch=calling.batch if players.any_local else None,

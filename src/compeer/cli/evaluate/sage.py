@@ -19,7 +19,7 @@ def run(
     supporter: conversing.Supporter = None,
     seeker: conversing.Seeker = None,
     endpoint: conversing.Endpoint = None,
-    mode: conversing.ModeOption = "plain",
+    mode: conversing.ModeOption = None,
     profiles: Annotated[Path | None, typer.Option(metavar="FILE", help="Profiles; ours, if not given.")] = None,
     language: conversing.Languages = None,
     limit: conversing.Limit = None,
@@ -37,7 +37,7 @@ def run(
     yes: conversing.Yes = False,
     out: Annotated[Path, typer.Option(help="The folder to write; called again, it goes on there.")] = Path("sage"),
 ) -> None:
-    """SAGE: seekers with an emotion, which the supporter should lift. Without options: the embedded model."""
+    """SAGE: seekers with an emotion, which the supporter should lift. Without options: the packaged models."""
     if context.invoked_subcommand:
         return
     from compeer.evaluate.cost import read_prices
@@ -51,10 +51,10 @@ def run(
     scenarios = choose(conversing.in_languages(read, language), limit, seed)
     calling = conversing.call_settings(call, at_once)
     settings = SageSettings(
-        mode=mode,
+        mode=mode or players.supporter.mode,
         rounds=chosen.turns,
         repeats=repeats,
-        supporter_tokens=max_tokens or players.supporter.longest_reply(mode),
+        supporter_tokens=max_tokens or players.supporter.longest_reply(mode or players.supporter.mode),
         seeker_tokens=max_tokens or players.seeker.longest("sentient seeker"),
         message_tokens=max_tokens or players.seeker.longest("seeker"),
         batch=calling.batch if players.any_local else None,

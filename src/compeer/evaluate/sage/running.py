@@ -19,7 +19,7 @@ from compeer.simulate.agents import Said, Turning
 from compeer.simulate.conversation import View
 from compeer.simulate.seekers import Language, phrases
 from compeer.simulate.sentient.rules import SAGE, Rules, outcome_of
-from compeer.simulate.sentient.seeker import LANGUAGES, SeekerProfile, SentientSeeker, emotions
+from compeer.simulate.sentient.seeker import PROMPTS, SeekerProfile, SentientSeeker, emotions
 from compeer.statistics import Numbers, drawn_interval, group_weights, ratio, reweighted
 
 # --- profiles ---------------------------------------------------------------------------------------------------------
@@ -129,8 +129,7 @@ class Sage(Evaluation):
 
     def prompts(self) -> dict[str, str]:
         folder = files("compeer.simulate.sentient").joinpath("prompts")
-        names = [f"{name}.{language}.txt" for name in ("emotion", "reply", "opening") for language in LANGUAGES]
-        return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in (*names, "phrases.toml")}
+        return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in PROMPTS}
 
     async def judge(
         self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
@@ -164,6 +163,7 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
     """Mean final emotion, shares of successes and failures, scored replies: by the lines of `scores.jsonl`.
 
     The intervals draw scenarios anew, each with all its repeats. Conversations that failed are left out and counted.
+    In `unmoved` conversations no reply changed anything: where that is all of them, the seeker says nothing.
     """
     known = [line for line in lines if line["final"] is not None]
     scenarios = sorted({line["scenario"] for line in known})
@@ -194,6 +194,7 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         "success": {**figure(lambda line: line["end"] == "success"), "count": _count(known, "success")},
         "failure": {**figure(lambda line: line["end"] == "failure"), "count": _count(known, "failure")},
         "replies": figure(lambda line: len(line["emotions"]) - 1),
+        "unmoved": sum(len(set(line["emotions"])) == 1 for line in known),
         "by_repeat": by_repeat,
         "repeat_deviation": float(np.std(averages, ddof=1)) if len(averages) > 1 else None,
     }

@@ -3,8 +3,9 @@
 A turn takes two calls of its model. The first, `emotion_request`, tells it the profile, the hidden intention, what was
 said and the emotion so far, and asks for the change with its reasons; `feel` applies the change by the rules. If that
 neither wins nor loses the conversation, the second, `reply_request`, asks for the next message of somebody who feels
-like that now. Requests and readers are pure functions; `SentientSeeker` puts them in order for the conversation engine
-and keeps the emotion in the notes of its turns.
+like that now. Both begin with all that they share, what never changes first and then the conversation: models need not
+read that anew each time. Requests and readers are pure functions; `SentientSeeker` puts them in order for the
+conversation engine and keeps the emotion in the notes of its turns.
 
 A message may end the conversation: by the mark `[goodbye]` that the prompt offers, or by parting words at its very end.
 Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say whether the last reply is still scored.
@@ -36,6 +37,13 @@ Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 MAX_MESSAGE = 4_000
 """Characters of a seeker's message; more is a model that does not stop."""
+_REASONS, _REASON_TOKENS = 200, 100
+"""Characters and tokens of the reasons, where a model can be held to it."""
+PROMPTS = (
+    *(f"{name}.{one}.txt" for name in ("shared", "emotion", "reply", "opening") for one in LANGUAGES),
+    "phrases.toml",
+)
+"""The files that the prompts are made of."""
 
 # --- who the seeker is ------------------------------------------------------------------------------------------------
 
@@ -107,23 +115,26 @@ def emotion_request(
     profile: SeekerProfile, history: Sequence[Utterance], emotion: float, rules: Rules = SAGE, seed: int = 0
 ) -> Request:
     """Asks by how much the last reply changed the seeker, and why."""
-    phrases = _phrases(profile.language)
-    most = rules.largest_change
-    limit = phrases["no_limit"] if most is None else phrases["limit"].format(most=most)
-    content = _filled("emotion", profile, emotion, "text", conversation=_said(history, profile.language), limit=limit)
-    return Request((_user(content),), seed, grammar=emotion_grammar(profile.language, rules))
+    asked = _filled("emotion", profile.language, **_state(emotion, profile.language))
+    grammar = emotion_grammar(profile.language, rules)
+    return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed, grammar=grammar)
 
 
 def emotion_grammar(language: str, rules: Rules = SAGE) -> str:
-    """A Lark grammar of the two lines, with the changes that the rules allow."""
+    """A Lark grammar of the two lines, with the changes that the rules allow; it takes no more than 128 tokens.
+
+    Reasons hold no digit and no colon, so that no number but the change, and no label but its own, can be read. They
+    begin with a capital: after a space that is a token of its own, a small letter would begin in the middle of a word.
+    A change always has its sign: models that like to go on with a digit would else be left with 0 alone.
+    """
     phrases = _phrases(language)
     most = HIGHEST if rules.largest_change is None else rules.largest_change
-    changes = [str(-size) for size in range(most, 0, -1)] + ["0"] + [f"+{size}" for size in range(1, most + 1)]
+    changes = [f"{size:+d}" for size in range(-most, most + 1)]
+    reasons = f"[{phrases['first']}][{phrases['letters']} {phrases['marks']}]{{3,{_REASONS - 1}}}"
     return "\n".join(
         [
-            f'start: "{phrases["reasons"]}" reasons change',
-            # the next label belongs to the text: a lexer is greedy, and would only stop at the greatest length
-            rf"reasons: /[A-Za-z\p{{Han}}“\"'][^\n]{{3,400}}\n{phrases['change']}/",
+            f'start: "{phrases["reasons"]}" reasons "\\n{phrases["change"]}" change',
+            f"reasons[max_tokens={_REASON_TOKENS}]: /{reasons}/",
             "change: " + " | ".join(f'"{change}"' for change in changes),
         ]
     )
@@ -154,25 +165,25 @@ class SeekerMessage:
     cut_off: bool = False
 
 
-def reply_request(profile: SeekerProfile, history: Sequence[Utterance], feeling: Feeling, seed: int = 0) -> Request:
+def reply_request(
+    profile: SeekerProfile, history: Sequence[Utterance], feeling: Feeling, rules: Rules = SAGE, seed: int = 0
+) -> Request:
     """Asks for the next message of the seeker as it feels now."""
     phrases = _phrases(profile.language)
-    movement = phrases["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"]
-    content = _filled(
+    asked = _filled(
         "reply",
-        profile,
-        feeling.emotion,
-        "own",
-        conversation=_said(history, profile.language),
-        movement=movement,
+        profile.language,
+        movement=phrases["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"],
         reasons=" ".join(feeling.reasons.split()) or phrases["no_reasons"],
+        **_state(feeling.emotion, profile.language),
     )
-    return Request((_user(content),), seed)
+    return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed)
 
 
 def opening_request(profile: SeekerProfile, rules: Rules = SAGE, seed: int = 0) -> Request:
     """Asks for the first message, where the profile gives none."""
-    return Request((_user(_filled("opening", profile, rules.start, "own")),), seed)
+    state = _state(rules.start, profile.language)
+    return Request((_user(_filled("opening", profile.language, **_facts(profile), **state)),), seed)
 
 
 _MARK = re.compile(r"\s*[\[【]\s*(?:good[ -]?bye|bye|再见)\s*[\]】]\s*", re.IGNORECASE)
@@ -219,17 +230,27 @@ def _phrases(language: str) -> dict[str, Any]:
     return phrases
 
 
-def _filled(name: str, profile: SeekerProfile, emotion: float, level: str, **more: str) -> str:
-    """A prompt with its placeholders filled; `level` picks the words about the person or to them."""
-    levels = [one[level] for one in _phrases(profile.language)["levels"] if one["from"] <= emotion]
-    return _prompt(f"{name}.{profile.language}.txt").format(
-        person=profile.person.strip(),
-        scene=profile.scene.strip(),
-        intention=profile.intention.strip(),
-        emotion=f"{emotion:g}",
-        level=levels[-1],
-        **more,
-    )
+def _filled(name: str, language: str, **values: str) -> str:
+    """A prompt with its placeholders filled."""
+    return _prompt(f"{name}.{language}.txt").format(**values)
+
+
+def _shared(profile: SeekerProfile, history: Sequence[Utterance], rules: Rules) -> str:
+    """What both calls begin with."""
+    phrases, most = _phrases(profile.language), rules.largest_change
+    limit = phrases["no_limit"] if most is None else phrases["limit"].format(most=most)
+    conversation = _said(history, profile.language)
+    return _filled("shared", profile.language, limit=limit, conversation=conversation, **_facts(profile))
+
+
+def _facts(profile: SeekerProfile) -> dict[str, str]:
+    return {name: getattr(profile, name).strip() for name in ("person", "scene", "intention")}
+
+
+def _state(emotion: float, language: str) -> dict[str, str]:
+    """The emotion as a number and in words."""
+    levels = [one["text"] for one in _phrases(language)["levels"] if one["from"] <= emotion]
+    return {"emotion": f"{emotion:g}", "level": levels[-1]}
 
 
 def _said(history: Sequence[Utterance], language: str) -> str:
@@ -256,9 +277,8 @@ class SentientSeeker(SeekerAgent):
 
     @property
     def described(self) -> dict[str, Any]:
-        names = [f"{name}.{language}.txt" for name in ("emotion", "reply", "opening") for language in LANGUAGES]
-        prompts = [_prompt(name) for name in (*names, "phrases.toml")]
-        return {**super().described, "rules": self.rules.model_dump(), "prompts": mark_of(prompts)}
+        prompts = mark_of([_prompt(name) for name in PROMPTS])
+        return {**super().described, "rules": self.rules.model_dump(), "prompts": prompts}
 
     def turn(self, view: View) -> Turning:
         profile = SeekerProfile.model_validate({"id": "seeker", "language": view.language, **view.facts})
@@ -277,7 +297,8 @@ class SentientSeeker(SeekerAgent):
         notes = asdict(feeling)
         if feeling.outcome or view.over:
             return Said("", extra=notes, stop=feeling.outcome)
-        message: SeekerMessage = yield Ask(reply_request(profile, view.utterances, feeling).messages, read_message)
+        request = reply_request(profile, view.utterances, feeling, self.rules)
+        message: SeekerMessage = yield Ask(request.messages, read_message)
         if message.cut_off:
             notes["cut_off"] = True
         return Said(message.text, feeling.reasons or None, notes, "goodbye" if message.goodbye else None)

@@ -1,0 +1,75 @@
+"""The trained supporter and judge that come with the package, as adapters over the embedded model.
+
+`supporter` and `judge` are names that stand wherever a model's folder may. The first call adds the adapters to the
+embedded model's weights and leaves an ordinary model folder in the cache; nothing is downloaded. What they were trained
+on and how well they do is told in their cards, `weights/*/README.md`; they have a licence of their own beside these.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.resources import files
+from pathlib import Path
+
+from compeer.errors import InputError
+from compeer.models.embedded import SMOLLM2, cache_folder, embedded_model, file_hash
+from compeer.progress import console
+
+SHIPPED = {
+    "supporter": "b6dc0ca52d510865372d4d029d2499dbf690e7579abadd1d64add554cb12238b",
+    "judge": "c7f4d28812cf020c4ed761b7d0197fef9dc37faeda3dbf52b53de653e8b2d012",
+}
+"""The SHA-256 of each one's adapters."""
+_BASE = "model.safetensors"
+
+
+def is_shipped(name: str | Path) -> bool:
+    """Whether a name means a trained model that comes with the package."""
+    return str(name) in SHIPPED
+
+
+def shown_name(name: str | Path) -> str:
+    """What a model is called before people."""
+    if str(name) == "embedded":
+        return SMOLLM2.title
+    return f"compeer-{name}" if is_shipped(name) else Path(name).resolve().name
+
+
+def packaged_mark(name: str | Path) -> str | None:
+    """What marks a model that is packaged, trained or not; None for all other names."""
+    return SMOLLM2.sha256 if str(name) == "embedded" else SHIPPED.get(str(name))
+
+
+def shipped_model(name: str) -> Path:
+    """The folder of the packaged supporter or judge, made on the first call (some seconds)."""
+    expected = SHIPPED[name]
+    folder = cache_folder() / f"{name}-{expected[:12]}"
+    if (folder / _BASE).is_file() and (folder / "compeer.json").is_file():
+        return folder
+    from safetensors.torch import load_file, save_file
+
+    from compeer.models.adapters import WEIGHTS, add_adapters
+
+    source = Path(str(files("compeer").joinpath("weights", name)))
+    if not (source / WEIGHTS).is_file() or file_hash(source / WEIGHTS) != expected:
+        raise InputError(
+            f"the packaged {name} is missing or not the one we know: its hash differs.",
+            file=source / WEIGHTS,
+            do="Install compeer again, or use the untouched model: embedded.",
+        )
+    base = embedded_model()
+    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
+    console.print(f"  Unpacking the packaged {name} (some seconds, once)", highlight=False)
+    try:
+        shutil.copytree(base, unfinished, ignore=shutil.ignore_patterns(_BASE))
+        save_file(add_adapters(load_file(base / _BASE), source), unfinished / _BASE, metadata={"format": "pt"})
+        shutil.copyfile(source / "compeer.json", unfinished / "compeer.json")
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # another process may have been quicker
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
