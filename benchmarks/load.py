@@ -2,7 +2,7 @@
 
 Starts `compeer serve` as a process of its own. Each client sends a message of its own, reads the streamed answer to the
 end, and sends the next; one that is told to come back (429) waits as it was told. Counted are answers, refusals and
-errors, the time to the first sign of accepted requests, and the server's memory every ten seconds. Afterwards some
+errors, the time to the first token of accepted requests, and the server's memory every ten seconds. Afterwards some
 messages are sent again, one at a time: an answer that was somebody else's would show, since each has its own number.
 
     python benchmarks/load.py [--model supporter] [--clients 50] [--seconds 120] [--max-tokens 160]
@@ -30,8 +30,8 @@ FEELINGS = ("tired", "angry", "sad", "worried", "ashamed", "lonely", "restless",
 
 
 def message(client: int, turn: int) -> str:
-    """A message that no other client sends, with a word by which its answer can be told."""
-    number = client * 1000 + turn
+    """A message that no other client sends, in the first three turns of fifty clients also not in other words."""
+    number = client + 50 * turn
     return (
         f"Case {number}: my {THINGS[number % 12]} is trouble again and I feel {FEELINGS[number // 12 % 10]} about it."
     )
@@ -70,11 +70,15 @@ class Load:
                         ended = True
                     elif line.startswith("data: "):
                         chunk = json.loads(line.removeprefix("data: "))
-                        if not ids:
-                            self.first.append(time.perf_counter() - start)
+                        if "error" in chunk:
+                            self.errors.append(str(chunk["error"].get("code")))
+                            return 1.0
                         ids.add(chunk["id"])
                         delta = chunk["choices"][0]["delta"] if chunk["choices"] else {}
-                        text += (delta.get("reasoning_content") or "") + (delta.get("content") or "")
+                        piece = (delta.get("reasoning_content") or "") + (delta.get("content") or "")
+                        if piece and not text:
+                            self.first.append(time.perf_counter() - start)
+                        text += piece
         except httpx.HTTPError as error:
             self.errors.append(type(error).__name__)
             return 1.0
@@ -164,7 +168,7 @@ def main() -> None:
                 "errors": {name: load.errors.count(name) for name in set(load.errors)},
                 "quoting_another_case": mixed_up(load.answers),
                 **again,
-                "first_sign_s": {
+                "first_token_s": {
                     "median": round(statistics.median(first), 2),
                     "p95": round(first[int(0.95 * len(first))], 2),
                     "longest": round(first[-1], 2),

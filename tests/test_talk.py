@@ -595,6 +595,21 @@ def test_what_prompts_share_is_not_computed_again(local: Any, monkeypatch: pytes
     assert texts_of(writer, [request], SHORT)[0] == whole
 
 
+def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(local: Any) -> None:
+    writer, batcher = local._writer, local._writer._batcher
+    shared = "The rain has not stopped for days and the river is high. " * 3
+    one, other = (
+        Request(({"role": "user", "content": shared + end},), seed=5)
+        for end in ("We stay in.", "I walked out to the old bridge to look at it.")
+    )
+    warm = Sampling(temperature=1.0, max_tokens=24)
+    batcher._remembered.clear()
+    cold = texts_of(writer, [other], warm)[0]
+    batcher._remembered.clear()
+    texts_of(writer, [one], warm)
+    assert texts_of(writer, [other], warm)[0] == cold
+
+
 def test_drawn_outputs_depend_on_their_seed_alone(local: Any) -> None:
     writer, warm = local._writer, Sampling(temperature=1.0, top_p=0.9, max_tokens=16)
     requests = [replace(requests_of(1)[0], seed=seed) for seed in (1, 2, 1, 3, 2)]

@@ -10,7 +10,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-_GROUPED = "compeer_local"
+_GROUPED = "compeer_grouped"
 
 
 def grouped_attention(

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from compeer.policy.graphs import Batch, Drawing, Stepper, use_grouped_attention
+from compeer.models.attention import use_grouped_attention
+from compeer.policy.graphs import Batch, Drawing, Stepper
 from compeer.statistics import generator
 
 _INTERVAL = 16

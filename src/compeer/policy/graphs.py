@@ -5,8 +5,6 @@ CUDA graph records them once and starts them together. For that every tensor of 
 `Batch` holds all that a step reads and writes: keys and values of every layer, the mask, tokens and positions, the
 numbers to draw with, what was drawn. Rows stand left-padded, so all write to the same column of the keys; a step
 attends to the first `width` columns and computes the first `rows` rows only, and there is a graph for each such pair.
-
-Query heads that share keys are taken as several queries on the same keys: nothing is copied for them.
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn import functional
-from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 from transformers.generation.logits_process import (
     LogitsProcessor,
@@ -28,10 +24,8 @@ from transformers.generation.logits_process import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 _log = logging.getLogger(__name__)
-_GROUPED = "compeer_grouped"
 _ROWS, _COLUMNS = 8, 128
 """Graphs are made for powers of two of at least so many rows, and for multiples of so many columns."""
 
@@ -78,37 +72,6 @@ def draw(
     else:
         token = scores.argmax(-1, keepdim=True)
     return token, chances.gather(1, token)
-
-
-def grouped_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    **others: Any,
-) -> tuple[torch.Tensor, None]:
-    """Attention of one new token a row, without copying keys for the heads that share them; else the usual one."""
-    rows, heads, length, size = query.shape
-    if length > 1:
-        found: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **others
-        )
-        return found
-    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], size)
-    answer = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
-    return answer.reshape(rows, 1, heads, size), None
-
-
-AttentionInterface.register(_GROUPED, grouped_attention)
-
-
-def use_grouped_attention(network: Any) -> None:
-    """Lets the language part of a network attend by groups; what sees is left alone."""
-    for module in network.modules():
-        if hasattr(module, "layer_idx") and hasattr(module, "config"):
-            module.config._attn_implementation = _GROUPED
 
 
 class Slots(Cache):  # type: ignore[misc]

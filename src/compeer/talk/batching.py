@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
+from compeer.models.attention import use_grouped_attention
 from compeer.models.vision import PictureReader
-from compeer.policy.graphs import Slots, use_grouped_attention
+from compeer.policy.graphs import Slots
 from compeer.statistics import generator
 from compeer.talk.drawing import Row, drawn
 from compeer.talk.writing import Ending, NotWritten

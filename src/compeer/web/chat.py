@@ -34,8 +34,8 @@ from compeer.web.state import read_state
 from compeer.web.telling import Telling
 
 _log = logging.getLogger("compeer.web")
-_FIRST_WAIT = 1.0
-"""Seconds in which a supporter that is busy says so; after that a stream begins, whatever comes."""
+_FIRST_WAIT = 15.0
+"""Seconds in which a supporter that is busy says so, under load too; after that a stream begins, whatever comes."""
 _STILL_HERE = 10.0
 """Seconds of silence after which a stream says that it is alive, or proxies would cut it."""
 _PICTURES_AT_ONCE = 2
