@@ -224,6 +224,7 @@ def test_the_mean_of_the_members_counts() -> None:
         return RiskClassifier(weights, [Row(value) for value in values]).odds(["hello"]).danger
 
     assert danger(1, 3) == pytest.approx((danger(1, 1) + danger(3, 3)) / 2)
+    assert danger(-3, 9) == danger(-3, 0) < 0, "the first is sure"
     assert len(members(weights)) == 2
 
 

@@ -1,9 +1,10 @@
 """A classifier beside the rules that reads for meaning: MiniLM with learnt changes, and the weighted phrases beside it.
 
 The changes were learnt twice, from other beginnings, and the mean of the two counts: what one of them is wrongly sure
-of, the other often is not. MiniLM knows English only. Of an English text its log-odds and those of the weighted phrases
-are joined, by weights that were learnt on texts neither had seen; a Chinese text is judged by the phrases alone.
-`python -m compeer.safety.training` trains all of it anew.
+of, the other often is not. Where the first is sure that there is no danger, the other is not asked. MiniLM knows
+English only. Of an English text its log-odds and those of the weighted phrases are joined, by weights that were learnt
+on texts neither had seen; a Chinese text is judged by the phrases alone. `python -m compeer.safety.training` trains
+all of it anew.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from compeer.safety.weights import Arrays, read_weights
 from compeer.statistics import Numbers
 
 FILE = "classifier"
+HARMLESS = -2.5
+"""Log-odds below which the first member's word is enough, to save time; of 1,040 alarms on texts held out none was lost
+by it."""
 
 
 class RiskClassifier:
@@ -50,14 +54,15 @@ class RiskClassifier:
         text = as_text(messages)
         if not is_latin(text):
             return phrases
-        scores = np.mean(
-            [
-                heads(np.asarray(encoder.embed([text]), dtype=np.float64)[:, :WIDTH], weights)[0]
-                for encoder, weights in zip(self._encoders, self._heads, strict=True)
-            ],
-            axis=0,
-        )
-        danger, crisis = join(scores[None], np.array([[phrases.danger, phrases.crisis]]), self._joined)[0]
+        given = np.array([[phrases.danger, phrases.crisis]])
+        found: list[Numbers] = []
+        for encoder, weights in zip(self._encoders, self._heads, strict=True):
+            row = np.asarray(encoder.embed([text]), dtype=np.float64)[:, :WIDTH]
+            found.append(heads(row, weights)[0])
+            scores = np.mean(found, axis=0)
+            danger, crisis = join(scores[None], given, self._joined)[0]
+            if max(danger, crisis) < HARMLESS:
+                break
         return Odds(float(danger), float(crisis), scores[2:])
 
 
