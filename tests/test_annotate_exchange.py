@@ -200,6 +200,9 @@ def test_the_commands(tmp_path: Path) -> None:
     assert json.loads(call("agreement", store, "--project", "first", "--json"))["stages"] == {"closed": 3}
     assert "100.0 %" in call("agreement", store, "--project", "first")
     call("export", store, tmp_path / "out", "--project", "first")
+    card = (tmp_path / "out" / "card.md").read_text(encoding="utf-8")
+    assert "Agreement of annotators" in card
+    assert "| emotion | 3 | 100" in card.replace("  ", " ")
     assert len(list(read_records(tmp_path / "out" / "records.jsonl"))) == 3
     call("backup", store, tmp_path / "copy.sqlite")
     call("verify", tmp_path / "copy.sqlite")

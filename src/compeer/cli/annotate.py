@@ -105,7 +105,7 @@ def export(
     project: OneProject = None,
     format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
 ) -> None:
-    """Write the labels: SER records with the consensus, every label by itself, and the agreement."""
+    """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
     from compeer.annotate.exchange import export_project
     from compeer.annotate.label_studio import export_tasks, label_config
 
@@ -118,7 +118,12 @@ def export(
         config.write_text(label_config(chosen.task), encoding="utf-8")
         _say(f"{count:,} tasks written to {out}, their labelling interface to {config}")
         return
-    _print_counts(export_project(opened, chosen, out))
+    counts = export_project(opened, chosen, out)
+    if chosen.task == "steps" and counts["with consensus"]:
+        from compeer.report.card import write_card
+
+        write_card(out, examples=0)
+    _print_counts(counts)
     _say(f"written: {out}")
 
 

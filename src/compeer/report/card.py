@@ -68,6 +68,7 @@ def _told(folder: Path, counts: RecordCounts) -> dict[str, Any]:
         card_folder.what_it_is(counts, card_folder.warnings_of(counts, probes, findings)),
         card_sections.how_many(counts),
         card_sections.label_balance(counts),
+        card_sections.agreement(_object(folder / "agreement.json")),
         card_folder.probes_section(probes),
         card_folder.check_section(findings),
         card_sections.derived_decisions(counts),

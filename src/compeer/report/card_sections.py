@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from markupsafe import Markup
 
@@ -161,6 +162,25 @@ def _hows(counts: RecordCounts) -> Table:
         ["label", "source", "how", "value", "labels"],
         rows,
     )
+
+
+def agreement(told: Mapping[str, Any] | None) -> Section | None:
+    """How far annotators agree, from an export's `agreement.json`; None where people have labelled nothing."""
+    questions = told.get("questions") if told else None
+    if not isinstance(questions, dict) or not questions:
+        return None
+    rows = []
+    for name, found in questions.items():
+        alpha = found["alpha"]
+        value, low, high = (NONE if alpha[key] is None else decimal(alpha[key], 3) for key in ("value", "low", "high"))
+        equal = NONE if found["percent"] is None else percent(found["percent"])
+        rows.append([name, count(found["items"]), equal, value, f"{low} to {high}", count(found["without_consensus"])])
+    text = (
+        "Each item was labelled by two annotators who did not see each other's labels; where they differ a third one "
+        "decided. A record has the labels that two of them share."
+    )
+    head = ["question", "items", "equal", "Krippendorff's α", "95 % interval", "without consensus"]
+    return Section("agreement", "Agreement of annotators", [text], tables=[Table("Of first labels.", head, rows)])
 
 
 def derived_decisions(counts: RecordCounts) -> Section:
