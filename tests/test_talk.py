@@ -23,11 +23,13 @@ from compeer.reasoning import STEPS, Part, SupportTurn, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Judgment, Unscored
 from compeer.safety import CrisisEvent, Finding, Guard, GuardState, Risk, Trigger
+from compeer.safety.output import check_reply
 from compeer.talk import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, StepWritten, Wish
 from compeer.talk.guarded import ATTEMPTS, GuardedSupporter
 from compeer.talk.local import LocalSupporter, LocalWriter
 from compeer.talk.opening import open_judge, open_supporter
 from compeer.talk.reading import Said, TurnReader
+from compeer.talk.shown import own_words
 from compeer.talk.writing import Ending, NotWritten, fixed_grammar, forced_lines, write_turn
 
 TURN = """History: The job is gone and the rent is due. [exploration]
@@ -608,6 +610,16 @@ def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(l
     batcher._remembered.clear()
     texts_of(writer, [one], warm)
     assert texts_of(writer, [other], warm)[0] == cold
+
+
+def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
+    said = ["My cat died and\nI cannot sleep.", "Help"]
+    assert own_words("They say: “My cat died and I cannot sleep”. I ask.", said) == "They say: “…”. I ask."
+    assert own_words("They say: “my cat died…” to me.", said) == "They say: “…” to me."
+    invented = "They say: “My wife died”, as mine did."
+    assert own_words(invented, said) == invented
+    assert check_reply("It stands at the centre: “My cat died and I cannot sleep”.", said) is not None
+    assert check_reply(own_words("It stands at the centre: “My cat died and I cannot sleep”.", said), said) is None
 
 
 def test_drawn_outputs_depend_on_their_seed_alone(local: Any) -> None:

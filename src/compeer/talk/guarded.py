@@ -26,7 +26,7 @@ from compeer.safety.risk import Risk
 from compeer.statistics import generator
 from compeer.talk.best import Contender, candidates, shown_turn
 from compeer.talk.reading import Said, TurnReader
-from compeer.talk.shown import Shown, ShownSteps
+from compeer.talk.shown import Shown, ShownSteps, own_words
 from compeer.talk.turn import Busy, Done, Event, Reply, Retracted, Wish
 from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
 
@@ -137,7 +137,7 @@ class GuardedSupporter:
         screen, begun = Shown(self._gate(messages)), ""
         for attempt in range(1, ATTEMPTS + 1):
             turn = replace(turn, attempts=attempt)
-            steps = ShownSteps(lambda: self._gate(messages), turn.hide_reasoning)
+            steps = ShownSteps(lambda: self._gate(messages), messages, turn.hide_reasoning)
             screen, reader, ending = Shown(self._gate(messages)), TurnReader(begun), Ending()
             failed: NotWritten | None = None
             try:
@@ -262,7 +262,8 @@ class GuardedSupporter:
     def _allowed(self, output: Contender, messages: Sequence[str]) -> bool:
         if output.parsed.turn is None:
             return False
-        for text in (output.parsed.turn.response, *(output.parsed.turn.step(part).text for part in STEPS)):
+        steps = [own_words(output.parsed.turn.step(part).text, messages) for part in STEPS]
+        for text in (output.parsed.turn.response, *steps):
             screen = Shown(self._gate(messages))
             screen.feed(text)
             screen.close()

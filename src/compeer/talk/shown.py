@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 from compeer.safety.output import SentenceGate
 from compeer.talk.turn import StepDone, StepWritten
+
+_QUOTED = re.compile("“([^“”]+)”")
+
+
+def own_words(text: str, messages: Sequence[str]) -> str:
+    """A step without what it quotes of the seeker, who may say what a supporter must not."""
+    said = " ".join(" ".join(messages).lower().split())
+
+    def kept(found: re.Match[str]) -> str:
+        quoted = " ".join(found[1].lower().split()).rstrip(".…!?")
+        return "“…”" if quoted and quoted in said else found[0]
+
+    return _QUOTED.sub(kept, text)
 
 
 class ShownSteps:
@@ -14,8 +28,8 @@ class ShownSteps:
     From the first one that a gate stops, none is shown (`hidden`). Without gates all are shown as they come.
     """
 
-    def __init__(self, gate: Callable[[], SentenceGate | None], hidden: bool) -> None:
-        self._gate, self.hidden = gate, hidden
+    def __init__(self, gate: Callable[[], SentenceGate | None], messages: Sequence[str], hidden: bool) -> None:
+        self._gate, self._messages, self.hidden = gate, messages, hidden
         self._held: list[StepWritten] = []
 
     def feed(self, event: StepWritten | StepDone) -> list[StepWritten | StepDone]:
@@ -28,7 +42,7 @@ class ShownSteps:
         if isinstance(event, StepWritten):
             self._held.append(event)
             return []
-        gate.feed(event.step.text)
+        gate.feed(own_words(event.step.text, self._messages))
         gate.close()
         held, self._held, self.hidden = self._held, [], not gate.open
         return [] if self.hidden else [*held, event]
