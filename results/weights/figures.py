@@ -3,7 +3,7 @@
     python results/weights/figures.py JUDGES SUPPORTERS
 
 JUDGES is a folder of results/judges/measure.py with `said/unified-weighed-lora-2.*`, SUPPORTERS one of
-results/supporter/measure.py with `said/measure-sft.json`.
+results/supporter/measure.py with `said/measure-sft.json` and the records that the supporter was trained on.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from compeer.reasoning import parse_turn
 from compeer.reward.compare import JudgedSet, compare_judges, read_judgments
 from compeer.ser.record import read_records
-from compeer.statistics import mean, mean_interval
+from compeer.statistics import mean, mean_interval, words
 
 TESTS = ("esconv", "near", "random", "llm", "independent")
 JUDGE = "unified-weighed-lora-2"
@@ -50,10 +51,26 @@ def supporter_figures(folder: Path) -> dict[str, Any]:
         "outputs": sum(len(row["parts_1"]) for row in rows),
         "majority": told["majority"],
         "distinct_2": told["distinct_2"],
+        "responses_that_repeat_training": repeated(folder, told["texts"]),
         **{name: [mean(value), *mean_interval(value)] for name, value in values.items()},
         "device": told["device"],
         "torch": told["torch"],
     }
+
+
+def repeated(folder: Path, texts: list[str]) -> int:
+    """How many responses repeat ten words in a row of what the supporter was trained on, histories included."""
+    known = set()
+    for record in read_records(folder / "policy.jsonl"):
+        for text in (record.reference or "", *(utterance.text for utterance in record.history)):
+            known |= _runs(text)
+    responses = [str(parse_turn(text).parts.get("response", "")) for text in texts]
+    return sum(bool(_runs(response) & known) for response in responses)
+
+
+def _runs(text: str, length: int = 10) -> set[tuple[str, ...]]:
+    found = words(text.lower())
+    return {tuple(found[start : start + length]) for start in range(len(found) - length + 1)}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import hashlib
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -90,6 +92,22 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
 
 
+@contextmanager
+def made_once(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill, which becomes `folder` when the block ends well, whole or not at all."""
+    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    try:
+        yield unfinished
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # another process may have been quicker
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
 def chat_template() -> str:
     """ChatML without a default system message, and with marks around what the assistant says, for training."""
     return files("compeer.models").joinpath("chatml.jinja").read_text(encoding="utf-8")
@@ -104,10 +122,8 @@ def embedded_model() -> Path:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
-    unfinished.mkdir(parents=True, exist_ok=True)
     console.print("  Unpacking the embedded language model (half a minute, once)", highlight=False)
-    try:
+    with made_once(folder) as unfinished:
         model = AutoModelForCausalLM.from_pretrained(
             source.parent,
             gguf_file=source.name,
@@ -122,13 +138,6 @@ def embedded_model() -> Path:
         model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
         model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
-        try:
-            unfinished.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another process may have been quicker
-                raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 

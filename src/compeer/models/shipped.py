@@ -7,13 +7,12 @@ on and how well they do is told in their cards, `weights/*/README.md`; they have
 
 from __future__ import annotations
 
-import os
 import shutil
 from importlib.resources import files
 from pathlib import Path
 
 from compeer.errors import InputError
-from compeer.models.embedded import SMOLLM2, cache_folder, embedded_model, file_hash
+from compeer.models.embedded import SMOLLM2, cache_folder, embedded_model, file_hash, made_once
 from compeer.progress import console
 
 SHIPPED = {
@@ -59,17 +58,9 @@ def shipped_model(name: str) -> Path:
             do="Install compeer again, or use the untouched model: embedded.",
         )
     base = embedded_model()
-    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
     console.print(f"  Unpacking the packaged {name} (some seconds, once)", highlight=False)
-    try:
-        shutil.copytree(base, unfinished, ignore=shutil.ignore_patterns(_BASE))
+    with made_once(folder) as unfinished:
+        shutil.copytree(base, unfinished, ignore=shutil.ignore_patterns(_BASE), dirs_exist_ok=True)
         save_file(add_adapters(load_file(base / _BASE), source), unfinished / _BASE, metadata={"format": "pt"})
         shutil.copyfile(source / "compeer.json", unfinished / "compeer.json")
-        try:
-            unfinished.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another process may have been quicker
-                raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
