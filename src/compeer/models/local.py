@@ -3,8 +3,7 @@
 Each row draws from its own random generator, seeded by its request, so an answer does not depend on which other
 requests share the batch (but for the last bits of floating point, which padding can move: the same bytes need the same
 requests in the same order). On a CPU, what a prompt has in common with earlier ones is not read again (`prefixes.py`),
-which changes no bit. Sampling is done by the Gumbel trick: to the log-probabilities of the warped distribution
-one adds noise -log(-log u) and takes the largest, which is a draw from that distribution.
+which changes no bit. `generate` is asked for the likeliest token, and the token that was drawn is the only one left.
 """
 
 from __future__ import annotations
@@ -23,11 +22,13 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from compeer.errors import InputError
 from compeer.models.attention import use_grouped_attention
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
+from compeer.models.drawing import drawn
 from compeer.models.embedded import embedded_model
 from compeer.models.network import steady_attention
 from compeer.models.prefixes import PromptMemory, can_share
 from compeer.models.shipped import is_shipped, shipped_model
 from compeer.models.vision import Picture, PictureError, chat_pictures, network_class, picture_reader
+from compeer.statistics import generator
 
 
 def best_device() -> torch.device:
@@ -232,7 +233,7 @@ class _RowSampler(LogitsProcessor):  # type: ignore[misc]
     """Turns the following argmax into a draw, row by row from the row's own generator."""
 
     def __init__(self, seeds: Sequence[int], sampling: Sampling) -> None:
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._generators = [generator(seed, "tokens") for seed in seeds]
         self._temperature = sampling.temperature
         self._top_p = TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None
 
@@ -240,10 +241,9 @@ class _RowSampler(LogitsProcessor):  # type: ignore[misc]
         scores = scores.float() / self._temperature
         if self._top_p:
             scores = self._top_p(input_ids, scores)
-        width = scores.shape[1]
-        uniform = torch.stack([torch.rand(width, generator=generator) for generator in self._generators])
-        noise = -torch.log(-torch.log(uniform.clamp_(1e-20, 1 - 1e-7)))
-        return scores + noise.to(scores.device)
+        numbers = [[own.random()] for own in self._generators]
+        uniform = torch.tensor(numbers, dtype=torch.float64, device=scores.device)
+        return torch.full_like(scores, -torch.inf).scatter_(1, drawn(torch.softmax(scores, -1), uniform), 0.0)
 
 
 class _GrammarMask(LogitsProcessor):  # type: ignore[misc]

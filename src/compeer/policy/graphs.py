@@ -25,6 +25,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from compeer.models.drawing import drawn
+
 _log = logging.getLogger(__name__)
 _ROWS, _COLUMNS = 8, 128
 """Graphs are made for powers of two of at least so many rows, and for multiples of so many columns."""
@@ -65,12 +67,7 @@ def draw(
     chances = torch.log_softmax(scores, -1)
     for cut in cuts:
         scores = cut(None, scores)
-    if temperature:
-        sums = torch.softmax(scores, -1).cumsum(-1, dtype=torch.float64)
-        # `right`: the first token whose sum is above the number, so that one without probability is never drawn
-        token = torch.searchsorted(sums, uniform * sums[:, -1:], right=True).clamp_(max=sums.shape[1] - 1)
-    else:
-        token = scores.argmax(-1, keepdim=True)
+    token = drawn(torch.softmax(scores, -1), uniform) if temperature else scores.argmax(-1, keepdim=True)
     return token, chances.gather(1, token)
 
 

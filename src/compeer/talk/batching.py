@@ -22,7 +22,7 @@ from compeer.models.attention import use_grouped_attention
 from compeer.models.vision import PictureReader
 from compeer.policy.graphs import Slots
 from compeer.statistics import generator
-from compeer.talk.drawing import Row, drawn
+from compeer.talk.drawing import Row, next_tokens
 from compeer.talk.writing import Ending, NotWritten
 
 _COLUMNS = 256
@@ -226,7 +226,7 @@ class Batcher:
     def _take(self, rows: Sequence[Row], logits: torch.Tensor) -> None:
         """Draws a token for each row, tells what it adds to the text, and lets go of rows that have ended."""
         gone = []
-        for row, token in zip(rows, drawn(logits, rows, self._tokenizer.eos_token_id), strict=True):
+        for row, token in zip(rows, next_tokens(logits, rows, self._tokenizer.eos_token_id), strict=True):
             ended = token in self._ends
             if not ended:
                 row.said.append(token)

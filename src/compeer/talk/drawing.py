@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from compeer.models.base import Sampling
+from compeer.models.drawing import drawn
 from compeer.models.vision import Picture
 from compeer.talk.writing import Ending, NotWritten
 
@@ -36,7 +37,7 @@ class Row:
         return self.ids == other.ids and not self.pictures and not other.pictures
 
 
-def drawn(logits: torch.Tensor, rows: Sequence[Row], end: int) -> list[int]:
+def next_tokens(logits: torch.Tensor, rows: Sequence[Row], end: int) -> list[int]:
     """A token for each row, by its own grammar, temperature, share of probability and numbers."""
     scores = logits.float()
     for place, row in enumerate(rows):
@@ -58,10 +59,8 @@ def drawn(logits: torch.Tensor, rows: Sequence[Row], end: int) -> list[int]:
         # a token is kept while those before it have not reached the share, so that the first always is
         cut = ordered.cumsum(-1) - ordered >= torch.tensor(share, device=scores.device)[:, None]
         chances = chances.masked_fill(cut.gather(1, order.argsort(-1)), 0.0)
-    sums = chances.cumsum(-1, dtype=torch.float64)
     uniform = torch.tensor([[row.uniform.random()] for row in rows], dtype=torch.float64, device=scores.device)
-    # `right`: the first token whose sum is above the number, so that one without probability is never drawn
-    tokens = torch.searchsorted(sums, uniform * sums[:, -1:], right=True).clamp_(max=sums.shape[1] - 1)[:, 0]
+    tokens = drawn(chances, uniform)[:, 0]
     greedy = torch.tensor([row.sampling.temperature == 0 for row in rows], device=scores.device)
     found: list[int] = torch.where(greedy, best, tokens).tolist()
     return found
