@@ -4,13 +4,13 @@
     python results/supporter/measure.py run FOLDER [--parallel 6]          what is done is not done again
     python results/supporter/measure.py table FOLDER                       results.json and tables.md beside this file
 
-Two judges are trained with different seeds (the response three times as heavy in the loss): one gives the rewards, the
-other one, which the supporter was never trained against, gives a second opinion, and a judge that was trained on what
-seekers thought of replies and on nothing else a third (`feedback`: results/judges/measure.py trains it; FOLDER/feedback
-is its model). The supporter is fine-tuned on reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights),
-then trained by reward from there, by adapters of rank 8 again: `reweighted-1` … with redundancy-aware rewards,
-`plain-1` … without. Both trainings together are adapters of rank 16. All answer the same held-out histories, each with
-a group of outputs; a history's outputs together are what the similarity within a group is measured on.
+The supporter is fine-tuned on reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights), then trained by
+reward from there, by adapters of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`paper-1` …: the formula
+as printed), `plain-1` … without. Both trainings together are adapters of rank 16. FOLDER/judge-1 gives the rewards;
+FOLDER/judge-2 and FOLDER/feedback are judges that the supporter was never trained against (results/judges/measure.py
+trains all three; links will do). All answer the same held-out histories, each with a group of outputs (`assess.py`); a
+history's outputs together are what the similarity within a group is measured on. `best-sft` has sixteen outputs a
+history, for choosing the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead.
 """
 
 from __future__ import annotations
@@ -26,18 +26,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from assess import CANDIDATES, DECISIONS, GROUP, HISTORIES, TOKENS, assessed
+
 SEEDS = (1, 2, 3)
-VARIANTS = {"reweighted": "mirrored", "plain": "off"}
-JUDGE: dict[str, Any] = {
-    "steps": 600,
-    "batch": 16,
-    "at_once": 8,
-    "learning_rate": 2e-4,
-    "lora_rank": 0,
-    "max_length": 1536,
-    "order": "drawn",
-    "response_weight": 3.0,
-}
+VARIANTS = {"reweighted": "mirrored", "plain": "off", "paper": "paper"}
 SFT: dict[str, Any] = {
     "sft": {"steps": 480, "batch": 16, "at_once": 16, "learning_rate": 1e-3, "lora_rank": 8, "max_length": 1536},
     "sft-whole": {"steps": 320, "batch": 16, "at_once": 16, "learning_rate": 1e-4, "lora_rank": 0, "max_length": 1536},
@@ -46,13 +38,12 @@ GRPO: dict[str, Any] = {
     "steps": 48,
     "prompts": 32,
     "group": 4,
-    "at_once": 8,
-    "learning_rate": 1e-4,
+    "at_once": 32,
+    "learning_rate": 1e-3,
     "lora_rank": 8,
-    "max_tokens": 224,
+    "max_tokens": TOKENS,
 }
-HISTORIES, GROUP = 256, 4
-DECISIONS = ("stage", "emotion", "strategy")
+COUNTS = (1, 2, 4, 8, 16)
 
 
 def prepare(folder: Path, records: Path) -> None:
@@ -72,13 +63,7 @@ def do(folder: Path, name: str) -> None:
     kind, _, rest = name.partition("-")
     start = time.monotonic()
     figures: dict[str, Any] = {}
-    if kind == "judge":
-        from compeer.reward.train import RewardSettings, train_judge
-
-        chosen = RewardSettings(**JUDGE, save_every=JUDGE["steps"])
-        records = [record for record in read_records(folder / "reward.jsonl") if record.preference and record.labels]
-        figures = train_judge(records, chosen, folder / name, int(rest))
-    elif kind == "sft":
+    if kind == "sft":
         from compeer.policy.sft import SupporterSettings, train_supporter
 
         supporter = SupporterSettings(**SFT[name], save_every=SFT[name]["steps"])
@@ -86,7 +71,8 @@ def do(folder: Path, name: str) -> None:
     elif kind in VARIANTS:
         figures = by_reward(folder, name, VARIANTS[kind], int(rest))
     else:
-        figures = measured(folder, rest)
+        model, _, test = rest.partition("@")
+        figures = assessed(folder, model, test or "test", CANDIDATES if kind == "best" else GROUP)
     figures["seconds"] = round(time.monotonic() - start)
     (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
@@ -107,95 +93,12 @@ def by_reward(folder: Path, name: str, negatives: str, seed: int) -> dict[str, A
     return {**figures, "curve": [{key: row[key] for key in sorted(row)} for row in rows if "raw/total" in row]}
 
 
-def measured(folder: Path, name: str) -> dict[str, Any]:
-    """What a supporter writes to held-out histories, and a row of figures a history."""
-    import torch
-
-    from compeer.evaluate.decisions import decision_figures
-    from compeer.evaluate.supporters import draw
-    from compeer.models import Sampling
-    from compeer.models.embedder import Embedder
-    from compeer.models.local import LocalModel
-    from compeer.policy import Output, generate_turns
-    from compeer.policy.grpo import Scorer
-    from compeer.policy.redundancy import in_group_similarity
-    from compeer.reward import LocalJudge
-    from compeer.ser.record import read_records
-    from compeer.statistics import distinct, mean
-
-    own = [record for record in read_records(folder / "test.jsonl") if record.author == "corpus"]
-    asked = draw(own, HISTORIES, 1, "supporters")
-    model = LocalModel(folder / name / "model", batch_size=HISTORIES)
-    sampling = Sampling(temperature=1.0, max_tokens=GRPO["max_tokens"])
-    answers = generate_turns(model, asked, sampling, seed=1, candidates=GROUP)
-    outputs = [answer for answer in answers if isinstance(answer, Output)]
-    assert len(outputs) == len(asked) * GROUP, "a local model answers everything"
-    ids = [record.id for record in asked for _ in range(GROUP)]
-    embedder, by_id = Embedder(), {record.id: record for record in asked}
-    rows: list[dict[str, Any]] = [{"dialogue": record.dialogue} for record in asked]
-    responses: list[str] = []
-    for number in (1, 2):
-        judge = LocalJudge(folder / f"judge-{number}" / "model", batch_size=HISTORIES)
-        texts, cut_off = [output.text for output in outputs], [output.cut_off for output in outputs]
-        rollouts = Scorer(judge, embedder, by_id, 1)(ids, texts, cut_off)
-        for place, row in enumerate(rows):
-            group = rollouts[GROUP * place : GROUP * (place + 1)]
-            row[f"judge_{number}"] = [rollout.score.total for rollout in group]
-            row[f"parts_{number}"] = [rollout.score.parts() for rollout in group]
-            row["s_in"] = mean(list(in_group_similarity([rollout.response for rollout in group])))
-            row["words"] = mean([rollout.length for rollout in group])
-            row["rejected"] = sum(rollout.rejected is not None for rollout in group)
-    for row, opinions in zip(rows, _opinions(folder, asked, outputs), strict=True):
-        row["feedback"] = opinions
-    gold = [record.candidate for record in asked for _ in range(GROUP)]
-    for place, row in enumerate(rows):
-        own = slice(GROUP * place, GROUP * (place + 1))
-        found = decision_figures([output.parsed for output in outputs[own]], gold[own])
-        row["right"] = {name: found[name]["accuracy"] for name in DECISIONS}
-    responses = [str(output.parsed.parts.get("response", "")) for output in outputs]
-    by_history = [distinct(responses[start : start + GROUP], 2) for start in range(0, len(responses), GROUP)]
-    return {
-        "rows": rows,
-        "majority": {
-            name: found["majority"]
-            for name, found in decision_figures([output.parsed for output in outputs], gold).items()
-            if name in DECISIONS
-        },
-        "distinct_1": distinct(responses, 1),
-        "distinct_2": distinct(responses, 2),
-        "distinct_2_by_history": mean(by_history),
-        "texts": [output.text for output in outputs],
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "torch": torch.__version__,
-    }
-
-
-def _opinions(folder: Path, asked: Sequence[Any], outputs: Sequence[Any]) -> list[list[float | None]]:
-    """For each history how good its outputs' responses are to a judge taught by seekers alone, against an anchor."""
-    from compeer.reward import LocalJudge
-    from compeer.reward.conversation import Case
-    from compeer.reward.people import ANCHORS
-    from compeer.reward.score import Judgment
-
-    model = folder / "feedback" / "model"
-    if not model.is_dir():
-        return [[] for _ in asked]
-    judge = LocalJudge(model, batch_size=HISTORIES, both_orders=True)
-    histories = [record.history for record in asked for _ in range(GROUP)]
-    cases = [Case(history, output.parsed, ANCHORS[0]) for history, output in zip(histories, outputs, strict=True)]
-    found = [
-        one.response["candidate"] + one.response["both"] if isinstance(one, Judgment) and one.response else None
-        for one in judge.judge(cases)
-    ]
-    return [found[start : start + GROUP] for start in range(0, len(found), GROUP)]
-
-
 def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
-    """Judges and fine-tuning side by side, then the trainings by reward, then all measurements."""
+    """Fine-tunings side by side, then the trainings by reward, then all measurements."""
     (folder / "said").mkdir(exist_ok=True)
     trained = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
-    supporters = [f"measure-{name}" for name in SFT]
-    for stage in (["judge-1", "judge-2", *SFT], [*trained, *supporters], [f"measure-{name}" for name in trained]):
+    supporters = [*(f"measure-{name}" for name in SFT), "best-sft"]
+    for stage in ([*SFT], [*trained, *supporters], [f"measure-{name}" for name in trained]):
         waiting = [name for name in stage if not (folder / "said" / f"{name}.json").is_file()]
         with ThreadPoolExecutor(parallel) as pool:
             list(pool.map(lambda name: _start(folder, name), [one for one in waiting if not only or one in only]))
@@ -218,7 +121,7 @@ def table(folder: Path) -> None:
         name: [f"measure-{name}-{seed}" for seed in SEEDS] for name in VARIANTS
     }
     found: dict[str, Any] = {
-        "settings": {"judge": JUDGE, "sft": SFT, "grpo": GRPO, "histories": HISTORIES, "group": GROUP},
+        "settings": {"sft": SFT, "grpo": GRPO, "histories": HISTORIES, "group": GROUP},
         "supporters": {},
         "differences": {},
         "trainings": {name: value for name, value in said.items() if not name.startswith("measure")},
@@ -227,19 +130,19 @@ def table(folder: Path) -> None:
     for name, members in groups.items():
         there = [said[member] for member in members if member in said]
         if there:
-            values[name] = _by_history(there)
+            values[name] = values_by_history(there)
             whole = {key: [one[key] for one in there] for key in ("distinct_1", "distinct_2", "distinct_2_by_history")}
-            found["supporters"][name] = {**_intervals(values[name]), **whole, "seeds": len(there)}
+            found["supporters"][name] = {**intervals(values[name]), **whole, "seeds": len(there)}
     for name, rival in (("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain"), ("sft-whole", "sft")):
         if name in values and rival in values:
             apart = {key: values[name][key] - values[rival][key] for key in values[name]}
-            found["differences"][f"{name} - {rival}"] = _intervals(apart)
+            found["differences"][f"{name} - {rival}"] = intervals(apart)
     here = Path(__file__).parent
     (here / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (here / "tables.md").write_text(_as_text(found), encoding="utf-8")
 
 
-def _by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def values_by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Each figure as a value a history, averaged over seeds and outputs."""
     import numpy as np
 
@@ -252,16 +155,17 @@ def _by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "whole form": lambda row: float(np.mean([parts["format"] > 0 for parts in row["parts_1"]])),
         "similarity in a group": lambda row: row["s_in"],
         "judge of feedback": lambda row: float(np.mean([value for value in row["feedback"] if value is not None])),
-        **{name: lambda row, name=name: row["right"][name] for name in DECISIONS},
+        **{name: lambda row, name=name: float(np.mean(row["right"][name])) for name in DECISIONS},
+        **{f"{name}, likeliest": lambda row, name=name: row["likeliest"][name] for name in ("whole", *DECISIONS)},
         "words": lambda row: row["words"],
-        "rejected by the guard": lambda row: row["rejected"] / GROUP,
+        "rejected by the guard": lambda row: float(np.mean([rule is not None for rule in row["rejected"]])),
     }
     return {
         name: np.mean([[value(row) for row in one["rows"]] for one in there], axis=0) for name, value in names.items()
     }
 
 
-def _intervals(values: dict[str, Any]) -> dict[str, Any]:
+def intervals(values: dict[str, Any]) -> dict[str, Any]:
     """Means over histories with their 95 % intervals."""
     from compeer.statistics import mean, mean_interval
 

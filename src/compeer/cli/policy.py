@@ -152,6 +152,7 @@ def generate(
             last=history,
             control=wanted if wanted.wishes() else None,
             constrained=constrained,
+            direct=bool(card.get("direct")),
             judge=judge,
             marks={name: folder_mark(Path(name)) for name in folders},
             advance=advance,

@@ -18,6 +18,7 @@ from compeer.models.local import LocalModel
 from compeer.models.training import model_card
 from compeer.policy import Output, generate_turns
 from compeer.policy.grpo import Scorer
+from compeer.policy.prompt import refuse_direct
 from compeer.progress import progress
 from compeer.reasoning import PARTS
 from compeer.reward import LocalJudge, collapsed_verdicts, evaluate_judge
@@ -92,6 +93,7 @@ def _supporter(
     settings: EvaluateSettings,
     seed: int,
 ) -> dict[str, Any]:
+    refuse_direct(model)
     with progress(f"Asking the supporter ({name})", len(records)) as advance:
         local = LocalModel(model, batch_size=settings.batch, progress=advance)
         answers = generate_turns(local, records, settings.sampling, seed, model_card(model).get("history"))

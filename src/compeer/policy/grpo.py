@@ -35,7 +35,7 @@ from compeer.policy.figures import STILL_STEPS, group_figures, sample_rows, stil
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
 from compeer.policy.outage import RandomKeeper
 from compeer.policy.patience import JudgeAway
-from compeer.policy.prompt import supporter_prompt, with_whole_paths
+from compeer.policy.prompt import refuse_direct, supporter_prompt, with_whole_paths
 from compeer.policy.rewards import Weighted
 from compeer.policy.scoring import Group, Rollout, Scorer, weigh
 from compeer.policy.seeing import SeeingProcessor, blocks, drop_nothing_seen
@@ -143,6 +143,7 @@ def train_grpo(
     `rewards` is a judge, or sources with their weights. After a collapse the last good checkpoint becomes the model,
     or the model that training started from where there is none; `stopped` and `kept_step` say so.
     """
+    refuse_direct(model)
     chosen = {
         record.id: record.model_copy(update={"history": with_whole_paths(record.history, settings.media)})
         for record in records

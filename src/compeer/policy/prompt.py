@@ -1,7 +1,7 @@
 """What a supporter is asked: its task, what an operator wants of it, and what was said so far.
 
 Earlier reasoning is not part of it: a history holds utterances alone. A supporter that sees gets the pictures of an
-utterance inside its line, before the words.
+utterance inside its line, before the words. A direct supporter, trained to reply at once, is asked for its words alone.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from compeer.dialogue import Utterance, transcript
+from compeer.errors import InputError
 from compeer.models import Message
 from compeer.policy.control import Control, instructions
 
 
 @cache
-def _task() -> str:
-    return files("compeer.policy").joinpath("prompts", "supporter.txt").read_text(encoding="utf-8").strip()
+def _task(name: str) -> str:
+    return files("compeer.policy").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
 def supporter_prompt(
@@ -31,9 +32,30 @@ def supporter_prompt(
     that are shown stand where they belong; a history without any is plain text either way.
     """
     wanted = instructions(control) if control else ""
+    return _messages(f"{_task('supporter')} {wanted}".strip(), history, last, images)
+
+
+def direct_prompt(history: Sequence[Utterance], last: int | None = None, *, images: bool = False) -> list[Message]:
+    """The messages that ask for the next response alone, without steps; `last` and `images` as above."""
+    return _messages(_task("direct"), history, last, images)
+
+
+def refuse_direct(folder: Path) -> None:
+    """An error if the folder's supporter was trained to reply at once: for whoever needs its steps."""
+    from compeer.models.training import model_card  # torch is heavy
+
+    if model_card(folder).get("direct"):
+        raise InputError(
+            "this supporter was trained to reply at once, and writes no steps.",
+            file=folder,
+            do="Give one that was trained without direct=true. This one answers in: compeer policy generate",
+        )
+
+
+def _messages(task: str, history: Sequence[Utterance], last: int | None, images: bool) -> list[Message]:
     shown = history[-last:] if last is not None else history
     said = _with_pictures(shown) if images and pictures_of(shown) else transcript(shown)
-    return [{"role": "system", "content": f"{_task()} {wanted}".strip()}, {"role": "user", "content": said}]
+    return [{"role": "system", "content": task}, {"role": "user", "content": said}]
 
 
 def _with_pictures(history: Sequence[Utterance]) -> list[dict[str, Any]]:

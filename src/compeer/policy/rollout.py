@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compeer.models import Failure, Request, Sampling, TextModel, ask
+from compeer.errors import InputError
+from compeer.models import Failure, Message, Request, Sampling, TextModel, ask
 from compeer.policy.control import Control, forced_grammar
-from compeer.policy.prompt import supporter_prompt
-from compeer.reasoning import ParsedTurn, parse_turn
+from compeer.policy.prompt import direct_prompt, supporter_prompt
+from compeer.reasoning import LABELS, ParsedTurn, parse_turn
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
 
@@ -33,17 +34,28 @@ def generate_turns(
     *,
     control: Control | None = None,
     candidates: int = 1,
+    direct: bool = False,
 ) -> list[Output | Failure]:
     """`candidates` outputs for each record, one after the other, drawn by the seed, the record's id and their number.
 
     A `control` is asked for in the prompt; `constrained` holds an output to the turn's form and to what is asked for.
-    A model that sees is shown the pictures of a history.
+    A model that sees is shown the pictures of a history. A `direct` one, as its card says, is asked for the response
+    alone: all that it writes is the response, and steps are missing.
     """
+    if direct and (constrained or control):
+        what = "this supporter replies at once: it writes no decisions, so none can be asked for."
+        raise InputError(what, do="Leave out --control and --constrained, or give a supporter that writes steps.")
     sees = bool(getattr(model, "sees", False))
     grammar = forced_grammar(control) if constrained else None
+
+    def prompt(record: SerRecord) -> list[Message]:
+        if direct:
+            return direct_prompt(record.history, last, images=sees)
+        return supporter_prompt(record.history, last, control, images=sees)
+
     requests = [
         Request(
-            messages=tuple(supporter_prompt(record.history, last, control, images=sees)),
+            messages=tuple(prompt(record)),
             seed=_seed(seed, record, number),
             grammar=grammar,
         )
@@ -56,9 +68,15 @@ def generate_turns(
         if isinstance(answer, Failure):
             found.append(answer)
         else:
-            parsed = parse_turn(answer.text, cut_off=answer.cut_off)
+            written = _as_response(answer.text) if direct else answer.text
+            parsed = parse_turn(written, cut_off=answer.cut_off)
             found.append(Output(record, answer.text, answer.cut_off, parsed))
     return found
+
+
+def _as_response(text: str) -> str:
+    """The text as the response of a turn; behind a backslash no line of it is taken for a label."""
+    return f"{LABELS['response']}: " + "\n".join("\\" + line for line in text.splitlines())
 
 
 def _seed(seed: int, record: SerRecord, number: int) -> int:

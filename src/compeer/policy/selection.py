@@ -20,7 +20,7 @@ from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
 from compeer.models import Failure, Sampling, TextModel
 from compeer.policy.control import Control, decisions, obedience
-from compeer.policy.prompt import supporter_prompt
+from compeer.policy.prompt import direct_prompt, supporter_prompt
 from compeer.policy.rollout import Output, generate_turns
 from compeer.reasoning import Part, parse_turn
 from compeer.reward.conversation import Case
@@ -125,6 +125,7 @@ def candidate_stage(
     last: int | None = None,
     control: Control | None = None,
     constrained: bool = False,
+    direct: bool = False,
     judge: Judge | None = None,
     marks: Mapping[str, str] | None = None,
     advance: Callable[[int], None] = lambda done: None,
@@ -132,9 +133,11 @@ def candidate_stage(
     """Writes `count` outputs for each chosen record of a file, scored if there is a judge; returns the figures.
 
     Stopped anywhere, it goes on when called again; what is done already, with the same settings, is not done again.
-    `marks` tells apart models that share a name, as a folder whose weights have changed.
+    `marks` tells apart models that share a name, as a folder whose weights have changed. `direct` as the model's card
+    says.
     """
-    wanted = {"ids": [record.id for record in chosen], "prompt": supporter_prompt((), None, control)}
+    prompt = direct_prompt(()) if direct else supporter_prompt((), None, control)
+    wanted = {"ids": [record.id for record in chosen], "prompt": prompt}
     settings = {
         "model": model.name,
         "judge": judge.name if judge else None,
@@ -151,7 +154,9 @@ def candidate_stage(
     if stage.finished() is None:
 
         def work(block: list[SerRecord]) -> Done:
-            answers = generate_turns(model, block, sampling, seed, last, constrained, control=control, candidates=count)
+            answers = generate_turns(
+                model, block, sampling, seed, last, constrained, control=control, candidates=count, direct=direct
+            )
             found = _candidates(block, answers, count, control, judge, seed)
             failed = Counter(str(answer.kind) for answer in answers if isinstance(answer, Failure))
             dropped = failed.pop("refused", 0)

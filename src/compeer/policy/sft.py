@@ -4,6 +4,7 @@ The turns are the corpus' own reference turns, or (rejection sampling) the best 
 enters without the reasoning of earlier turns, as it will when the supporter is asked. A share of the samples asks in
 the prompt for what the turn is anyway, a strategy, a stage, an emotion or a manner, so that the trained supporter can
 be steered with the same words. A model that sees is shown the pictures of a history; histories with and without mix.
+A direct supporter is taught the responses alone: what it lacks against another shows what the steps are worth.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any
 from pydantic import Field
 
 from compeer.errors import InputError
+from compeer.models import Message
 from compeer.models.local import load_network, load_tokenizer, model_folder
 from compeer.models.training import SftSettings, model_card, save_model, train_sft
 from compeer.models.vision import PictureError, open_picture, picture_reader
 from compeer.policy.control import Persona, drawn_control, personas
-from compeer.policy.prompt import pictures_of, supporter_prompt, with_whole_paths
+from compeer.policy.prompt import direct_prompt, pictures_of, supporter_prompt, with_whole_paths
 from compeer.policy.selection import best_candidates, read_candidates
 from compeer.reasoning import render_turn
 from compeer.ser.personality import read_profiles
@@ -41,6 +43,7 @@ class SupporterSettings(SftSettings):
         default="", description="a file of scored outputs to train on the best of; none: reference turns"
     )
     threshold: float = Field(default=3, description="the least total of an output worth imitating, −5 to 5")
+    direct: bool = Field(default=False, description="reply at once: without steps, and without words to steer it by")
     media: str = Field(default="", description="the folder from which paths of pictures count, for a model that sees")
 
 
@@ -62,6 +65,7 @@ def train_supporter(
             raise InputError(what, file=file, do="Lower the threshold, or score more outputs for these records.")
     model = model_folder(settings.model)
     card: dict[str, Any] = {"role": "supporter", "history": settings.history}
+    card |= {"direct": True} if settings.direct else {}
     if sees := picture_reader(model) is not None:
         chosen = _with_pictures(chosen, settings)
         card |= {"media": settings.media} if settings.media else {}
@@ -80,17 +84,25 @@ def training_chats(
 ) -> list[list[dict[str, Any]]]:
     """The chats that teach the records' turns: the prompt, a share of them with control words, and the output.
 
-    `manners` holds the supporter's by dialogue; a reworded record has lost it. A model that `sees` gets the pictures.
+    Those of a direct supporter teach the response alone, without control words. `manners` holds the supporter's by
+    dialogue; a reworded record has lost it. A model that `sees` gets the pictures.
     """
     found: list[list[dict[str, Any]]] = []
     for record in records:
+        if settings.direct:
+            prompt, output = direct_prompt(record.history, settings.history, images=sees), record.candidate.response
+            found.append(_chat(prompt, output))
+            continue
         manner = (manners or {}).get(record.dialogue) if record.rewritten is None else None
         rng = generator(seed, "control", record.id)
         control = drawn_control(record.candidate, manner, settings.control_share, rng)
         prompt = supporter_prompt(record.history, settings.history, control, images=sees)
-        output = {"role": "assistant", "content": render_turn(record.candidate)}
-        found.append([*(dict(message) for message in prompt), output])
+        found.append(_chat(prompt, render_turn(record.candidate)))
     return found
+
+
+def _chat(prompt: Sequence[Message], output: str) -> list[dict[str, Any]]:
+    return [*(dict(message) for message in prompt), {"role": "assistant", "content": output}]
 
 
 def _with_pictures(records: Sequence[SerRecord], settings: SupporterSettings) -> list[SerRecord]:

@@ -23,6 +23,7 @@ from compeer.models.local import (
 from compeer.models.shipped import shown_name
 from compeer.models.training import model_card
 from compeer.models.vision import PictureError, chat_pictures, picture_reader
+from compeer.policy.prompt import refuse_direct
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
 from compeer.talk.batching import Batcher
@@ -152,7 +153,9 @@ class LocalSupporter(GuardedSupporter):
         rows: int | None = None,
         waiting: int | None = None,
     ) -> None:
-        card = model_card(model_folder(model))
+        folder = model_folder(model)
+        refuse_direct(folder)
+        card = model_card(folder)
         writer = LocalWriter(model, rows, card.get("media", ""))
         places = writer.rows + (2 * writer.rows if waiting is None else waiting)
         super().__init__(writer, guard, judge, history=card.get("history"), places=places)

@@ -135,11 +135,13 @@ def _write(
     from compeer.models import Sampling
     from compeer.models.opening import ModelSettings, folder_mark, open_model
     from compeer.models.training import model_card
+    from compeer.policy.prompt import refuse_direct
     from compeer.policy.selection import candidate_stage
 
     temperature, max_tokens, batch = sampled
     served = "@http" in model
     folder = Path(model)
+    refuse_direct(folder)
     supporter = open_named(model, call, cache) if served else open_model(model, settings=ModelSettings(batch=batch))
     last = model_card(folder).get("history") if folder.is_dir() else None
     with progress("Asking the supporter", len(records)) as advance:

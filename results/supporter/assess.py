@@ -1,0 +1,116 @@
+"""What a supporter writes to held-out histories, and what judges, gold labels and the guard think of it.
+
+The judge that gave the rewards (`judge-1`) never measures alone: a second one of other weights (`judge-2`), one that
+was taught by seekers' ratings and by nothing else (`feedback`), the corpus' own decisions and diversity stand by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HISTORIES, GROUP, CANDIDATES = 256, 4, 16
+BATCH = 512
+TOKENS = 224
+DECISIONS = ("stage", "emotion", "strategy")
+
+
+def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) -> dict[str, Any]:
+    """`group` outputs at temperature 1 for each history, a row of figures a history; and the likeliest output's."""
+    import torch
+
+    from compeer.evaluate.decisions import decision_figures
+    from compeer.evaluate.supporters import draw
+    from compeer.models import Sampling
+    from compeer.models.local import LocalModel
+    from compeer.policy import Output, generate_turns
+    from compeer.ser.record import read_records
+    from compeer.statistics import distinct, mean
+
+    own = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
+    asked = draw(own, HISTORIES, 1, "supporters")
+    model = LocalModel(folder / name / "model", batch_size=BATCH)
+
+    def written(temperature: float, count: int) -> list[Output]:
+        sampling = Sampling(temperature=temperature, max_tokens=TOKENS)
+        answers = generate_turns(model, asked, sampling, seed=1, candidates=count)
+        assert all(isinstance(answer, Output) for answer in answers), "a local model answers everything"
+        return [answer for answer in answers if isinstance(answer, Output)]
+
+    outputs, likeliest = written(1.0, group), written(0.0, 1)
+    rows = _rows(folder, asked, outputs, group)
+    gold = [record.candidate for record in asked]
+    for row, output, turn in zip(rows, likeliest, gold, strict=True):
+        found = decision_figures([output.parsed], [turn])
+        row["likeliest"] = {"whole": found["format_complete"]} | {key: found[key]["accuracy"] for key in DECISIONS}
+    responses = [str(output.parsed.parts.get("response", "")) for output in outputs]
+    by_history = [distinct(responses[start : start + group], 2) for start in range(0, len(responses), group)]
+    whole = decision_figures([output.parsed for output in outputs], [turn for turn in gold for _ in range(group)])
+    return {
+        "rows": rows,
+        "majority": {key: whole[key]["majority"] for key in DECISIONS},
+        "distinct_1": distinct(responses, 1),
+        "distinct_2": distinct(responses, 2),
+        "distinct_2_by_history": mean(by_history),
+        "texts": [output.text for output in outputs],
+        "records": [record.id for record in asked],
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+    }
+
+
+def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[dict[str, Any]]:
+    """By history: each output's totals by both judges, its parts, what seekers would think, what was right."""
+    from compeer.evaluate.decisions import decision_figures
+    from compeer.models.embedder import Embedder
+    from compeer.policy.grpo import Scorer
+    from compeer.policy.redundancy import in_group_similarity
+    from compeer.reward import LocalJudge
+    from compeer.statistics import mean
+
+    ids = [record.id for record in asked for _ in range(group)]
+    embedder, by_id = Embedder(), {record.id: record for record in asked}
+    rows: list[dict[str, Any]] = [{"dialogue": record.dialogue} for record in asked]
+    texts, cut_off = [output.text for output in outputs], [output.cut_off for output in outputs]
+    for number in (1, 2):
+        if not (folder / f"judge-{number}" / "model").is_dir():
+            continue
+        judge = LocalJudge(folder / f"judge-{number}" / "model", batch_size=BATCH)
+        rollouts = Scorer(judge, embedder, by_id, 1)(ids, texts, cut_off)
+        for place, row in enumerate(rows):
+            own = rollouts[group * place : group * (place + 1)]
+            row[f"judge_{number}"] = [rollout.score.total for rollout in own]
+            row[f"parts_{number}"] = [rollout.score.parts() for rollout in own]
+            row["s_in"] = mean(list(in_group_similarity([rollout.response for rollout in own])))
+            row["words"] = mean([rollout.length for rollout in own])
+            row["rejected"] = [rollout.rejected for rollout in own]
+    for place, (row, opinions) in enumerate(zip(rows, _opinions(folder, asked, outputs, group), strict=True)):
+        row["feedback"] = opinions
+        found = [decision_figures([output.parsed], [asked[place].candidate]) for output in _of(outputs, place, group)]
+        row["right"] = {name: [one[name]["accuracy"] for one in found] for name in DECISIONS}
+    return rows
+
+
+def _of(outputs: Sequence[Any], place: int, group: int) -> Sequence[Any]:
+    return outputs[group * place : group * (place + 1)]
+
+
+def _opinions(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[list[float | None]]:
+    """For each history how good its outputs' responses are to a judge taught by seekers alone, against an anchor."""
+    from compeer.reward import LocalJudge
+    from compeer.reward.conversation import Case
+    from compeer.reward.people import ANCHORS
+    from compeer.reward.score import Judgment
+
+    model = folder / "feedback" / "model"
+    if not model.is_dir():
+        return [[] for _ in asked]
+    judge = LocalJudge(model, batch_size=BATCH, both_orders=True)
+    histories = [record.history for record in asked for _ in range(group)]
+    cases = [Case(history, output.parsed, ANCHORS[0]) for history, output in zip(histories, outputs, strict=True)]
+    found = [
+        one.response["candidate"] + one.response["both"] if isinstance(one, Judgment) and one.response else None
+        for one in judge.judge(cases)
+    ]
+    return [list(_of(found, place, group)) for place in range(len(asked))]
