@@ -106,7 +106,8 @@ async def _script(wish: Wish, guarded: bool, release: asyncio.Event) -> AsyncIte
     if concerned:
         yield Reply(f"\n\n{PASSAGE}")
     state = GuardState(wish.state.answered, concern_shown=True) if concerned else wish.state
-    turn = GuardedTurn(reply, Risk("concern" if concerned else "none"), attempts=1, state=state)
+    risk, passage = (Risk("concern"), PASSAGE) if concerned else (Risk("none"), "")
+    turn = GuardedTurn(reply, risk, attempts=1, state=state, passage=passage)
     yield Done(chosen, reply, turn, tokens=60, prompt_tokens=100)
 
 

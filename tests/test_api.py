@@ -139,7 +139,7 @@ def test_in_a_crisis_there_is_only_the_fixed_reply(post: Post, stream: bool) -> 
     assert final["risk"] == "crisis"
     assert final["hide_reasoning"] is True
     assert final["turn"] is None
-    assert final["replaced"] == "crisis: suicide"
+    assert (final["replaced"], final["passage"]) == ("crisis: suicide", CRISIS_REPLY)
     assert "reasoning_content" not in answer.text or not stream
     said = text(told) if stream else told[0]["choices"][0]["message"]["content"]
     assert said == CRISIS_REPLY
@@ -180,7 +180,7 @@ def test_words_that_are_withdrawn_are_marked(post: Post) -> None:
 def test_concern_and_problems_are_told(post: Post) -> None:
     answer = post("concern").json()
     assert answer["choices"][0]["message"]["content"].endswith(PASSAGE)
-    assert answer["compeer"]["risk"] == "concern"
+    assert (answer["compeer"]["risk"], answer["compeer"]["passage"]) == ("concern", PASSAGE)
     broken = post("broken").json()["compeer"]
     assert broken["turn"] is None
     assert broken["problems"] == ["response: missing"]

@@ -287,6 +287,45 @@ def test_silent_connections_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
             line.close()
 
 
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /v1/judge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{",
+    ],
+)
+def test_who_dribbles_after_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    monkeypatch.setattr("compeer.web.serving.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("compeer.web.limits.BODY_SECONDS", 0.1)
+    with served(create_app(ScriptedSupporter(), settings=FREE)) as running, running.connect() as line:
+        line.sendall(begun)
+        assert line.recv(1).startswith(b"H")
+        line.settimeout(0.05)
+
+        def cut_off() -> bool:
+            try:
+                line.sendall(b"G")
+                return line.recv(65536) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        wait_until(cut_off, seconds=4)  # the server alone would wait for 5 more after each byte
+
+
+def test_more_connections_than_there_is_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compeer.web.serving.most_connections", lambda: 2)
+    with served(create_app(ScriptedSupporter(), settings=FREE)) as running:
+        with running.connect(), running.connect(), running.connect() as third:
+            answer = third.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"Retry-After: 10\r\n" in answer
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "full"
+        wait_until(lambda: not running.server.server_state.connections)
+        assert http.get(f"{running.url}/healthz").status_code == 200
+
+
 def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compeer.web.limits.BODY_SECONDS", 0.2)
     with served(create_app(ScriptedSupporter(), settings=FREE)) as running, running.connect() as line:

@@ -27,7 +27,7 @@ from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS, Risk
 from compeer.talk.turn import Done, Event, Reply, Wish
 from compeer.web import ServeSettings, create_app
-from tests.scripted_supporter import CRISIS_REPLY, ScriptedSupporter
+from tests.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedSupporter
 from tests.served import FREE, served
 
 PAGES = Path(__file__).parents[1] / "src" / "compeer" / "web" / "pages"
@@ -277,10 +277,27 @@ def test_a_crisis_reply_is_calm_numbers_can_be_tapped_and_reasoning_is_hidden(
     assert last(page, ".calm").count() == 0
 
 
-def test_numbers_beside_a_reply_can_be_tapped_and_those_in_it_cannot(page: Any) -> None:
-    tell(page, f"concern {'x' * 992}")
-    assert "had 1000 characters" in page.inner_text(".reply")
-    assert [one.get_attribute("href") for one in page.locator(".reply a").all()] == ["tel:988"]
+class Advising(ScriptedSupporter):
+    """Writes numbers and addresses of its own, in paragraphs as the guard's passage has them."""
+
+    async def _events(self, wish: Wish) -> AsyncIterator[Event]:
+        words = f"You could call 555 0199.\n\nOr see https://help.example.com, {wish.history[-1].text}"
+        turn = GuardedTurn(f"{words}\n\n{PASSAGE}", Risk("concern"), passage=PASSAGE)
+        await asyncio.sleep(0)
+        yield Reply(turn.reply)
+        yield Done(None, turn.reply, turn)
+
+
+def test_numbers_of_the_guard_can_be_tapped_and_those_of_the_model_cannot(browser: Any) -> None:
+    with site(Advising()) as address, visit(browser, address) as page:
+        tell(page, PASSAGE)
+        assert page.locator(".reply p").count() == 3
+        for _ in range(2):
+            links = [
+                (one.get_attribute("href"), one.locator("..").inner_text()) for one in page.locator(".reply a").all()
+            ]
+            assert links == [("tel:988", PASSAGE)]
+            page.reload()
 
 
 def test_every_number_that_the_guard_can_give_becomes_a_link(page: Any) -> None:
@@ -298,7 +315,7 @@ def test_every_number_that_the_guard_can_give_becomes_a_link(page: Any) -> None:
     script = """async (texts) => {
       const { paragraphs } = await import("/static/parts.js");
       return texts.map((text) => {
-        const parts = paragraphs(text, () => true);
+        const parts = paragraphs(text, true);
         const links = parts.flatMap((part) => [...part.querySelectorAll("a")]).map((link) => link.getAttribute("href"));
         return [links, parts.map((part) => part.textContent).join("")];
       });

@@ -1,12 +1,35 @@
-"""Draws a token a row from probabilities with one number a row, by inverse CDF: cheap on any device, and a row's own.
+"""How a token a row is drawn: what its grammar does not allow is left out, and one number a row picks by inverse CDF.
 
-The number comes from the row's own generator, so what is drawn does not depend on which other rows share the batch, but
-for rounding.
+Both are cheap on any device. The number comes from the row's own generator, so what is drawn does not depend on which
+other rows share the batch, but for rounding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import torch
+
+
+def allowed(scores: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Tensor:
+    """The scores, (rows, tokens), with what each row's grammar does not allow next at -inf; None allows everything.
+
+    A row whose grammar has come to its end may only end.
+    """
+    if not any(matchers):
+        return scores
+    mask = np.ones(tuple(scores.shape), dtype=bool)  # of all rows at a time: a GPU would be waited for by each row
+    for row, matcher in enumerate(matchers):
+        if matcher is None:
+            continue
+        if matcher.is_stopped() or matcher.is_error():
+            mask[row] = np.arange(mask.shape[1]) == end
+        else:
+            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            mask[row] = np.unpackbits(bits, bitorder="little")[: mask.shape[1]]
+    return scores.masked_fill(~torch.from_numpy(mask).to(scores.device), -torch.inf)
 
 
 def drawn(chances: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

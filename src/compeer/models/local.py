@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoTokenizer
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
@@ -22,7 +21,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from compeer.errors import InputError
 from compeer.models.attention import use_grouped_attention
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
-from compeer.models.drawing import drawn
+from compeer.models.drawing import allowed, drawn
 from compeer.models.embedded import embedded_model
 from compeer.models.network import steady_attention
 from compeer.models.prefixes import PromptMemory, can_share
@@ -253,19 +252,11 @@ class _GrammarMask(LogitsProcessor):  # type: ignore[misc]
         self._matchers, self._end, self._width = matchers, end, width
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        for row, matcher in enumerate(self._matchers):
-            if matcher is None:
-                continue
-            if input_ids.shape[1] > self._width and not matcher.is_stopped():
-                matcher.consume_token(int(input_ids[row, -1]))
-            if matcher.is_stopped() or matcher.is_error():
-                scores[row] = -torch.inf
-                scores[row, self._end] = 0
-                continue
-            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-            allowed = np.unpackbits(bits, bitorder="little")[: scores.shape[1]].astype(bool)
-            scores[row, torch.from_numpy(~allowed).to(scores.device)] = -torch.inf
-        return scores
+        if input_ids.shape[1] > self._width:
+            for matcher, token in zip(self._matchers, input_ids[:, -1].tolist(), strict=True):
+                if matcher is not None and not matcher.is_stopped():
+                    matcher.consume_token(token)
+        return allowed(scores, self._matchers, self._end)
 
 
 class _StopStrings(StoppingCriteria):  # type: ignore[misc]

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from compeer.models.base import Sampling
-from compeer.models.drawing import drawn
+from compeer.models.drawing import allowed, drawn
 from compeer.models.vision import Picture
 from compeer.talk.writing import Ending, NotWritten
 
@@ -39,17 +38,7 @@ class Row:
 
 def next_tokens(logits: torch.Tensor, rows: Sequence[Row], end: int) -> list[int]:
     """A token for each row, by its own grammar, temperature, share of probability and numbers."""
-    scores = logits.float()
-    for place, row in enumerate(rows):
-        if row.matcher is None:
-            continue
-        if row.matcher.is_stopped() or row.matcher.is_error():
-            scores[place] = -torch.inf
-            scores[place, end] = 0
-        else:
-            bits = np.frombuffer(row.matcher.compute_bitmask(), dtype=np.uint8)
-            allowed = np.unpackbits(bits, bitorder="little")[: scores.shape[1]].astype(bool)
-            scores[place, torch.from_numpy(~allowed).to(scores.device)] = -torch.inf
+    scores = allowed(logits.float(), [row.matcher for row in rows], end)
     best = scores.argmax(-1)
     heat = torch.tensor([row.sampling.temperature or 1.0 for row in rows], device=scores.device)
     chances = torch.softmax(scores / heat[:, None], -1)

@@ -35,6 +35,9 @@ class Decided(BaseModel):
     risk: Level = Field(description="how great the guard takes the danger to be")
     hide_reasoning: bool = Field(description="whether the guard hides the reasoning")
     replaced: str | None = Field(description="why the seeker does not read the supporter's own words, if so")
+    passage: str = Field(
+        default="", description="the guard's own fixed words, with which the reply ends; all of it where it is replaced"
+    )
     state: str = Field(description="to be sent with the next request of this conversation")
     problems: list[str] = Field(description="what could not be read or did not work")
     candidates: list[CandidateAnswer] = Field(default=[], description="with best_of: all outputs")

@@ -66,6 +66,8 @@ class Refusal(Exception):
         headers = {} if self.retry_after is None else {"Retry-After": str(max(1, math.ceil(self.retry_after)))}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        if self.status == 408:
+            headers["Connection"] = "close"  # the rest of the request may still come, and nobody waits for it
         return JSONResponse(self.body(), self.status, headers)
 
 

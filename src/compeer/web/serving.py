@@ -1,7 +1,8 @@
 """Running the application on a port until it is told to stop, and then to the end of the streams that are open.
 
 The first Ctrl-C or SIGTERM takes no new connection and lets open answers finish; the second Ctrl-C ends at once.
-Connections that say nothing are closed, so that a thousand of them do no harm.
+Connections that say nothing or half of something are closed, and there are never so many that no file can be opened:
+a thousand of them do no harm.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import ipaddress
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,26 +22,52 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from compeer.errors import InputError
 
 HEAD_SECONDS = 10.0
-"""So long may a new connection take to say what it wants."""
+"""So long may a connection take to say what it wants, when it is new and after each answer."""
+_KEPT_FILES = 256
+"""Files that the server itself may have open at a time; the connections share the others that the system allows."""
+_AT_ONCE = 32
+"""Connections that are taken on before the ones taken on are counted."""
+_IN_LINE = 1024
+"""Connections that wait with the system until they are taken on."""
+_FULL = (
+    b'{"error":{"message":"Too many connections. Try again later.","type":"server_error","param":null,"code":"full"}}'
+)
+_REFUSED = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    b"Retry-After: %d\r\nConnection: close\r\n\r\n%b"
+)
 _LONGEST_HEAD = 2**16
 
 
 class WatchedProtocol(H11Protocol):
-    """HTTP over a connection that is closed if no request has come in time."""
+    """HTTP over a connection that is closed if no request has come in time, and refused if there are too many."""
 
     _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._watch = self.loop.call_later(HEAD_SECONDS, self._close_if_silent)
+        if len(self.connections) > most_connections():
+            transport.write(_REFUSED % (len(_FULL), round(HEAD_SECONDS), _FULL))
+            transport.close()
+            return
+        self._watch_anew()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch:
             self._watch.cancel()
         super().connection_lost(exc)
 
+    def on_response_complete(self) -> None:
+        self._watch_anew()  # the server's own limit between two requests ends with the first byte of the second
+        super().on_response_complete()
+
+    def _watch_anew(self) -> None:
+        if self._watch:
+            self._watch.cancel()
+        self._watch = self.loop.call_later(HEAD_SECONDS, self._close_if_silent)
+
     def _close_if_silent(self) -> None:
-        if self.cycle is None:
+        if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
 
@@ -60,6 +88,7 @@ def server_for(app: ASGIApp, grace: float, on_start: Callable[[], object] | None
         access_log=False,
         server_header=False,
         h11_max_incomplete_event_size=_LONGEST_HEAD,
+        backlog=_AT_ONCE,
         timeout_graceful_shutdown=max(1, round(grace)),
     )
     return _Server(config, on_start)
@@ -74,6 +103,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(_IN_LINE)  # the loop has only one number for this and for how many it takes on at once
         if self.started and self._on_start:
             self._on_start()
 
@@ -105,6 +136,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def most_connections() -> int:
+    """So many connections may be open at a time."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if files == resource.RLIM_INFINITY else max(files - _KEPT_FILES, files // 2)
 
 
 def more_files() -> None:

@@ -128,6 +128,7 @@ class Telling:
             risk=guarded.risk.level,
             hide_reasoning=guarded.hide_reasoning,
             replaced=guarded.replaced,
+            passage=_fixed(done),
             state=state_text(guarded.state),
             problems=[*done.problems, *guarded.degraded],
             candidates=[] if guarded.hide_reasoning else self._candidates,
@@ -145,6 +146,11 @@ class Telling:
 def scored(score: Score) -> Scored:
     """A score as it is told."""
     return Scored(parts=score.parts(), total=score.total, unscored=score.unscored)
+
+
+def _fixed(done: Done) -> str:
+    """The end of a reply that is the guard's and not the supporter's: a client may make links of its numbers."""
+    return done.reply if done.guarded.replaced and done.turn is None else done.guarded.passage
 
 
 def _finish(done: Done) -> Literal["stop", "length"]:

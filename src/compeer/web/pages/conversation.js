@@ -51,8 +51,8 @@ export function addTurn(conversation, text, picture) {
 /** A version of the answer that nothing has been heard of yet, in the place of `instead` or as one more. */
 export function addVersion(turn, wish, instead = turn.versions.length) {
   const version = {
-    wish, steps: {}, writing: null, reply: "", candidates: [], risk: "none", replaced: null, hidden: false,
-    problems: [], state: "", failed: null, finished: false,
+    wish, steps: {}, writing: null, reply: "", candidates: [], risk: "none", replaced: null, passage: "",
+    hidden: false, problems: [], state: "", failed: null, finished: false,
   };
   turn.versions[instead] = version;
   turn.kept = instead;
@@ -78,8 +78,8 @@ export function hear(version, chunk) {
   }
   if (news.candidate) version.candidates.push(news.candidate);
   if (chunk.choices?.[0]?.finish_reason && "state" in news) {
-    const { turn, risk, hide_reasoning: hidden, replaced, state, problems } = news;
-    Object.assign(version, { risk, hidden, replaced, state, problems });
+    const { turn, risk, hide_reasoning: hidden, replaced, passage = "", state, problems } = news;
+    Object.assign(version, { risk, hidden, replaced, passage, state, problems });
     for (const part of STEPS) if (turn?.[part]) version.steps[part] = turn[part];
   }
 }

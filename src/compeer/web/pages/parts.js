@@ -47,15 +47,24 @@ function tappable(text) {
   return [...nodes, text.slice(from)].filter((node) => node !== "");
 }
 
-/** Text as paragraphs, its "- " lines as lists. `linked(index)` says in which paragraphs numbers can be tapped. */
+/** Text as paragraphs, its "- " lines as lists. `linked` says whether its numbers and addresses can be tapped. */
 export function paragraphs(text, linked) {
-  return text.split(/\n{2,}/).map((block, index) => {
-    const inside = (line) => (linked(index) ? tappable(line) : [line]);
-    const lines = block.split("\n");
-    if (!lines.every((line) => line.startsWith("- "))) return make("p", {}, ...inside(block));
-    const entry = ([first, ...others]) => make("li", {}, first.replace(/^- /, ""), ...others); // a text always comes first
-    return make("ul", {}, ...lines.map((line) => entry(inside(line))));
-  });
+  const inside = (line) => (linked ? tappable(line) : [line]);
+  const entry = ([first, ...others]) => make("li", {}, first.replace(/^- /, ""), ...others); // a text always comes first
+  return text.split(/\n{2,}/).flatMap(runs).map(({ listed, lines }) => (
+    listed ? make("ul", {}, ...lines.map((line) => entry(inside(line)))) : make("p", {}, ...inside(lines.join("\n")))
+  ));
+}
+
+/** The lines of a block, those of a list apart from the others. */
+function runs(block) {
+  const found = [];
+  for (const line of block.split("\n")) {
+    const listed = line.startsWith("- ");
+    if (found.at(-1)?.listed === listed) found.at(-1).lines.push(line);
+    else found.push({ listed, lines: [line] });
+  }
+  return found;
 }
 
 /** The language of a text, as far as its signs tell: for the voice of a screen reader. */

@@ -47,12 +47,14 @@ export function versionView(version, { language, again }) {
   function updateSteps() {
     const known = STEPS.some((part) => version.steps[part]);
     const thinking = !version.finished && !version.reply;
+    const several = version.wish.best_of > 1 && !version.candidates.length;
+    const doing = several ? say("thinking_several", { count: version.wish.best_of }) : say("thinking");
     const next = version.writing?.part ?? STEPS.find((part) => !version.steps[part]);
     steps.hidden = version.hidden || (!known && !thinking);
     STEPS.forEach((part, index) => {
       const now = thinking && part === next;
       const step = now ? null : version.steps[part];
-      const said = step ? decided(part, step) : now ? `${say("thinking")}…` : "";
+      const said = step ? decided(part, step) : now ? `${doing}…` : "";
       set(marks[index], said && `${index ? " · " : ""}${said}`);
       marks[index].classList.toggle("now", now);
       set(texts[index], step ? step.text : now ? (version.writing?.text ?? "").replace(/\s*\[[^\]]*\]?\s*$/, "") : "");
@@ -62,12 +64,13 @@ export function versionView(version, { language, again }) {
   function updateReply() {
     const calm = version.replaced?.startsWith("crisis") ?? false;
     element.classList.toggle("calm", calm);
-    const linked = (index) => version.finished && (calm || (version.risk !== "none" && index > 0) || Boolean(version.replaced));
     const shown = `${version.reply}${version.finished}`;
     if (reply.dataset.shown !== shown) {
       reply.dataset.shown = shown;
       reply.lang = languageOf(version.reply, language);
-      reply.replaceChildren(...(version.reply ? paragraphs(version.reply, linked) : []));
+      const guards = version.finished && version.passage && version.reply.endsWith(version.passage) ? version.passage : "";
+      const own = version.reply.slice(0, version.reply.length - guards.length).trimEnd(); // the model's: never a link
+      reply.replaceChildren(...(own ? paragraphs(own, false) : []), ...(guards ? paragraphs(guards, true) : []));
     }
     reply.classList.toggle("writing", !version.finished && version.reply !== "");
   }
@@ -77,7 +80,9 @@ export function versionView(version, { language, again }) {
     candidates.hidden = count === 0;
     if (!count) return;
     set(candidates.firstChild, say("candidates", { count }));
-    candidates.lastChild.replaceChildren(...version.candidates.map((candidate) => candidateView(candidate, language)));
+    const rank = ({ place, number }) => place ?? 100 + number; // those without a place come last
+    const ranked = [...version.candidates].sort((one, other) => rank(one) - rank(other));
+    candidates.lastChild.replaceChildren(...ranked.map((candidate) => candidateView(candidate, language)));
   }
 
   function updateRemarks() {

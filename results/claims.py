@@ -1,0 +1,299 @@
+"""What the page of results shows of each of the seven claims: conditions with their estimates, tables, plots.
+
+Each function takes what results/*/*.json hold and chooses; nothing is calculated here that is not a difference, a ratio
+or a mean over seeds of what was measured.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import plots
+from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, condition, table
+
+from compeer.report.charts import Bar, Dot
+from compeer.report.wording import DASH, decimal, signed
+
+ROOT = Path(__file__).parents[1]
+PARTS = {"history": "step 1", "emotion": "step 2", "strategy": "step 3", "response": "response"}
+PUBLISHED_SETS = ("D, data duplicated", "R, plain rewriting", "P, by personality")
+TESTS = {"esconv": "ESConv", "near": "near pairs", "random": "random pairs", "llm": "LLM labels"}
+
+
+def estimate_of(figure: Mapping[str, Any]) -> list[float | None]:
+    """Value and interval of a figure as results/judges writes it."""
+    return [figure["value"], figure["low"], figure["high"]]
+
+
+def difference_of(comparison: Mapping[str, Any], judge: str, rival: str) -> dict[str, list[float | None]]:
+    """By part, the difference of two judges in Weighted-F1."""
+    rows = [row for row in comparison["differences"] if (row["judge"], row["rival"]) == (judge, rival)]
+    return {part: estimate_of(rows[0]["parts"][part]["weighted_f1"]) for part in PARTS} if rows else {}
+
+
+def forest(key: str, title: str, differences: Mapping[str, Sequence[float | None]], name: str) -> str:
+    """Differences in per cent points with their intervals, beside none."""
+    rows = [Dot(one, *(None if v is None else 100 * v for v in estimate)) for one, estimate in differences.items()]
+    return plots.dots(key, title, rows, (name, 0.0))
+
+
+def judged_tables(comparison: Mapping[str, Any], judges: Sequence[str], published: Sequence[str]) -> str:
+    """Figures of some judges, and what was published, as `compeer reward compare` shows them."""
+    tables = _comparison_table().comparison_tables(comparison)
+    wanted = [*judges, *(f"*{name}*" for name in published)]
+    rows = {row[0]: row[:-1] for row in tables[0].rows}
+    return table(tables[0].heads[:-1], [rows[name] for name in wanted if name in rows])
+
+
+def _comparison_table() -> ModuleType:
+    """`compeer.reward.comparison_table` without its package, which would load torch."""
+    path = ROOT / "src" / "compeer" / "reward" / "comparison_table.py"
+    spec = importlib.util.spec_from_file_location("comparison_table", path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+REASONING = {
+    "outcome": "as good as the human's reply, by a judge of responses",
+    "feedback": "as good as an anchor, by a judge of seekers' feedback",
+    "strategy_probability": "probability of the human's strategy",
+    "distinct_2": "distinct-2 of a history's replies",
+    "s_in": "similarity of a history's replies",
+    "words": "words of a reply",
+    "words_written": "words written, steps included",
+    "rejected": "rejected by the guard",
+    "there": "replies that can be read",
+    "ended": "outputs that ended",
+}
+SUPPORTERS = {
+    "stage": "stage as the corpus has it",
+    "emotion": "emotion as the corpus has it",
+    "strategy": "strategy as the corpus has it",
+    "second judge": "score by a judge that did not train it (−5 to 5)",
+    "judge of feedback": "as good as an anchor, by a judge of seekers' feedback",
+    "raw reward": "score by the judge that trained it (−5 to 5)",
+    "whole form": "whole form",
+    "similarity in a group": "similarity of a history's replies",
+    "distinct_2_by_history": "distinct-2 of a history's replies",
+    "words": "words of a reply",
+    "rejected by the guard": "rejected by the guard",
+}
+
+
+def reasoning(found: Any) -> Claim:
+    """Claim 1: steps before the reply."""
+    claim = Claim(found)
+    apart = found["difference"]
+    asked = [key for key in ("outcome", "feedback", "strategy_probability") if key in apart]
+    claim.conditions = [condition(REASONING[key], apart[key], "more", IN_PERCENT) for key in asked]
+    claim.tables["figures"] = by_figure({**found["supporters"], "steps − direct": apart}, REASONING)
+    shares = {key.replace("_", " "): apart[key] for key in REASONING if key in apart and key not in SCALES}
+    claim.plots["reasoning"] = forest("reasoning", "With steps minus without, in points", shares, "no difference")
+    return claim
+
+
+def judges(found: Any, cpu: Any, gpu: Any) -> Claim:
+    """Claim 2: one judge for steps and response."""
+    claim, own = Claim(found), found["tests"]["esconv"]
+    apart = {name: difference_of(found["tests"][test], "UnifiReward", "PRM + ORM") for test, name in TESTS.items()}
+    for part, name in PARTS.items():
+        claim.conditions.append(
+            condition(f"{name}, Weighted-F1 on ESConv, points", apart["ESConv"][part], "more", IN_PERCENT)
+        )
+    told = own["contradictions"]["by the annotators"]["judges"]
+    ratio = [told["UnifiReward"]["to_rival"], *told["UnifiReward"]["intervals"]["to_rival"]]
+    claim.conditions.append(
+        condition("contradictions, ratio to PRM + ORM's, less 1", [one - 1 for one in ratio], "less", (1.0, 2))
+    )
+    for name, cost in (("two CPU cores", cpu), ("one GPU, few outputs", gpu)):
+        saved = cost["seconds"]["unified"] / cost["seconds"]["process_and_outcome"] - 1
+        found_once = "less" if saved < 0 else "more"
+        claim.conditions.append(
+            Condition(f"time for four verdicts, {name}", f"{signed(100 * saved, 0)} %, one run", found_once, None)
+        )
+    shown_judges = ("always True", "UnifiReward", "UnifiReward, response weighed 3", "PRM", "ORM")
+    claim.tables["figures"] = judged_tables(own, shown_judges, ("PRM", "ORM", "UnifiReward"))
+    claim.tables["reading"] = table(
+        ["judge", *PARTS.values()],
+        [
+            [f"{name}, {title}", *(_margin(row["margin"].get(part)) for part in PARTS)]
+            for test, name in TESTS.items()
+            for title in ("UnifiReward", "PRM", "ORM")
+            for row in found["tests"][test]["rows"]
+            if row["judge"] == title and row["margin"]
+        ],
+    )
+    names = ("UnifiReward", "PRM + ORM", "the labels themselves")
+    shares = {name: [told[name]["contradictions"], *told[name]["intervals"]["contradictions"]] for name in names}
+    published = [["*UnifiReward*", "*about 3*"], ["*PRM + ORM*", "*about 12*"]]
+    claim.tables["contradictions"] = table(
+        ["", "contradictions"], [*([name, cell(share, IN_PERCENT)] for name, share in shares.items()), *published]
+    )
+    costs = {"UnifiReward": "unified", "PRM + ORM": "process_and_outcome", "four plain calls": "plain_calls"}
+    claim.tables["cost"] = table(
+        ["seconds", "two CPU cores", gpu["device_name"]],
+        [[name, decimal(cpu["seconds"][key], 1), decimal(gpu["seconds"][key], 3)] for name, key in costs.items()],
+    )
+    differences = {f"{test}, {PARTS[part]}": one for test, parts in apart.items() for part, one in parts.items()}
+    title = "UnifiReward minus PRM + ORM, Weighted-F1 in points"
+    claim.plots["judges"] = forest("judges", title, differences, "PRM + ORM")
+    share_dots = [Dot(name, *(100 * one for one in share)) for name, share in shares.items()]
+    claim.plots["contradictions"] = plots.dots("contradictions", "Contradictions in per cent of outputs", share_dots)
+    bars = [Bar(name, [cpu["seconds"][key]]) for name, key in costs.items()]
+    claim.plots["cost"] = plots.bars("cost", "Seconds on two CPU cores", bars, lambda value: decimal(value, 1))
+    return claim
+
+
+def _margin(figures: Mapping[str, Any] | None) -> str:
+    if not figures:
+        return DASH
+    return cell(figures.get("balanced_accuracy") or figures["acceptable_balanced_accuracy"], IN_PERCENT)
+
+
+def personality(found: Any) -> Claim:
+    """Claim 3: rewriting by personality helps the judge, plain rewriting does not."""
+    claim = Claim(found)
+    tests = {test: name for test, name in TESTS.items() if test in found["tests"]}
+    own = next(test for test in ("llm", *tests) if test in tests)
+    pairs = (("personality", "duplicated", "more"), ("plain", "duplicated", "no more"))
+    for judge, rival, wanted in pairs:
+        for part, estimate in difference_of(found["tests"][own], judge, rival).items():
+            name = f"{judge} − {rival}, {PARTS[part]}, Weighted-F1 on {tests[own]}, points"
+            claim.conditions.append(condition(name, estimate, wanted, IN_PERCENT))
+    published = ("UnifiReward", *(f"UnifiReward-{name}" for name in PUBLISHED_SETS))
+    for test in tests:
+        judges_shown = ("always True", "original", "duplicated", "plain", "personality")
+        claim.tables[test] = judged_tables(found["tests"][test], judges_shown, published if test == own else ())
+    for judge, rival, _ in pairs:
+        differences = {
+            f"{name}, {PARTS[part]}": estimate
+            for test, name in tests.items()
+            for part, estimate in difference_of(found["tests"][test], judge, rival).items()
+        }
+        if differences:
+            title = f"{judge} minus {rival}, Weighted-F1 in points"
+            claim.plots[f"rewriting-{judge}"] = forest(f"rewriting-{judge}", title, differences, rival)
+    return claim
+
+
+def by_reward(found: Any) -> Claim:
+    """Claim 4: GRPO with UnifiReward improves on SFT."""
+    claim, apart = Claim(found), found["differences"].get("reweighted - sft", {})
+    for key in ("stage", "emotion", "strategy", "second judge", "judge of feedback"):
+        if key in apart:
+            claim.conditions.append(condition(SUPPORTERS[key], apart[key], "more", SCALES.get(key, IN_PERCENT)))
+    claim.tables["figures"] = supporter_table(found)
+    shares = {key: apart[key] for key in SUPPORTERS if key in apart and key not in SCALES}
+    if shares:
+        claim.plots["grpo"] = forest("grpo", "GRPO with reweighting minus SFT, in points", shares, "SFT")
+    return claim
+
+
+def alike(found: Any) -> Claim:
+    """Claim 5: GRPO makes replies alike, and reweighting prevents it without losing quality."""
+    claim = Claim(found)
+    asked = (
+        ("plain - sft", "similarity in a group", "more"),
+        ("reweighted - plain", "similarity in a group", "less"),
+        ("reweighted - plain", "second judge", "no less"),
+        ("reweighted - plain", "judge of feedback", "no less"),
+    )
+    for pair, key, wanted in asked:
+        if key in found["differences"].get(pair, {}):
+            estimate, scale = found["differences"][pair][key], SCALES.get(key, IN_PERCENT)
+            claim.conditions.append(
+                condition(f"{pair.replace(' - ', ' − ')}: {SUPPORTERS[key]}", estimate, wanted, scale)
+            )
+    claim.tables["figures"] = supporter_table(found)
+    rows = [Dot(name, *one["similarity in a group"]) for name, one in found["supporters"].items()]
+    claim.plots["alike"] = plots.dots("alike", "Similarity of a history's replies", rows, digits=2)
+    return claim
+
+
+def supporter_table(found: Any) -> str:
+    """Every supporter's figures; of diversity, which is one figure a seed, the mean."""
+    columns = {
+        name: {
+            key: sum(value) / len(value) if key.startswith("distinct") else value
+            for key, value in one.items()
+            if key in SUPPORTERS
+        }
+        for name, one in found["supporters"].items()
+    }
+    return by_figure(columns, SUPPORTERS)
+
+
+def best_of(found: Any) -> Claim:
+    """Claim 6: choosing the best of n improves on one. Intervals must not touch, since they are not of a difference.
+
+    What the judge that chose thinks of its choice (`chosen`) must rise with n; it is shown and does not count.
+    """
+    claim, rows = Claim(found), sorted(found["rows"], key=lambda row: row["n"])
+    names = [key for key, value in rows[0].items() if isinstance(value, list) and len(value) == 3]
+    first, last = rows[0], rows[-1]
+    for key in names:
+        value, low, high = (last[key][0] - first[key][0], last[key][1] - first[key][2], last[key][2] - first[key][1])
+        title = f"{key}, n = {last['n']} against {first['n']}"
+        asked = condition(title, [value, low, high], "more", SCALES.get(key, IN_PERCENT))
+        claim.conditions.append(replace(asked, met=None) if key == "chosen" else asked)
+    cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
+    claim.tables["figures"] = table(["n", *names], cells)
+    for key in names:
+        factor, digits = SCALES.get(key, IN_PERCENT)
+        drawn = [Dot(f"n = {row['n']}", *(factor * one for one in row[key])) for row in rows]
+        name = f"best-of-{key.replace(' ', '-').replace('_', '-')}"
+        claim.plots[name] = plots.dots(name, f"{key} by n", drawn, digits=digits)
+    return claim
+
+
+def transfer(found: Any, at_home: Any) -> Claim:
+    """Claim 7: judge and supporter hold on what they were not trained on, which is: they do better than guessing there.
+
+    `at_home` has the figures of both on held-out dialogues of ESConv, to be seen beside.
+    """
+    claim = Claim(found)
+    verdicts = {name: _right_or_wrong(comparison) for name, comparison in found["judge"].items()}
+    for corpus, parts in verdicts.items():
+        for name, estimate in parts.items():
+            beyond = [None if one is None else one - 0.5 for one in estimate]
+            title = f"judge on {corpus}, {name}: balanced accuracy over chance, points"
+            claim.conditions.append(condition(title, beyond, "more", IN_PERCENT))
+    for corpus, figures in found["supporter"].items():
+        for key, majority in figures["majority"].items():
+            beyond = [None if one is None else one - majority for one in figures[key]]
+            title = f"supporter on {corpus}, {key}: accuracy over the largest class, points"
+            claim.conditions.append(condition(title, beyond, "more", IN_PERCENT))
+    home = at_home["supporter"]
+    here = {key: home[f"{key}_right"] for key in ("stage", "emotion", "strategy")}
+    here |= {"second judge": home["second_judge"], "whole form": home["whole_form"], "distinct_2": home["distinct_2"]}
+    names = {**SUPPORTERS, "distinct_2": "distinct-2 of all replies"}
+    claim.tables["judge"] = by_figure({"ESConv": _right_or_wrong(at_home["judge"]["esconv"]), **verdicts}, _SAME_NAMES)
+    claim.tables["supporter"] = by_figure({"ESConv": here, **found["supporter"]}, names)
+    rows = {f"{corpus}, {name}": one for corpus, parts in verdicts.items() for name, one in parts.items()}
+    drawn = [Dot(name, *(None if one is None else 100 * one for one in estimate)) for name, estimate in rows.items()]
+    claim.plots["transfer"] = plots.dots(
+        "transfer", "Balanced accuracy of the judge in per cent", drawn, ("chance", 50.0)
+    )
+    return claim
+
+
+_SAME_NAMES = {name: name for name in PARTS.values()}
+
+
+def _right_or_wrong(comparison: Mapping[str, Any]) -> dict[str, list[float | None]]:
+    """By part, the balanced accuracy of the one judge that was compared."""
+    parts = next(row["parts"] for row in comparison["rows"] if row["judge"] != "always True")
+    return {
+        name: estimate_of(parts[part].get("balanced_accuracy") or parts[part]["acceptable_balanced_accuracy"])
+        for part, name in PARTS.items()
+    }

@@ -1,0 +1,56 @@
+"""The report's charts as SVG files of their own, for a Markdown page, which cannot bring a style sheet along.
+
+The drawing is that of `compeer.report.charts`; here it gets its colours, a light ground that any page can show, and its
+legend, which the report writes in HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup, escape
+
+from compeer.report.charts import WIDTH, Bar, Dot, bar_chart, dot_chart, nice_ticks
+from compeer.report.wording import decimal
+
+_CHART = re.compile(r'<svg class="chart" viewBox="0 0 \d+ ([\d.]+)"(.*?)>(.*?)</svg>', re.DOTALL)
+_STYLE = (
+    "text{font:13px system-ui,sans-serif;fill:#22262b}.label{fill:#59616b}.grid{stroke:#e6e3dc;fill:none}"
+    ".mark{stroke:#59616b;stroke-width:1.6;stroke-dasharray:4 3;fill:none}"
+    ".interval{stroke:#0b6e99;stroke-width:2.5;stroke-linecap:round;opacity:.55;fill:none}"
+    "rect.s1,circle.s1{fill:#0b6e99}"
+)
+
+
+def dots(key: str, title: str, rows: Sequence[Dot], mark: tuple[str, float] | None = None, digits: int = 1) -> str:
+    """A dot with its interval for each row; `mark` is a dashed line to compare with, named in the legend."""
+    known = [value for row in rows for value in (row.value, row.low, row.high) if value is not None]
+    known += [mark[1]] if mark else []
+    left = 24 + round(7 * max(len(row.name) for row in rows))
+
+    def words(value: float | None) -> str:
+        return decimal(value, digits)
+
+    drawn = dot_chart(key, title, rows, nice_ticks(min(known), max(known), 4), mark, words, left)
+    return _alone(drawn, mark[0] if mark else None)
+
+
+def bars(key: str, title: str, rows: Sequence[Bar], words: Callable[[float | None], str]) -> str:
+    """A bar from zero for each row, with its value beside it."""
+    return _alone(bar_chart(key, title, rows, words=words), None)
+
+
+def _alone(figure: Markup, mark: str | None) -> str:
+    """The drawing of a figure, with the name of its dashed line below it."""
+    found = _CHART.search(figure)
+    assert found, "the figure has no chart"
+    height, attributes, body = float(found[1]), found[2], found[3]
+    if mark:
+        height += 20
+        body += f'<path class="mark" d="M8 {height - 8:.1f}H34"/>'
+        body += f'<text x="42" y="{height - 4:.1f}">{escape(mark)}</text>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height + 6:g}" width="600"{attributes}>'
+        f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#fff"/>{body}</svg>\n'
+    )
