@@ -115,7 +115,7 @@ def judges(found: Any, cpu: Any, gpu: Any) -> Claim:
     claim.conditions.append(
         condition("contradictions, ratio to PRM + ORM's, less 1", [one - 1 for one in ratio], "less", (1.0, 2))
     )
-    for name, cost in (("two CPU cores", cpu), ("one GPU, few outputs", gpu)):
+    for name, cost in (("two CPU cores", cpu), ("one GPU", gpu)):
         saved = cost["seconds"]["unified"] / cost["seconds"]["process_and_outcome"] - 1
         found_once = "less" if saved < 0 else "more"
         claim.conditions.append(

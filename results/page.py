@@ -37,7 +37,7 @@ def claims_of(results: Path) -> dict[str, Claim]:
             claims.judges,
             read(results, "judges/results.json"),
             read(results, "judges/cost_cpu.json"),
-            read(results, "judges/cost_gpu_few.json"),
+            read(results, "judges/cost_gpu.json"),
         ),
         "personality": (claims.personality, read(results, "personality/results.json")),
         "by_reward": (claims.by_reward, supporter),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 HISTORIES, GROUP, CANDIDATES = 256, 4, 16
-BATCH = 512
+BATCH = 256
 TOKENS = 224
 DECISIONS = ("stage", "emotion", "strategy")
 
