@@ -1,9 +1,11 @@
-"""Run by test_spread under torchrun: trains with the weights spread over two processes by FSDP2, on a CPU.
+"""Run by test_spread under torchrun: trains with the weights spread over two processes by FSDP2 or ZeRO-3, on a CPU.
 
 `accelerate` takes FSDP's settings for GPUs alone. So processes on a CPU are passed off as such here; what follows,
-PyTorch's sharding, `accelerate`'s gathering and the trainers' checkpoints, is what a GPU would do.
+PyTorch's sharding, `accelerate`'s gathering and the trainers' checkpoints, is what a GPU would do. DeepSpeed needs no
+such help.
 """
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -38,7 +40,8 @@ def spread_on_cpu() -> None:
 
 def main() -> None:
     model, records, folder = (Path(word) for word in sys.argv[1:4])
-    spread_on_cpu()
+    if "ACCELERATE_USE_FSDP" in os.environ:
+        spread_on_cpu()
     for name, values in KINDS.items():
         train_sft(model, CHATS, SftSettings(batch=2, **values), folder / name, 0, name, {})
         if torch.distributed.get_rank() == 0:

@@ -1,5 +1,9 @@
-"""Weights spread over processes by the FSDP2 settings that ship: the saved model is whole, and that of one process."""
+"""Weights spread over processes by the settings that ship: the saved model is whole, and that of one process.
 
+ZeRO-3 needs `pip install deepspeed`, which compiles for a minute when it is first used; its tests are skipped without.
+"""
+
+import importlib.util
 import os
 import subprocess
 import sys
@@ -17,7 +21,9 @@ from tests.grpo_worker import small_model, small_records
 from tests.spread_worker import CHATS, KINDS
 
 WORKER = Path(__file__).parent / "spread_worker.py"
-CONFIG = Path(compeer.__file__).parent / "configs" / "fsdp2.yaml"
+CONFIGS = Path(compeer.__file__).parent / "configs"
+ZERO = {"zero_stage": "ZERO_STAGE", "zero3_init_flag": "ZERO3_INIT", "zero3_save_16bit_model": "ZERO3_SAVE_16BIT_MODEL"}
+"""What `accelerate launch` calls the settings of DeepSpeed before its processes."""
 
 
 @pytest.fixture(scope="module")
@@ -25,22 +31,32 @@ def model(tiny_model: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.Te
     return small_model(tiny_model, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
 
 
-@pytest.fixture(scope="module")
-def spread(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["fsdp2", "zero3"])
+def spread(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left, each with half of every weight."""
+    if request.param == "zero3" and importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("deepspeed is not installed")
     folder = tmp_path_factory.mktemp("spread")
     records = small_records(folder / "records.jsonl")
-    fsdp = yaml.safe_load(CONFIG.read_text())["fsdp_config"]
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "ACCELERATE_USE_FSDP": "true", "OMP_NUM_THREADS": "1"}
-    environment |= {
-        name.upper(): str(value).lower() if value in (True, False) else str(value) for name, value in fsdp.items()
-    }
-    environment["PYTHONPATH"] = str(WORKER.parents[1])
+    environment = {**os.environ, **told(request.param), "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")])
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command = [*start, str(WORKER), str(model), str(records), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
+
+
+def told(name: str) -> dict[str, str]:
+    """The settings that ship, as `accelerate launch` tells them to its processes."""
+    config = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    if name == "fsdp2":
+        own = {"ACCELERATE_USE_CPU": True, "ACCELERATE_USE_FSDP": True}
+        own |= {key.upper(): value for key, value in config["fsdp_config"].items()}
+    else:
+        own = {"ACCELERATE_USE_DEEPSPEED": True, "DS_ACCELERATOR": "cpu"}
+        own |= {f"ACCELERATE_DEEPSPEED_{ZERO[key]}": config["deepspeed_config"][key] for key in ZERO}
+    return {key: str(value).lower() if value in (True, False) else str(value) for key, value in own.items()}
 
 
 def weights(folder: Path) -> dict[str, Any]:
