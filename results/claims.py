@@ -234,7 +234,7 @@ def supporter_table(found: Any) -> str:
 
 
 def best_of(found: Any) -> Claim:
-    """Claim 6: choosing the best of n improves on one. Intervals must not touch, since they are not of a difference.
+    """Claim 6: choosing the best of n improves on one, history by history.
 
     What the judge that chose thinks of its choice (`chosen`) must rise with n; it is shown and does not count.
     """
@@ -242,9 +242,9 @@ def best_of(found: Any) -> Claim:
     names = [key for key, value in rows[0].items() if isinstance(value, list) and len(value) == 3]
     first, last = rows[0], rows[-1]
     for key in names:
-        value, low, high = (last[key][0] - first[key][0], last[key][1] - first[key][2], last[key][2] - first[key][1])
+        gain = found["differences"][str(last["n"])][key]
         title = f"{key}, n = {last['n']} against {first['n']}"
-        asked = condition(title, [value, low, high], "more", SCALES.get(key, IN_PERCENT))
+        asked = condition(title, gain, "less" if "rejected" in key else "more", SCALES.get(key, IN_PERCENT))
         claim.conditions.append(replace(asked, met=None) if key == "chosen" else asked)
     cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
     claim.tables["figures"] = table(["n", *names], cells)

@@ -75,7 +75,9 @@ def test_the_other_claims_are_told(tmp_path: Path) -> None:
     told = {"settings": settings, "supporters": {"steps": apart, "direct": apart}, "difference": apart, "trainings": {}}
     save(tmp_path, "reasoning", told)
     best = {"chosen": [3.5, 3.4, 3.6], "second judge": [3.1, 3.0, 3.2]}
-    save(tmp_path, "best_of", {"rows": [{"n": 4, **best}, {"n": 1, **{key: [3.0, 2.9, 3.1] for key in best}}]})
+    gains = {"4": {"chosen": [0.5, 0.3, 0.7], "second judge": [0.1, -0.1, 0.3]}}
+    counts = [{"n": 4, **best}, {"n": 1, **{key: [3.0, 2.9, 3.1] for key in best}}]
+    save(tmp_path, "best_of", {"rows": counts, "differences": gains})
     compared = json.loads((ROOT / "results" / "judges" / "results.json").read_text(encoding="utf-8"))
     near = compared["tests"]["near"]
     rewritten = {"UnifiReward": "personality", "PRM + ORM": "duplicated"}
