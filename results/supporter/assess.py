@@ -60,6 +60,29 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
     }
 
 
+def decided(folder: Path, name: str, test: str) -> dict[str, Any]:
+    """The decisions of the likeliest output for every turn of the corpus in FOLDER/TEST.jsonl, against its own."""
+    import torch
+
+    from compeer.evaluate.decisions import decision_report
+    from compeer.models import Sampling
+    from compeer.models.local import LocalModel
+    from compeer.policy import Output, generate_turns
+    from compeer.ser.record import read_records
+
+    asked = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
+    model = LocalModel(folder / name / "model", batch_size=BATCH)
+    answers = generate_turns(model, asked, Sampling(temperature=0, max_tokens=TOKENS), seed=1)
+    outputs = [answer for answer in answers if isinstance(answer, Output)]
+    assert len(outputs) == len(asked), "a local model answers everything"
+    return {
+        "report": decision_report(asked, [output.parsed for output in outputs]).model_dump(),
+        "cut_off": sum(output.cut_off for output in outputs) / len(outputs),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+    }
+
+
 def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[dict[str, Any]]:
     """By history: each output's totals by both judges, its parts, what seekers would think, what was right."""
     from compeer.evaluate.decisions import decision_figures
