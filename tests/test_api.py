@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from compeer.reasoning import SupportTurn, render_turn
-from compeer.safety.guard import GuardState
+from compeer.safety.guard import Guard, GuardState
 from compeer.web import create_app
 from compeer.web.state import read_state, state_text
 from tests.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedJudge, ScriptedSupporter
@@ -150,6 +150,13 @@ def test_the_state_comes_back_with_the_next_request(post: Post, supporter: Scrip
     post("And now?", state=state, conversation="case 12")
     assert supporter.wishes[-1].state == GuardState(("suicide",), concern_shown=True)
     assert supporter.wishes[-1].conversation == "case 12"
+
+
+def test_without_a_state_the_guard_goes_by_what_was_said(client: openai.OpenAI, supporter: ScriptedSupporter) -> None:
+    said = Guard(locale="GB").respond(["I am going to kill myself tonight."], lambda _: "")
+    messages: list[Any] = [{"role": "user", "content": "crisis"}, {"role": "assistant", "content": said.reply}]
+    client.chat.completions.create(model="scripted", messages=[*messages, {"role": "user", "content": "And now?"}])
+    assert supporter.wishes[-1].state == said.state == GuardState(("suicide",), concern_shown=True)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,19 @@ def test_the_conversation_goes_on_in_other_words() -> None:
     assert all(len(text) < len(seen[0]) for text in seen[1:])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("message", ["help", "救命"])
+def test_what_the_guard_has_said_can_be_told_from_the_conversation(kind: Kind, message: str) -> None:
+    crisis, concern = (Guard(Says(level, kind), locale="GB") for level in ("crisis", "concern"))
+    state, said = GuardState(), ["That sounds hard.", concern.respond([message], lambda _: "Go on.").reply]
+    assert GuardState.of(said) == GuardState(concern_shown=True)
+    for length in range(1, 5):
+        turn = crisis.respond([message] * length, never, state)
+        state, said = turn.state, [*said, turn.reply]
+        assert GuardState.of(said) == state
+    assert GuardState.of(["I am here.", ""]) == GuardState()
+
+
 def test_another_kind_of_crisis_gets_its_own_first_reply() -> None:
     state = GuardState(answered=("suicide", "suicide"))
     turn = Guard(Says("crisis", "medical emergency", "suicide"), locale="US").respond(["a", "b"], never, state)

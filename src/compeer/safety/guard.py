@@ -19,7 +19,7 @@ from typing import Protocol
 
 from compeer.safety.hooks import CrisisEvent, Hook
 from compeer.safety.output import LONGEST, Finding, SentenceGate, check_reply, without_weights
-from compeer.safety.replies import Replies, language_of
+from compeer.safety.replies import Replies, language_of, recognised
 from compeer.safety.resources import Resources, load_resources
 from compeer.safety.risk import Kind, Risk, Trigger
 
@@ -43,6 +43,12 @@ class GuardState:
     """The kinds of crisis that got a fixed reply, one entry a reply."""
     concern_shown: bool = False
     handed_over: bool = False
+
+    @classmethod
+    def of(cls, said: Sequence[str]) -> GuardState:
+        """What can be known from the supporter's side of a conversation, where nobody has kept its state."""
+        found = recognised(said)
+        return cls(found.crises, found.concern or bool(found.crises), found.handed_over)
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,36 @@ def language_of(messages: Sequence[str]) -> str:
     return "en"
 
 
+class Recognised(_Frozen):
+    """Which fixed words stand in a conversation."""
+
+    crises: tuple[Kind, ...] = ()
+    concern: bool = False
+    handed_over: bool = False
+
+
+def recognised(said: Sequence[str]) -> Recognised:
+    """The fixed words among what was said on the supporter's side, in any language, whatever the place's numbers."""
+    crises: list[Kind] = []
+    concern = handed_over = False
+    for text in said:
+        for words in map(wordings, LANGUAGES):
+            crises += [
+                kind
+                for kind, own in words.crisis.items()
+                if any(_opening(wording) in text for wording in (own.first, *own.again))
+            ]
+            concern = concern or any(_opening(wording) in text for wording in words.concern.values())
+            coming = words.handed_over
+            handed_over = handed_over or coming.first in text or coming.again in text
+    return Recognised(crises=tuple(crises), concern=concern, handed_over=handed_over)
+
+
+def _opening(wording: str) -> str:
+    """The words before the first that depends on the place."""
+    return wording.partition("{")[0].strip()
+
+
 class Replies:
     """The fixed replies of one language, filled with the resources of one place."""
 

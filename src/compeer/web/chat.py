@@ -138,9 +138,9 @@ class Chats:
             what = "This server has no judge that could choose: best_of can only be 1."
             raise Refusal(400, what, field="best_of", code="no_judge")
         ignored = [*sent.ignored, *map(readable, request.ignored())]
-        state = read_state(request.state)
-        if state is None:
-            ignored.append("state (it cannot be read; the guard starts anew)")
+        state = read_state(request.state) if request.state else None
+        if request.state and state is None:
+            ignored.append("state (it cannot be read; the guard goes by what was said)")
         wish = Wish(
             history=sent.history,
             control=Control(
@@ -150,7 +150,7 @@ class Chats:
             sampling=_sampling(request),
             seed=secrets.randbelow(2**31) if request.seed is None else request.seed % 2**31,
             conversation=readable(request.conversation) if request.conversation else None,
-            state=state or GuardState(),
+            state=state or GuardState.of([one.text for one in sent.history if one.speaker == "supporter"]),
         )
         return Asked(wish, sent, Telling(self._model, request.show_reasoning is not False, ignored))
 
