@@ -57,7 +57,7 @@ def test_a_run_ends_with_a_report(undisturbed: Path) -> None:
     page = (undisturbed / "6-report" / "report.html").read_text(encoding="utf-8")
     assert "What this does not show" in page
     figures = json.loads((undisturbed / "5-evaluate" / "manifest.json").read_text())["figures"]
-    assert set(figures["supporters"]) == {"untrained", "sft", "grpo"}
+    assert set(figures["supporters"]) == {"untrained", "sft", "grpo", "best-of-4"}
     assert figures["judge"]["records"] == 4
     assert not list(undisturbed.rglob("*.unfinished"))
     assert not list(undisturbed.rglob("checkpoint-*"))

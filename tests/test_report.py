@@ -343,7 +343,44 @@ def test_what_could_not_be_read_is_shown_as_it_came(tmp_path: Path) -> None:
     assert "cut off before the output ended" in page
     assert '<span class="chip">negative, anger, 4</span>' in page
     assert "It gave no output." in page
-    assert "(not accepted)" in page
+    assert "<details open>" not in page
+    assert '<span class="sign bad"><span aria-hidden="true">✗</span> False</span>' in page
+
+
+def test_the_judges_verdicts_stand_beside_each_part_and_the_chosen_output_beside_the_others(tmp_path: Path) -> None:
+    figures = healthy()
+    figures["5-evaluate"]["supporters"]["best-of-4"] = supporter(3.0)
+    row = output("a", 1) | {"before": [{"speaker": "supporter", "text": "Tell me more."}]}
+    row["parts"] |= {"emotion": -1, "response": -1}
+    compared = {"candidate": 0.1, "reference": 0.62, "both": 0.2, "neither": 0.08}
+    row["chances"] = {"history": 0.93, "emotion": 0.3, "response": compared, "void": None}
+    copied = output("a", 1)
+    copied["parts"]["response"] = -1
+    copied["chances"] = {"response": compared, "void": "the response repeats the history"}
+    prose = output("b", -5, text="Dear friend,") | {"parts": {}}
+    page = page_of(tmp_path, figures, {"sft": [row, prose], "grpo": [copied], "best-of-4": [row]})
+    said = page.split('id="said"')[1].split('id="not-shown"')[0].replace("\u00a0", " ")
+    assert re.findall(r"<h4>(.*?) <span>", said) == ["SFT", "GRPO", "Best of 4", "SFT"]
+    assert said.count("</span> True, 93 %<") == said.count("</span> False, 70 %<") == said.count("> worse, 62 %<") == 2
+    assert said.count("</span> True</span>") == 2 + 3  # no probability is known of these
+    assert "counts for nothing: the response repeats the history" in said
+    assert "Tell me more." in said
+    assert said.count("<details open>") == 1  # of the one in which nothing could be read
+    assert "The judge also chose the best outputs." in page
+    assert "The judge also chose the best outputs." not in page_of_complete(tmp_path / "whole")
+
+
+def test_models_that_were_taken_as_they_are_are_said_to_be(tmp_path: Path) -> None:
+    figures, recipe = healthy(), copy.deepcopy(RECIPE)
+    for stage, part, model in (("2-judge", "judge", "judge"), ("3-sft", "sft", "supporter")):
+        figures[stage]["steps"] = 0
+        recipe[part] |= {"model": model, "steps": 0}
+    page = page_of(tmp_path, figures, recipe=recipe)
+    assert "Judge and supporter start as those that come with the package, trained on a larger corpus before." in page
+    assert "The judge is not trained further. The supporter is not fine-tuned further (SFT), but learns by" in page
+    assert page.count("It was not trained here") == 2
+    assert "Loss (lower is better)" not in page
+    assert "Loss (lower is better)" in page_of_complete(tmp_path / "whole")
 
 
 def test_at_most_five_histories_are_shown(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@
     python results/judges/measure.py train FOLDER          what is done is not done again; --parallel, --only
     python results/judges/measure.py table FOLDER …        results.json and tables.md beside this file
 
-Every judge sees the same records, equally many times: a step of training takes `BATCH` records. A process judge has
-three chats a record, so three times as many chats a step. Judges are called `kind[-unmarked][-weighed][-lora]
-[-reasons][-blind]-seed`. Those with reasons write some hundred words an output, and are tried on two of the
-test sets. Those called `unified-apart` are `unified-unmarked` ones trained in another folder, prepared from the
-independent turns.
+Every judge sees the same records, equally many times: a process judge has three chats a record, so three times as many
+chats a step. Judges are called `kind[-unmarked][-weighed][-lora][-reasons][-blind]-seed`: the kind is a recipe in
+recipes/claims, and the marks are what is changed in it. Those with reasons write some hundred words an output, and are
+tried on two of the test sets. Those called `unified-apart` are `unified-unmarked` ones trained in another folder,
+prepared from the independent turns.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-STEPS, BATCH, RATE = 600, 16, 2e-4
-LORA_RANK, LORA_RATE = 16, 2e-3
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
 TESTS = ("esconv", "near", "random", "llm", "independent")
 SLOW_TESTS = ("esconv", "near")
@@ -60,6 +60,23 @@ def prepare(folder: Path, esconv: Path, near: Path, random: Path, llm: Path, ind
     write_records(folder / "independent.jsonl", apart)
 
 
+def settings_of(kind: str, marks: Sequence[str] = ()) -> Any:
+    """How a judge is trained: the settings of its recipe, changed as its marks say, with one checkpoint at the end."""
+    from compeer.recipe import load_recipe
+
+    usual = load_recipe(RECIPES / "h200.toml").judge
+    changes = {
+        "reasons": ["judge.reasons=true"],
+        "unmarked": ["judge.marked=false"],
+        "blind": ["judge.blind=true"],
+        "weighed": [f"judge.response_weight={usual.response_weight}"],
+        "lora": [f"judge.learning_rate={usual.learning_rate}", f"judge.lora_rank={usual.lora_rank}"],
+    }
+    chosen = [change for mark in marks for change in changes[mark]]
+    settings = load_recipe(RECIPES / "claims" / f"{kind}.toml", chosen).judge
+    return settings.model_copy(update={"save_every": settings.steps})
+
+
 def train_one(folder: Path, name: str) -> None:
     """Trains one judge and lets it judge all test sets."""
     import torch
@@ -67,26 +84,11 @@ def train_one(folder: Path, name: str) -> None:
     from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
     from compeer.reward.judge import LocalJudge
-    from compeer.reward.train import RewardSettings, train_judge
+    from compeer.reward.train import train_judge
     from compeer.ser.record import read_records
 
-    kind, *marks = name.split("-")
-    seed = int(marks.pop())
-    settings = RewardSettings(
-        kind=kind,
-        reasons="reasons" in marks,
-        response_weight=3.0 if "weighed" in marks else 1.0,
-        marked="unmarked" not in marks,
-        blind="blind" in marks,
-        steps=STEPS,
-        batch=3 * BATCH if kind == "process" else BATCH,
-        at_once=12 if kind == "process" else 8,
-        learning_rate=LORA_RATE if "lora" in marks else RATE,
-        lora_rank=LORA_RANK if "lora" in marks else 0,
-        order="recorded" if kind == "process" else "drawn",
-        max_length=1536,
-        save_every=STEPS,
-    )
+    kind, *marks, number = name.split("-")
+    seed, settings = int(number), settings_of(kind, marks)
     start = time.monotonic()
     figures: dict[str, Any] = train_judge(list(read_records(folder / "train.jsonl")), settings, folder / name, seed)
     figures["training_seconds"] = round(time.monotonic() - start)
@@ -181,7 +183,7 @@ def feedback_judge(folder: Path, name: str) -> None:
     rated = rated_by_seekers(folder)
     training = [record for record in feedback_records(rated, seed) if record.split == "reward"]
     settings = RewardSettings(
-        kind="outcome", steps=150, batch=BATCH, learning_rate=1e-4, lora_rank=0, order="drawn", max_length=2048
+        kind="outcome", steps=150, batch=16, learning_rate=1e-4, lora_rank=0, order="drawn", max_length=2048
     )
     figures = train_judge(training, settings, folder / name, seed)
     held = [entry for entry in rated if is_held_back(entry, seed)]
@@ -233,7 +235,9 @@ def table(folder: Path, corpus: list[Path], contexts: Path) -> None:
     from compeer.reward.comparison_table import as_markdown, comparison_tables
     from compeer.ser.record import read_records
 
-    found: dict[str, Any] = {"settings": {"steps": STEPS, "records_a_step": BATCH, "learning_rate": RATE}, "tests": {}}
+    own = settings_of("unified")
+    settings = {"steps": own.steps, "records_a_step": own.batch, "learning_rate": own.learning_rate}
+    found: dict[str, Any] = {"settings": settings, "tests": {}}
     text = []
     for test in TESTS:
         records = list(read_records(folder / f"{test}.jsonl"))

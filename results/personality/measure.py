@@ -8,7 +8,8 @@ Four training sets stem from the same contexts: `original`, and, twice as large,
 rewrites) and `personality` (with rewrites by personality). A set holds the turns as language models judged them and the
 matched pairs made of them: a right turn stands in its own and in another history. Who is paired with whom, and which
 steps are mixed, is decided on the originals, so a rewritten record says what its original says, in other words. All
-judges are trained for equally many steps of equally many records. They are called `set-seed`.
+judges are trained for equally many steps of equally many records, as recipes/claims/personality.toml says. They are
+called `set-seed`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
     from compeer.models.embedder import Embeds
+    from compeer.reward.train import RewardSettings
     from compeer.ser.record import SerRecord
 
-STEPS, BATCH, RATE, RESPONSE_WEIGHT = 240, 16, 2e-4, 3.0
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
 MIXTURES, DRAW = 2, 7
 """As the test sets were matched: mixtures of a pair's steps, and the seed that pairs and mixes."""
@@ -162,6 +164,14 @@ def taught(records: Iterable[SerRecord], pairs: Iterable[tuple[str, str]]) -> It
 # --- the judges -------------------------------------------------------------------------------------------------------
 
 
+def how_trained() -> RewardSettings:
+    """The settings of every judge here, with one checkpoint at the end."""
+    from compeer.recipe import load_recipe
+
+    settings = load_recipe(RECIPES / "claims" / "personality.toml").judge
+    return settings.model_copy(update={"save_every": settings.steps})
+
+
 def train_one(folder: Path, name: str) -> None:
     """Trains one judge and lets it judge all test sets."""
     import torch
@@ -169,21 +179,11 @@ def train_one(folder: Path, name: str) -> None:
     from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
     from compeer.reward.judge import LocalJudge
-    from compeer.reward.train import RewardSettings, train_judge
+    from compeer.reward.train import train_judge
     from compeer.ser.record import read_records
 
     training, seed = name.split("-")
-    settings = RewardSettings(
-        response_weight=RESPONSE_WEIGHT,
-        steps=STEPS,
-        batch=BATCH,
-        at_once=8,
-        learning_rate=RATE,
-        lora_rank=0,
-        order="drawn",
-        max_length=1536,
-        save_every=STEPS,
-    )
+    settings = how_trained()
     start = time.monotonic()
     records = list(read_records(folder / TRAINING[training]))
     figures: dict[str, Any] = {"records": len(records)}
@@ -229,7 +229,9 @@ def table(folder: Path) -> None:
     from compeer.reward.comparison_table import as_markdown, comparison_tables
     from compeer.ser.record import read_records
 
-    settings = {"steps": STEPS, "records_a_step": BATCH, "learning_rate": RATE, "response_weight": RESPONSE_WEIGHT}
+    own = how_trained()
+    settings = {"steps": own.steps, "records_a_step": own.batch, "learning_rate": own.learning_rate}
+    settings["response_weight"] = own.response_weight
     counts = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
     found: dict[str, Any] = {"settings": settings, "data": counts, "tests": {}}
     text = ["# Judges taught with and without rewrites, as measured"]

@@ -6,10 +6,10 @@
 FOLDER holds policy.jsonl and test.jsonl, as `results/supporter/measure.py prepare` leaves them, and two judges that
 trained neither supporter: outcome/model, which compares responses without steps, and feedback/model, taught by
 nothing but what seekers thought of replies (`outcome-1` and `feedback-1` of results/judges). `steps-1` … and `direct-1`
-… are trained on the same records, with the same seeds, rate and number of steps, all without control words, and answer
-the same held-out histories, several times each. Only the responses are measured: the judges never see a step. A reply
-that cannot be read, or did not end, has no opinion and no words; how many are there stands beside. `human` is the
-corpus' own reply in the same place.
+… are trained as recipes/claims/steps.toml and direct.toml say: on the same records, with the same seeds, rate and
+number of steps, all without control words. They answer the same held-out histories, several times each. Only the
+responses are measured: the judges never see a step. A reply that cannot be read, or did not end, has no opinion and no
+words; how many are there stands beside. `human` is the corpus' own reply in the same place.
 """
 
 from __future__ import annotations
@@ -29,17 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
 VARIANTS = ("steps", "direct")
-SFT: dict[str, Any] = {
-    "steps": 320,
-    "batch": 16,
-    "at_once": 16,
-    "learning_rate": 1e-3,
-    "lora_rank": 8,
-    "max_length": 1536,
-    "control_share": 0,
-}
 HISTORIES, GROUP, MAX_TOKENS = 256, 4, 224
 BATCH = 256
 """Outputs written or judged at a time."""
@@ -82,6 +74,14 @@ def do(folder: Path, name: str) -> None:
     (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
+def settings_of(variant: str) -> dict[str, Any]:
+    """What a supporter's recipe says of its training, without the checkpoints: here there is one, at the end."""
+    from compeer.recipe import load_recipe
+
+    recipe = load_recipe(RECIPES / "claims" / f"{variant}.toml")
+    return recipe.sft.model_dump(exclude_unset=True, exclude={"save_every"})
+
+
 def trained(folder: Path, name: str) -> dict[str, Any]:
     """Trains a supporter, or goes on with it; its figures are kept beside its model."""
     from compeer.policy.sft import SupporterSettings, train_supporter
@@ -90,7 +90,8 @@ def trained(folder: Path, name: str) -> dict[str, Any]:
     told = folder / name / "training.json"
     if not told.is_file():
         variant, seed = name.split("-")
-        settings = SupporterSettings(**SFT, save_every=SFT["steps"], direct=variant == "direct")
+        chosen = settings_of(variant)
+        settings = SupporterSettings(**chosen, save_every=chosen["steps"])
         start = time.monotonic()
         figures = train_supporter(list(read_records(folder / "policy.jsonl")), settings, folder / name, int(seed))
         figures["seconds"] = round(time.monotonic() - start)
@@ -221,7 +222,9 @@ def table(folder: Path, corpus: Sequence[Path]) -> None:
     paths = {name: folder / "said" / f"{name}.json" for members in names.values() for name in members}
     said = {n: json.loads(path.read_text(encoding="utf-8")) for n, path in paths.items() if path.is_file()}
     report = add_strategies([row for one in said.values() for row in one["rows"]], corpus)
-    found: dict[str, Any] = {"settings": {**SFT, "histories": HISTORIES, "group": GROUP, "max_tokens": MAX_TOKENS}}
+    found: dict[str, Any] = {
+        "settings": {**settings_of("steps"), "histories": HISTORIES, "group": GROUP, "max_tokens": MAX_TOKENS}
+    }
     found |= {"classifier": report, "supporters": {}, "difference": {}, "distinct_by_seed": {}}
     draws: dict[str, dict[str, Any]] = {}
     for variant, members in names.items():

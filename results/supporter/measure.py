@@ -1,16 +1,18 @@
 """A supporter trained by example, then by reward, with and without reweighting: several seeds side by side on one GPU.
 
     python results/supporter/measure.py prepare FOLDER --records RECORDS   records of a build, as README.md says
-    python results/supporter/measure.py run FOLDER [--parallel 6]          what is done is not done again
+    python results/supporter/measure.py run FOLDER [--parallel 3]          what is done is not done again
     python results/supporter/measure.py table FOLDER                       results.json and tables.md beside this file
 
-The supporter is fine-tuned on reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights), then trained by
-reward from there, by adapters of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`paper-1` …: the formula
-as printed), `plain-1` … without. Both trainings together are adapters of rank 16. FOLDER/judge-1 gives the rewards;
-FOLDER/judge-2 and FOLDER/feedback are judges that the supporter was never trained against (results/judges/measure.py
-trains all three; links will do). All answer the same held-out histories, each with a group of outputs (`assess.py`); a
-history's outputs together are what the similarity within a group is measured on. `best-sft` has sixteen outputs a
-history, for choosing the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead.
+The settings are those of recipes/h200.toml and of what recipes/claims changes in it. The supporter is fine-tuned on
+reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights), then trained by reward from there, by adapters
+of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`paper-1` …: the formula as printed; `alpha-0.1-1` …:
+another length gate, one seed), `plain-1` … without. Both trainings together are adapters of rank 16. FOLDER/judge-1
+gives the rewards; FOLDER/judge-2 and FOLDER/feedback are judges that the supporter was never trained against
+(results/judges/measure.py trains all three; links will do). All answer the same held-out histories, each with a group
+of outputs (`assess.py`); a history's outputs together are what the similarity within a group is measured on. `best-sft`
+has sixteen outputs a history, for choosing the best of n by the first judge; `measure-sft@NAME` answers
+FOLDER/NAME.jsonl instead.
 """
 
 from __future__ import annotations
@@ -26,24 +28,30 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from assess import CANDIDATES, DECISIONS, GROUP, HISTORIES, TOKENS, assessed
+from assess import CANDIDATES, DECISIONS, GROUP, HISTORIES, assessed, decided
 
+from compeer.recipe import load_recipe
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+RECIPE = load_recipe(RECIPES / "h200.toml")
 SEEDS = (1, 2, 3)
-VARIANTS = {"reweighted": "mirrored", "plain": "off", "paper": "paper"}
 SFT: dict[str, Any] = {
-    "sft": {"steps": 480, "batch": 16, "at_once": 16, "learning_rate": 1e-3, "lora_rank": 8, "max_length": 1536},
-    "sft-whole": {"steps": 320, "batch": 16, "at_once": 16, "learning_rate": 1e-4, "lora_rank": 0, "max_length": 1536},
+    name: recipe.sft.model_dump(exclude_unset=True, exclude={"save_every"})
+    for name, recipe in {"sft": RECIPE, "sft-whole": load_recipe(RECIPES / "claims" / "whole.toml")}.items()
 }
-GRPO: dict[str, Any] = {
-    "steps": 48,
-    "prompts": 32,
-    "group": 4,
-    "at_once": 32,
-    "learning_rate": 1e-3,
-    "lora_rank": 8,
-    "max_tokens": TOKENS,
-}
-COUNTS = (1, 2, 4, 8, 16)
+GRPO: dict[str, Any] = RECIPE.grpo.model_dump(exclude_unset=True, exclude={"save_every"})
+"""Every training here has one checkpoint, at its end."""
+
+
+def changed(name: str) -> dict[str, Any]:
+    """The settings of training by reward that a recipe of recipes/claims changes."""
+    chosen, usual = load_recipe(RECIPES / "claims" / f"{name}.toml").grpo.model_dump(), RECIPE.grpo.model_dump()
+    return {key: value for key, value in chosen.items() if value != usual[key]}
+
+
+VARIANTS: dict[str, dict[str, Any]] = {"reweighted": {}, "plain": changed("plain"), "paper": changed("printed")}
+GRID = {name: changed(name) for name in ("alpha-0.1", "alpha-2.0", "beta-10", "beta-20")}
+"""Other length gates, each tried with the first seed."""
 
 
 def prepare(folder: Path, records: Path) -> None:
@@ -61,6 +69,7 @@ def do(folder: Path, name: str) -> None:
     from compeer.ser.record import read_records
 
     kind, _, rest = name.partition("-")
+    variant, _, seed = name.rpartition("-")
     start = time.monotonic()
     figures: dict[str, Any] = {}
     if kind == "sft":
@@ -68,23 +77,27 @@ def do(folder: Path, name: str) -> None:
 
         supporter = SupporterSettings(**SFT[name], save_every=SFT[name]["steps"])
         figures = train_supporter(list(read_records(folder / "policy.jsonl")), supporter, folder / name, 1)
-    elif kind in VARIANTS:
-        figures = by_reward(folder, name, VARIANTS[kind], int(rest))
+    elif variant in VARIANTS | GRID:
+        figures = by_reward(folder, name, (VARIANTS | GRID)[variant], int(seed))
     else:
         model, _, test = rest.partition("@")
-        figures = assessed(folder, model, test or "test", CANDIDATES if kind == "best" else GROUP)
+        figures = (
+            decided(folder, model, test)
+            if kind == "decided"
+            else assessed(folder, model, test or "test", CANDIDATES if kind == "best" else GROUP)
+        )
     figures["seconds"] = round(time.monotonic() - start)
     (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def by_reward(folder: Path, name: str, negatives: str, seed: int) -> dict[str, Any]:
-    """Trains by reward; the figures of every step are kept with it."""
+def by_reward(folder: Path, name: str, changes: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Trains by reward, with changed settings; the figures of every step are kept with it."""
     from compeer.models.embedder import Embedder
     from compeer.policy.grpo import GrpoSettings, train_grpo
     from compeer.reward import LocalJudge
     from compeer.ser.record import read_records
 
-    settings = GrpoSettings(**GRPO, negatives=negatives, save_every=GRPO["steps"])
+    settings = GrpoSettings.model_validate({**GRPO, **changes, "save_every": GRPO["steps"]})
     judge = LocalJudge(folder / "judge-1" / "model", batch_size=64)
     records = list(read_records(folder / "policy.jsonl"))
     figures = train_grpo(folder / "sft" / "model", judge, Embedder(), records, settings, folder / name, seed)
@@ -96,7 +109,7 @@ def by_reward(folder: Path, name: str, negatives: str, seed: int) -> dict[str, A
 def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
     """Fine-tunings side by side, then the trainings by reward, then all measurements."""
     (folder / "said").mkdir(exist_ok=True)
-    trained = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS]
+    trained = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS] + [f"{name}-{SEEDS[0]}" for name in GRID]
     supporters = [*(f"measure-{name}" for name in SFT), "best-sft"]
     for stage in ([*SFT], [*trained, *supporters], [f"measure-{name}" for name in trained]):
         waiting = [name for name in stage if not (folder / "said" / f"{name}.json").is_file()]
@@ -118,13 +131,16 @@ def table(folder: Path) -> None:
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "said").glob("*.json"))
     }
     groups = {name: [f"measure-{name}"] for name in SFT} | {
-        name: [f"measure-{name}-{seed}" for seed in SEEDS] for name in VARIANTS
+        name: [f"measure-{name}-{seed}" for seed in SEEDS] for name in VARIANTS | GRID
     }
     found: dict[str, Any] = {
-        "settings": {"sft": SFT, "grpo": GRPO, "histories": HISTORIES, "group": GROUP},
+        "settings": {"sft": SFT, "grpo": GRPO, "grid": GRID, "histories": HISTORIES, "group": GROUP},
         "supporters": {},
         "differences": {},
-        "trainings": {name: value for name, value in said.items() if not name.startswith("measure")},
+        "decisions": {name[8:]: value for name, value in said.items() if name.startswith("decided-")},
+        "trainings": {
+            name: value for name, value in said.items() if not name.startswith(("measure-", "best-", "decided-"))
+        },
     }
     values = {}
     for name, members in groups.items():
@@ -199,7 +215,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--records", type=Path, help="prepare: records.jsonl of a build")
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--parallel", type=int, default=6)
+    parser.add_argument("--parallel", type=int, default=3, help="run: more trainings by reward fill the card")
     options = parser.parse_args()
     if options.what == "prepare":
         prepare(options.folder, options.records)

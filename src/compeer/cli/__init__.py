@@ -70,6 +70,10 @@ def run(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as grpo.steps=20.")
     ] = None,
     runs: Annotated[Path, typer.Option(help="The folder under which the run gets its own.")] = Path("runs"),
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="STAGE", help="Only this stage and what it needs: ser, judge, sft, grpo or evaluate."),
+    ] = None,
 ) -> None:
     """Do what a recipe describes, from the corpus to the report. Stopped anywhere, it goes on when called again."""
     import time
@@ -83,14 +87,18 @@ def run(
     loaded = load_recipe(recipe, changes or [])
     start = time.monotonic()
     try:
-        report = run_recipe(loaded, runs)
+        found = run_recipe(loaded, runs, until)
     except Exception as error:
         if not isinstance(error, InputError) and _disk_is_full(error, runs):
             do = "Free some space (compeer doctor says how much there is), then call again to go on."
             raise InputError("the disk is full.", file=runs, do=do) from error
         raise
     console.print(f"\n[bold green]Done[/] in {(time.monotonic() - start) / 60:.1f} min.", highlight=False)
-    console.print(f"  Report   {report.resolve()}", highlight=False, soft_wrap=True)
+    if until:
+        console.print(f"  Stage    {found.resolve()}", highlight=False, soft_wrap=True)
+        console.print("  Next     the same command without --until goes on from here")
+        return
+    console.print(f"  Report   {found.resolve()}", highlight=False, soft_wrap=True)
     console.print("  Next     open it in a browser; then try, for instance,")
     console.print(
         f"           compeer run {recipe} --set grpo.steps=20                more training by reward\n"

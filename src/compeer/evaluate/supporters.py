@@ -1,10 +1,15 @@
-"""Supporters side by side on held-out histories: form, decisions, diversity, and the judge's scores."""
+"""Supporters side by side on held-out histories: form, decisions, diversity, and the judge's scores.
+
+All answer the same histories. The last one also answers some of them several times, and the judge chooses the best
+output for each without seeing the corpus' reply: that is a supporter of its own, `best-of-n`. Every output is then
+judged in the same way, against the corpus' reply; its row keeps what the judge said, with the probabilities.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +19,20 @@ from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
 from compeer.models import Failure, Sampling
 from compeer.models.embedder import Embedder
-from compeer.models.local import LocalModel
+from compeer.models.local import LocalModel, model_folder
+from compeer.models.shipped import is_shipped
 from compeer.models.training import model_card
-from compeer.policy import Output, generate_turns
-from compeer.policy.grpo import Scorer
+from compeer.policy import Output, SupporterSettings, generate_turns
 from compeer.policy.prompt import refuse_direct
 from compeer.progress import progress
 from compeer.reasoning import PARTS
-from compeer.reward import LocalJudge, collapsed_verdicts, evaluate_judge
+from compeer.reward import Case, Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
+from compeer.reward.rank import rank
 from compeer.ser.record import SerRecord, is_judged
 from compeer.statistics import generator, mean, mean_interval
+
+BEFORE = 2
+"""Utterances kept of a history beside its last one, so that a reader sees what a turn answers."""
 
 
 class EvaluateSettings(BaseModel):
@@ -33,6 +42,10 @@ class EvaluateSettings(BaseModel):
 
     histories: int = Field(default=64, ge=2, description="held-out histories that each supporter answers")
     records: int = Field(default=500, ge=2, description="held-out records that the judge is measured on")
+    best_of: int = Field(
+        default=4, ge=1, description="outputs of the last supporter for a history of which the judge chooses; 1: none"
+    )
+    best_histories: int = Field(default=64, ge=1, description="how many of the histories the best is chosen for")
     batch: int = Field(default=16, ge=1, description="outputs generated or judged at a time")
     sampling: Sampling = Field(default=Sampling(), description="how answers are drawn")
 
@@ -42,6 +55,17 @@ def draw(records: Sequence[SerRecord], count: int, seed: int, purpose: str) -> l
     keys = {record.id: generator(seed, purpose, record.id).random() for record in records}
     chosen = set(sorted(keys, key=keys.__getitem__)[:count])
     return [record for record in records if record.id in chosen]
+
+
+def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
+    """What a fine-tuned supporter is to be compared with, by name: the model that it was trained from.
+
+    For one that comes trained already that is the untouched model, and itself if it was trained on.
+    """
+    if not is_shipped(settings.model):
+        return {"untrained": model_folder(settings.model)}
+    found = {"untrained": model_folder("embedded")}
+    return found | {"packaged": model_folder(settings.model)} if settings.steps else found
 
 
 def evaluate_run(
@@ -59,18 +83,28 @@ def evaluate_run(
     with progress("Measuring the judge", len(judged)) as advance:
         judge = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)
         figures = _once(folder / "judge.json", lambda: evaluate_judge(judge, judged))
-    embedder = Embedder()
-    scorer = Scorer(LocalJudge(judge_folder, batch_size=settings.batch), embedder, {r.id: r for r in asked}, seed)
+    judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
+    found = {}
+    for name, model in supporters.items():
+
+        def answer(name: str = name, model: Path = model) -> dict[str, Any]:
+            answers = _ask(name, model, asked, settings, seed)
+            return _measured(asked, answers, judge, embedder, seed)
+
+        found[name] = _once(folder / f"outputs-{name}.json", answer)
+    if settings.best_of > 1:
+        name, chosen_for = f"best-of-{settings.best_of}", asked[: settings.best_histories]
+        last = list(supporters.values())[-1]
+
+        def choose() -> dict[str, Any]:
+            answers = _best(name, last, chosen_for, judge, settings, seed)
+            return _measured(chosen_for, answers, judge, embedder, seed)
+
+        found[name] = _once(folder / f"outputs-{name}.json", choose)
     return {
         "judge": figures,
         "judge_says_the_same_to_all": collapsed_verdicts(figures),
-        "supporters": {
-            name: _once(
-                folder / f"outputs-{name}.json",
-                lambda name=name, model=model: _supporter(name, model, asked, scorer, embedder, settings, seed),
-            )
-            for name, model in supporters.items()
-        },
+        "supporters": found,
     }
 
 
@@ -84,31 +118,71 @@ def _once(path: Path, make: Any) -> dict[str, Any]:
     return found
 
 
-def _supporter(
-    name: str,
-    model: Path,
-    records: Sequence[SerRecord],
-    scorer: Scorer,
-    embedder: Embedder,
-    settings: EvaluateSettings,
-    seed: int,
-) -> dict[str, Any]:
+def _ask(
+    name: str, model: Path, records: Sequence[SerRecord], settings: EvaluateSettings, seed: int, candidates: int = 1
+) -> list[Output | Failure]:
     refuse_direct(model)
-    with progress(f"Asking the supporter ({name})", len(records)) as advance:
+    with progress(f"Asking the supporter ({name})", candidates * len(records)) as advance:
         local = LocalModel(model, batch_size=settings.batch, progress=advance)
-        answers = generate_turns(local, records, settings.sampling, seed, model_card(model).get("history"))
-    outputs = [(r, a) for r, a in zip(records, answers, strict=True) if isinstance(a, Output)]
-    parsed = [output.parsed for _, output in outputs]
-    rollouts = scorer(
-        [record.id for record, _ in outputs],
-        [output.text for _, output in outputs],
-        [output.cut_off for _, output in outputs],
-    )
-    totals = [rollout.raw for rollout in rollouts if rollout.score.total is not None]
+        history = model_card(model).get("history")
+        return generate_turns(local, records, settings.sampling, seed, history, candidates=candidates)
+
+
+def _best(
+    name: str, model: Path, records: Sequence[SerRecord], judge: Judge, settings: EvaluateSettings, seed: int
+) -> list[Output | Failure]:
+    answers = _ask(name, model, records, settings, seed, settings.best_of)
+    groups = [answers[start : start + settings.best_of] for start in range(0, len(answers), settings.best_of)]
+    with progress(f"Choosing the {name.replace('-', ' ')}", len(records)) as advance:
+        return list(choose_best(judge, records, groups, seed, advance))
+
+
+def choose_best(
+    judge: Judge,
+    records: Sequence[SerRecord],
+    groups: Sequence[Sequence[Output | Failure]],
+    seed: int,
+    progress: Callable[[int], None],
+) -> Iterator[Output | Failure]:
+    """For each record the one of its answers that the judge puts first; a failure only where all of them are."""
+    for record, group in zip(records, groups, strict=True):
+        outputs = [answer for answer in group if isinstance(answer, Output)]
+        if outputs:
+            yield outputs[rank(judge, record.history, [output.parsed for output in outputs], seed=seed)[0].index]
+        else:
+            yield group[0]
+        progress(1)
+
+
+def _verdicts(
+    judge: Judge, records: Sequence[SerRecord], outputs: Sequence[Output], seed: int
+) -> list[Judgment | Unscored]:
+    """What the judge says of each output beside the corpus' reply; the order of the two is drawn by what was said."""
+    cases = [
+        Case(
+            record.history,
+            output.parsed,
+            record.reference,
+            bool(generator(seed, "order", record.id, str(output.parsed.parts.get("response"))).random() < 0.5),
+        )
+        for record, output in zip(records, outputs, strict=True)
+    ]
+    return judge.judge(cases)
+
+
+def _measured(
+    records: Sequence[SerRecord], answers: Sequence[Output | Failure], judge: Judge, embedder: Embedder, seed: int
+) -> dict[str, Any]:
+    answered = [(r, a) for r, a in zip(records, answers, strict=True) if isinstance(a, Output)]
+    asked, outputs = [record for record, _ in answered], [output for _, output in answered]
+    parsed = [output.parsed for output in outputs]
+    judgments = _verdicts(judge, asked, outputs, seed)
+    scores = [score(turn, judgment) for turn, judgment in zip(parsed, judgments, strict=True)]
+    totals = [float(one.total) for one in scores if one.total is not None]
     low, high = mean_interval(totals)
-    parts = [rollout.score.parts() for rollout in rollouts if rollout.score.total is not None]
+    parts = [one.parts() for one in scores if one.total is not None]
     return {
-        "decisions": decision_figures(parsed, [record.candidate for record, _ in outputs]),
+        "decisions": decision_figures(parsed, [record.candidate for record in asked]),
         "diversity": diversity_figures([str(turn.parts.get("response", "")) for turn in parsed], embedder),
         "reward": {
             "total": mean(totals),
@@ -121,15 +195,29 @@ def _supporter(
         "outputs": [
             {
                 "record": record.id,
+                "before": [{"speaker": one.speaker, "text": one.text} for one in record.history[-1 - BEFORE : -1]],
                 "said": record.history[-1].text,
                 "reference": record.reference,
                 "text": output.text,
                 "cut_off": output.cut_off,
                 "missing": output.parsed.missing,
-                "parts": rollout.score.parts(),
-                "total": rollout.score.total,
-                "unscored": rollout.score.unscored,
+                "parts": given.parts(),
+                "chances": _chances(judgment),
+                "total": given.total,
+                "unscored": given.unscored,
             }
-            for (record, output), rollout in zip(outputs, rollouts, strict=True)
+            for record, output, given, judgment in zip(asked, outputs, scores, judgments, strict=True)
         ],
+    }
+
+
+def _chances(judgment: Judgment | Unscored) -> dict[str, Any]:
+    """The judge's probabilities: of True by step, and of each answer about the response; why one counts for nothing."""
+    if isinstance(judgment, Unscored):
+        return {}
+    response = dict(judgment.response) if judgment.response else None
+    return {
+        **{str(part): chance for part, chance in judgment.steps.items()},
+        "response": response,
+        "void": judgment.void,
     }

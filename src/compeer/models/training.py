@@ -63,6 +63,7 @@ class WeightSettings(BaseModel):
 class SftSettings(WeightSettings):
     """Supervised training."""
 
+    steps: int = Field(ge=0, description="optimiser steps; 0 takes the model as it is")
     batch: int = Field(default=4, ge=1, description="chats an optimiser step")
     at_once: int = Field(default=0, ge=0, description="chats computed at a time, to save memory; 0: the whole batch")
     max_length: int = Field(default=1024, ge=16, description="tokens of a chat; longer ones are left out and counted")
@@ -89,9 +90,6 @@ def train_sft(
 
     `weigh` gives labels a weight in the loss (see `weighing.py`); without it all count alike.
     """
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
     tokenizer = load_tokenizer(model)
     chats = [defuse(tokenizer, chat) for chat in chats]
     reader = picture_reader(model)
@@ -108,6 +106,17 @@ def train_sft(
             field="max_length",
             do="Raise it.",
         )
+    read_of = {
+        "chats": len(kept),
+        "too_long": len(chats) - len(kept),
+        "tokens_a_chat": sum(lengths) / max(1, len(lengths)),
+    }
+    if not settings.steps:
+        take_as_it_is(model, folder, card)
+        return {**read_of, "steps": 0, "loss_first": None, "loss_last": None}
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
     batch = settings.batch * int(os.environ.get("WORLD_SIZE", "1"))
     order = reading_order([lengths[number] for number in kept], batch, settings.steps * batch, seed)
     read = [kept[index] for index in order]
@@ -142,9 +151,7 @@ def train_sft(
     save_trained(trainer, tokenizer, folder, card, model)
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     return {
-        "chats": len(kept),
-        "too_long": len(chats) - len(kept),
-        "tokens_a_chat": sum(lengths) / max(1, len(lengths)),
+        **read_of,
         "steps": trainer.state.global_step,
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
@@ -256,6 +263,16 @@ def save_model(
         if start and (start / name).is_file():
             shutil.copyfile(start / name, unfinished / name)
     (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
+    shutil.rmtree(folder / "model", ignore_errors=True)
+    unfinished.rename(folder / "model")
+
+
+def take_as_it_is(model: Path, folder: Path, card: dict[str, Any]) -> None:
+    """Leaves a copy of the model in `folder/model`, whole or not at all; the card adds to what its own says."""
+    unfinished = folder / "model.unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(model, unfinished)
+    (unfinished / CARD).write_text(json.dumps(model_card(model) | card, sort_keys=True) + "\n", encoding="utf-8")
     shutil.rmtree(folder / "model", ignore_errors=True)
     unfinished.rename(folder / "model")
 

@@ -30,7 +30,9 @@ def _series(figures: RunFigures, stage: str, names: Mapping[str, str]) -> list[S
 
 
 def supervised_charts(figures: RunFigures, stage: str) -> list[Markup]:
-    """Loss and token accuracy of a supervised training."""
+    """Loss and token accuracy of a supervised training; none of a model that was taken as it is."""
+    if figures.number(stage, "steps") == 0:
+        return []
     loss = _series(figures, stage, {"loss": "loss"})
     accuracy = _series(figures, stage, {"mean_token_accuracy": "share of tokens"})
     return [

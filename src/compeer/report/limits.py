@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compeer.reasoning import LABELS, STEPS
 from compeer.report.reading import STAGES, RunFigures, find
-from compeer.report.wording import decimal, language_name, listing, percent, plural, supporter_name
+from compeer.report.wording import BEST_OF, decimal, language_name, listing, percent, plural, supporter_name
 
 NEAR_CHANCE = 0.6
 """A judge with less balanced accuracy than this is wrong in two of five cases: its rewards are mostly noise."""
@@ -68,6 +68,9 @@ def limits_of(figures: RunFigures) -> list[Caution]:
             "twin that was trained without histories.",
         ),
     ]
+    if any(name.startswith(BEST_OF) for name in figures.supporters):
+        chose = "It chose them without seeing the corpus' reply, but it likes in the score what it liked in choosing."
+        found.insert(1, Caution("The judge also chose the best outputs.", chose))
     if figures.of("1-ser", "label_source") == "silver":
         silver = "Labels are silver: a rule made them from the corpus, not people. The judge can be no wiser than that."
         found.insert(0, Caution("No person labelled anything.", silver))

@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+from compeer.models.shipped import is_shipped
 from compeer.report.charts import MANY_POINTS
 from compeer.report.drawn import judge_chart, reward_charts, supervised_charts, supporter_charts
 from compeer.report.headlines import headlines
@@ -83,28 +84,46 @@ def _what_was_run(figures: RunFigures, recipe: dict[str, Any]) -> list[str]:
     corpus = find(recipe, "ser", "corpus")
     languages = find(recipe, "ser", "languages")
     spoken = [language_name(str(code)) for code in languages] if isinstance(languages, list | tuple) else []
-    models = {name: find(recipe, part, "model") for name, part in (("judge", "judge"), ("supporter", "sft"))}
-    same = models["judge"] == models["supporter"]
     return [
         f"Recipe {recipe.get('name', 'without a name')}, seed {recipe.get('seed', 'not known')}.",
         f"The corpus is {'the sample that comes with the package' if corpus == 'sample' else corpus or 'not known'}"
         f" ({count(figures.number('1-ser', 'dialogues'))} dialogues, "
         f"{listing(spoken) if spoken else 'all languages'}).",
-        f"Judge and supporter both start from {_model(models['judge'])}."
-        if same
-        else f"The judge starts from {_model(models['judge'])}, the supporter from {_model(models['supporter'])}.",
-        "The judge learns to tell right steps and better responses. The supporter first learns from the corpus (SFT), "
-        "then by the judge's rewards (GRPO). All are measured on dialogues kept out of training.",
+        _started(find(recipe, "judge", "model"), find(recipe, "sft", "model")),
+        _learnt(recipe),
+        "All are measured on dialogues of the corpus kept out of training.",
     ]
 
 
+def _started(judge: Any, supporter: Any) -> str:
+    if is_shipped(str(judge)) and is_shipped(str(supporter)):
+        return "Judge and supporter start as those that come with the package, trained on a larger corpus before."
+    if judge == supporter:
+        return f"Judge and supporter both start from {_model(judge)}."
+    return f"The judge starts from {_model(judge)}, the supporter from {_model(supporter)}."
+
+
+def _learnt(recipe: dict[str, Any]) -> str:
+    """Who learns what from whom; what was taken as it is learns nothing here."""
+    judge, sft = (find(recipe, part, "steps") != 0 for part in ("judge", "sft"))
+    told = "learns to tell right steps and better responses" if judge else "is not trained further"
+    first = "first learns from the corpus (SFT), then" if sft else "is not fine-tuned further (SFT), but learns"
+    return f"The judge {told}. The supporter {first} by the judge's rewards (GRPO)."
+
+
 def _model(name: Any) -> str:
-    return "the packaged SmolLM2-135M-Instruct" if name == "embedded" else str(name or "a model that is not known")
+    if name == "embedded":
+        return "the packaged SmolLM2-135M-Instruct"
+    if is_shipped(str(name)):
+        return f"the packaged {name}"
+    return str(name or "a model that is not known")
 
 
 def _supervised(figures: RunFigures, stage: str) -> str:
     chats, steps = figures.number(stage, "chats"), figures.number(stage, "steps")
     too_long = figures.number(stage, "too_long")
+    if steps == 0:
+        return "It was not trained here: the model was taken as it is."
     left_out = f" {plural(too_long, 'was', 'were')} too long and left out." if too_long else ""
     return f"Trained for {plural(steps, 'step', 'steps')} on {plural(chats, 'chat', 'chats')}.{left_out}"
 

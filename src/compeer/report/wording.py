@@ -8,7 +8,9 @@ from typing import Any
 
 DASH = "–"
 _BLANK = "\u00a0"  # keeps a number and its sign on one line
-_SUPPORTERS = {"untrained": "Untrained", "sft": "SFT", "grpo": "GRPO"}
+_SUPPORTERS = {"untrained": "Untrained", "packaged": "As packaged", "sft": "SFT", "grpo": "GRPO"}
+BEST_OF = "best-of-"
+"""How the name begins of outputs that the judge chose among several."""
 _LANGUAGES = {"en": "English", "zh": "Chinese"}
 
 
@@ -68,6 +70,8 @@ def plural(number: float | None, one: str, many: str) -> str:
 
 def supporter_name(name: str) -> str:
     """A supporter as people call it."""
+    if name.startswith(BEST_OF):
+        return f"Best of {name.removeprefix(BEST_OF)}"
     return _SUPPORTERS.get(name, name)
 
 

@@ -1,6 +1,6 @@
-"""A recipe, and the run it describes: stages in order, each in its own folder, each resumable.
+"""The run that a recipe describes: stages in order, each in its own folder, each resumable.
 
-A recipe is a TOML file. `run_recipe` does its stages under `runs/<name>/`:
+`run_recipe` does a recipe's stages under `runs/<name>/`:
 
     1-ser        records.jsonl                  corpus to SER records with silver labels
     2-judge      model/, metrics.jsonl          UnifiReward, trained on the reward split
@@ -17,130 +17,41 @@ under `before/`, and taken back when those settings return.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
 import platform
 import shutil
 import time
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any
 
 from compeer import __version__
 from compeer.corpora import corpus_path
-from compeer.errors import InputError, from_validation
-from compeer.evaluate import EvaluateSettings, evaluate_run
+from compeer.errors import InputError
+from compeer.evaluate import evaluate_run
 from compeer.evaluate.folder import only_one
+from compeer.evaluate.supporters import starting_supporters
 from compeer.models.embedded import SMOLLM2, file_hash
 from compeer.models.embedder import Embedder
 from compeer.models.local import model_folder
-from compeer.policy import SupporterSettings, train_supporter
+from compeer.policy import train_supporter
 from compeer.policy.grpo import GrpoSettings, train_grpo
 from compeer.policy.sources import open_sources
 from compeer.progress import console
+from compeer.recipe.file import Recipe
 from compeer.report import write_report
-from compeer.reward import RewardSettings, train_judge
-from compeer.ser import SerSettings, build_ser, read_records
+from compeer.reward import train_judge
+from compeer.ser import build_ser, read_records
 from compeer.ser.record import SerRecord, Split
 
 MANIFEST, STATE = "manifest.json", "state.json"
 _NOT_OUTPUT = ("checkpoints", "tensorboard", "times.jsonl", MANIFEST, STATE)
 _VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "sentence-transformers")
-
-
-class Recipe(BaseModel):
-    """An experiment: every setting of every stage, and the one seed all randomness comes from."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(pattern=r"^[\w.-]+$", description="the folder of the run")
-    seed: int = Field(default=0, ge=0, description="all randomness comes from it")
-    ser: SerSettings = Field(default=SerSettings(), description="the dataset")
-    judge: RewardSettings = Field(description="UnifiReward")
-    sft: SupporterSettings = Field(description="supervised fine-tuning of the supporter")
-    grpo: GrpoSettings = Field(description="training the supporter by reward")
-    evaluate: EvaluateSettings = Field(default=EvaluateSettings(), description="measuring on the test split")
-
-
-def recipe_path(name: str | Path) -> Path:
-    """The file that a recipe's name means: a path, or a recipe that comes with the package."""
-    if Path(name).is_file():
-        return Path(name)
-    inside = Path(str(files("compeer"))) / "recipes"
-    for folder in (inside, Path(__file__).resolve().parents[2] / "recipes"):
-        if (found := folder / f"{name}.toml").is_file():
-            return found
-    known = sorted(path.stem for path in inside.glob("*.toml")) or ["demo"]
-    raise InputError("there is no such recipe.", file=name, do=f"Give a TOML file, or one of: {', '.join(known)}")
-
-
-def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
-    """Reads a recipe and applies `key=value` changes; an error names the file and the key."""
-    path = recipe_path(name)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"this is not TOML: {error}", file=path) from None
-    for change in changes:
-        _set(values, change)
-    try:
-        return Recipe.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise from_validation(error, file=path, do=_hint(first["loc"], first["type"])) from None
-
-
-def _set(values: dict[str, Any], change: str) -> None:
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, --set grpo.steps=20")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    *tables, last = key.strip().split(".")
-    for table in tables:
-        values = values.setdefault(table, {})
-        if not isinstance(values, dict):
-            raise InputError(f"'{table}' in '{key}' is no table.", do="Name a key of the recipe, as grpo.steps")
-    values[last] = value
-
-
-def _hint(location: tuple[int | str, ...], kind: str) -> str | None:
-    if kind != "extra_forbidden":
-        return None
-    model: Any = Recipe
-    for part in location[:-1]:
-        # a table of tables, as grpo.rewards: what stands in it is of one kind, whatever its name
-        model = get_args(model)[-1] if get_args(model) else model.model_fields[str(part)].annotation
-    near = difflib.get_close_matches(str(location[-1]), model.model_fields, n=1)
-    known = ", ".join(model.model_fields)
-    return f"Did you mean '{near[0]}'?" if near else f"Known keys here: {known}"
-
-
-def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Each setting's key, value and meaning, tables unfolded."""
-    for name, field_ in type(settings).model_fields.items():
-        value = getattr(settings, name)
-        if isinstance(value, BaseModel):
-            yield from explain(value, f"{prefix}{name}.")
-        elif isinstance(value, dict) and value and all(isinstance(one, BaseModel) for one in value.values()):
-            for key, one in value.items():
-                yield from explain(one, f"{prefix}{name}.{key}.")
-        else:
-            shown = json.dumps(value, ensure_ascii=False)
-            yield f"{prefix}{name}", shown, field_.description or ""
-
-
-# --- stages ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -170,7 +81,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
 
     def evaluate(folder: Path) -> dict[str, Any]:
         supporters = {
-            "untrained": model_folder(recipe.sft.model),
+            **starting_supporters(recipe.sft),
             "sft": run / "3-sft" / "model",
             "grpo": run / "4-grpo" / "model",
         }
@@ -193,7 +104,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
         ),
         Stage(
             "2-judge",
-            "Training the judge",
+            "Training the judge" if recipe.judge.steps else "Taking the judge as it is",
             recipe.judge.model_dump(mode="json"),
             lambda folder: train_judge(records("reward"), recipe.judge, folder, seed),
             after=("1-ser",),
@@ -201,7 +112,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
         ),
         Stage(
             "3-sft",
-            "Training the supporter",
+            "Training the supporter" if recipe.sft.steps else "Taking the supporter as it is",
             recipe.sft.model_dump(mode="json"),
             lambda folder: train_supporter(records("policy"), recipe.sft, folder, seed),
             after=("1-ser",),
@@ -265,16 +176,31 @@ def judges_hash(settings: GrpoSettings) -> dict[str, str]:
     return {f"judge {name}": model_hash(name) for name in sorted(named) if name != "run" and "@http" not in name}
 
 
-def run_recipe(recipe: Recipe, runs: Path) -> Path:
-    """Does what is still to be done of a recipe under `runs/<name>/` and returns the report's path."""
+def run_recipe(recipe: Recipe, runs: Path, until: str | None = None) -> Path:
+    """Does what is still to be done of a recipe under `runs/<name>/` and returns the report's path.
+
+    `until` names a stage without its number, as `sft`: it and what it needs are done, and its folder is returned.
+    """
     run = runs / recipe.name
+    stages = stages_of(recipe, run)
+    if until is not None:
+        stages = _until(stages, until)
     run.mkdir(parents=True, exist_ok=True)
     with only_one(run):
         _write_json(run / "recipe.json", recipe.model_dump(mode="json"))
         done: dict[str, str] = {}
-        for stage in stages_of(recipe, run):
+        for stage in stages:
             done[stage.name] = _do(stage, run / stage.name, recipe.seed, done)
-    return run / "6-report" / "report.html"
+    return run / "6-report" / "report.html" if until is None else run / stages[-1].name
+
+
+def _until(stages: Sequence[Stage], name: str) -> list[Stage]:
+    """The named stage and those that it needs, in their order."""
+    short = {stage.name.partition("-")[2]: stage for stage in stages}
+    if name not in short:
+        raise InputError(f"there is no stage '{name}'.", do=f"Name one of: {', '.join(short)}")
+    last = short[name]
+    return [stage for stage in stages if stage.name in (*last.after, last.name)]
 
 
 def _do(stage: Stage, folder: Path, seed: int, done: Mapping[str, str]) -> str:
