@@ -68,6 +68,13 @@ def test_the_judge_chooses_among_what_was_answered() -> None:
     assert moved == [1, 1, 1]
 
 
+def test_what_the_guard_would_not_show_is_not_the_best_of_several() -> None:
+    human, long = (output("a", TURN.format(words)) for words in ("I am human.", "Whose bay was it, do you know that?"))
+    groups: list[list[Output | Failure]] = [[human, long], [human, human]]
+    chosen = list(choose_best(LikesShort(), [record("a"), record("a")], groups, 0, lambda done: None))
+    assert chosen == [long, human]
+
+
 def test_a_supporter_that_comes_trained_stands_beside_what_it_was_trained_from() -> None:
     def names(model: str, steps: int) -> list[str]:
         return list(starting_supporters(SupporterSettings(model=model, steps=steps, learning_rate=1e-5)))

@@ -28,6 +28,7 @@ from compeer.progress import progress
 from compeer.reasoning import PARTS
 from compeer.reward import Case, Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
 from compeer.reward.rank import rank
+from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord, is_judged
 from compeer.statistics import generator, mean, mean_interval
 
@@ -144,9 +145,16 @@ def choose_best(
     seed: int,
     progress: Callable[[int], None],
 ) -> Iterator[Output | Failure]:
-    """For each record the one of its answers that the judge puts first; a failure only where all of them are."""
+    """For each record the one of its answers that the judge puts first; a failure only where all of them are.
+
+    A response that the safety guard would not show is chosen only where there is no other.
+    """
     for record, group in zip(records, groups, strict=True):
-        outputs = [answer for answer in group if isinstance(answer, Output)]
+        answered = [answer for answer in group if isinstance(answer, Output)]
+        said = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
+        outputs = [
+            output for output in answered if not check_reply(str(output.parsed.parts.get("response", "")), said)
+        ] or answered
         if outputs:
             yield outputs[rank(judge, record.history, [output.parsed for output in outputs], seed=seed)[0].index]
         else:
