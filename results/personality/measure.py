@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -31,6 +28,8 @@ if TYPE_CHECKING:
     from compeer.models.embedder import Embeds
     from compeer.reward.train import RewardSettings
     from compeer.ser.record import SerRecord
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
@@ -207,17 +206,9 @@ def train_one(folder: Path, name: str) -> None:
 
 def train(folder: Path, chosen: Sequence[str], parallel: int) -> None:
     """Trains those judges that are not there yet, several at a time."""
-    waiting = [name for name in chosen if not (folder / "said" / f"{name}.json").is_file()]
+    from side_by_side import side_by_side
 
-    def run(name: str) -> None:
-        with (folder / f"{name}.log").open("w") as log:
-            command = [sys.executable, __file__, "one", str(folder), "--only", name]
-            environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-            code = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
-        print(f"{name}: {'done' if not code else f'failed ({code}), see {name}.log'}", flush=True)
-
-    with ThreadPoolExecutor(parallel) as pool:
-        list(pool.map(run, waiting))
+    side_by_side(__file__, folder, chosen, parallel)
 
 
 # --- what came out ----------------------------------------------------------------------------------------------------

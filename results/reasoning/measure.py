@@ -18,16 +18,15 @@ import argparse
 import gc
 import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
@@ -321,17 +320,9 @@ def _cell(value: Sequence[float | None]) -> str:
 def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
     """All trainings side by side, those with steps first: they take longer."""
     names = [*(f"{variant}-{seed}" for variant in VARIANTS for seed in SEEDS), "human"]
-    waiting = [one for one in names if not (folder / "said" / f"{one}.json").is_file() and (not only or one in only)]
-    with ThreadPoolExecutor(parallel) as pool:
-        list(pool.map(lambda name: _start(folder, name), waiting))
+    from side_by_side import side_by_side
 
-
-def _start(folder: Path, name: str) -> None:
-    with (folder / f"{name}.log").open("w") as log:
-        command = [sys.executable, __file__, "one", str(folder), "--only", name]
-        environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-        code = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
-    print(f"{name}: {'done' if not code else f'failed ({code}), see {name}.log'}", flush=True)
+    side_by_side(__file__, folder, [one for one in names if not only or one in only], parallel)
 
 
 def main() -> None:

@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from assess import CANDIDATES, DECISIONS, GROUP, HISTORIES, assessed, decided
 
 from compeer.recipe import load_recipe
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 RECIPE = load_recipe(RECIPES / "h200.toml")
@@ -108,21 +107,12 @@ def by_reward(folder: Path, name: str, changes: dict[str, Any], seed: int) -> di
 
 def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
     """Fine-tunings side by side, then the trainings by reward, then all measurements."""
-    (folder / "said").mkdir(exist_ok=True)
+    from side_by_side import side_by_side
+
     trained = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS] + [f"{name}-{SEEDS[0]}" for name in GRID]
     supporters = [*(f"measure-{name}" for name in SFT), "best-sft"]
     for stage in ([*SFT], [*trained, *supporters], [f"measure-{name}" for name in trained]):
-        waiting = [name for name in stage if not (folder / "said" / f"{name}.json").is_file()]
-        with ThreadPoolExecutor(parallel) as pool:
-            list(pool.map(lambda name: _start(folder, name), [one for one in waiting if not only or one in only]))
-
-
-def _start(folder: Path, name: str) -> None:
-    with (folder / f"{name}.log").open("w") as log:
-        command = [sys.executable, __file__, "one", str(folder), "--only", name]
-        environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-        code = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
-    print(f"{name}: {'done' if not code else f'failed ({code}), see {name}.log'}", flush=True)
+        side_by_side(__file__, folder, [one for one in stage if not only or one in only], parallel)
 
 
 def table(folder: Path) -> None:

@@ -1,0 +1,26 @@
+"""Several trainings or measurements of a script at a time, each its own process; what is done is not done again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+
+def side_by_side(script: str, folder: Path, names: Sequence[str], parallel: int) -> None:
+    """Runs `script one FOLDER --only NAME` for each name without FOLDER/said/NAME.json, `parallel` at a time."""
+    (folder / "said").mkdir(exist_ok=True)
+    waiting = [name for name in names if not (folder / "said" / f"{name}.json").is_file()]
+
+    def run(name: str) -> None:
+        with (folder / f"{name}.log").open("w") as log:
+            command = [sys.executable, script, "one", str(folder), "--only", name]
+            environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+            code = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False).returncode
+        print(f"{name}: {'done' if not code else f'failed ({code}), see {name}.log'}", flush=True)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        list(pool.map(run, waiting))
