@@ -17,7 +17,7 @@ from typing import Any
 import plots
 from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, condition, table
 
-from compeer.report.charts import Bar, Dot
+from compeer.report.charts import Bar, Dot, Series
 from compeer.report.wording import DASH, decimal, signed
 
 ROOT = Path(__file__).parents[1]
@@ -85,8 +85,20 @@ SUPPORTERS = {
     "whole form": "whole form",
     "similarity in a group": "similarity of a history's replies",
     "distinct_2_by_history": "distinct-2 of a history's replies",
+    "distinct_2": "distinct-2 of all replies",
     "words": "words of a reply",
     "rejected by the guard": "rejected by the guard",
+    "stage, likeliest": "the likeliest output: stage as the corpus has it",
+    "emotion, likeliest": "the likeliest output: emotion",
+    "strategy, likeliest": "the likeliest output: strategy",
+    "whole, likeliest": "the likeliest output: whole form",
+}
+HABITS = {
+    "five sentences": "the five most frequent sentences for step 3",
+    "one stage": "the most frequent stage",
+    "one strategy": "the most frequent strategy",
+    "intensity 5": "intensity 5",
+    "no question": "of the turns that plan a question: no question mark in the reply",
 }
 
 
@@ -186,8 +198,8 @@ def personality(found: Any) -> Claim:
     return claim
 
 
-def by_reward(found: Any) -> Claim:
-    """Claim 4: GRPO with UnifiReward improves on SFT."""
+def by_reward(found: Any, read: Any = None) -> Claim:
+    """Claim 4: GRPO with UnifiReward improves on SFT. `read` is what a reader of outputs found in them."""
     claim, apart = Claim(found), found["differences"].get("reweighted - sft", {})
     for key in ("stage", "emotion", "strategy", "second judge", "judge of feedback"):
         if key in apart:
@@ -196,7 +208,39 @@ def by_reward(found: Any) -> Claim:
     shares = {key: apart[key] for key in SUPPORTERS if key in apart and key not in SCALES}
     if shares:
         claim.plots["grpo"] = forest("grpo", "GRPO with reweighting minus SFT, in points", shares, "SFT")
+    if curves := curves_of(found, "raw/total"):
+        claim.plots["grpo-curve"] = plots.lines("grpo-curve", "Raw reward in training", curves, "raw reward")
+    if "habits" in found:
+        claim.tables["habits"] = by_figure(found["habits"], HABITS)
+    if read:
+        of, judged = read["of"], read["ok, weak, wrong"]
+        heads = ["ok / weak / wrong", f"{of} of the highest reward", f"{of} of the largest gain"]
+
+        def counted(one: Mapping[str, Sequence[int]]) -> list[str]:
+            return [" / ".join(map(str, counts)) for counts in one.values()]
+
+        rows = [[name, *counted(one)] for name, one in judged.items()]
+        patterns = [[name, *map(str, one.values())] for name, one in read["patterns"].items()]
+        beside = counted(read["response beside the fine-tuned model's: better, equal, worse"])
+        rows.append(["response beside the fine-tuned model's: better / equal / worse", *beside])
+        claim.tables["read"] = table(heads, rows)
+        claim.tables["patterns"] = table(["pattern", *heads[1:]], patterns)
     return claim
+
+
+def curves_of(found: Any, key: str) -> list[Series]:
+    """By way of training, the mean over seeds of a figure of every step."""
+    by_way: dict[str, list[Any]] = {}
+    for name, training in found["trainings"].items():
+        if "curve" in training:
+            by_way.setdefault(name.rpartition("-")[0], []).append(training["curve"])
+    return [
+        Series(
+            f"{way}, mean of {len(runs)} seeds",
+            [(rows[0]["step"], sum(row[key] for row in rows) / len(rows)) for rows in zip(*runs, strict=False)],
+        )
+        for way, runs in by_way.items()
+    ]
 
 
 def alike(found: Any) -> Claim:
@@ -205,6 +249,7 @@ def alike(found: Any) -> Claim:
     asked = (
         ("plain - sft", "similarity in a group", "more"),
         ("reweighted - plain", "similarity in a group", "less"),
+        ("reweighted - sft", "similarity in a group", "no more"),
         ("reweighted - plain", "second judge", "no less"),
         ("reweighted - plain", "judge of feedback", "no less"),
     )
@@ -217,6 +262,9 @@ def alike(found: Any) -> Claim:
     claim.tables["figures"] = supporter_table(found)
     rows = [Dot(name, *one["similarity in a group"]) for name, one in found["supporters"].items()]
     claim.plots["alike"] = plots.dots("alike", "Similarity of a history's replies", rows, digits=2)
+    if curves := curves_of(found, "redundancy/s_in"):
+        title = "Similarity of a history's replies in training"
+        claim.plots["alike-curve"] = plots.lines("alike-curve", title, curves, "similarity")
     return claim
 
 
@@ -248,7 +296,9 @@ def best_of(found: Any) -> Claim:
         claim.conditions.append(replace(asked, met=None) if key == "chosen" else asked)
     cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
     claim.tables["figures"] = table(["n", *names], cells)
-    for key in names:
+    for key in ("chosen", "second judge", "judge of feedback"):
+        if key not in names:
+            continue
         factor, digits = SCALES.get(key, IN_PERCENT)
         drawn = [Dot(f"n = {row['n']}", *(factor * one for one in row[key])) for row in rows]
         name = f"best-of-{key.replace(' ', '-').replace('_', '-')}"

@@ -40,7 +40,7 @@ def claims_of(results: Path) -> dict[str, Claim]:
             read(results, "judges/cost_gpu.json"),
         ),
         "personality": (claims.personality, read(results, "personality/results.json")),
-        "by_reward": (claims.by_reward, supporter),
+        "by_reward": (claims.by_reward, supporter, read(results, "supporter/read.json") or {}),
         "alike": (claims.alike, supporter),
         "best_of": (claims.best_of, read(results, "best_of/results.json")),
         "transfer": (claims.transfer, read(results, "transfer/results.json"), read(results, "weights/figures.json")),

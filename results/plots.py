@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from compeer.report.charts import WIDTH, Bar, Dot, bar_chart, dot_chart, nice_ticks
+from compeer.report.charts import WIDTH, Bar, Dot, Series, bar_chart, dot_chart, line_chart, nice_ticks
 from compeer.report.wording import decimal
 
 _CHART = re.compile(r'<svg class="chart" viewBox="0 0 \d+ ([\d.]+)"(.*?)>(.*?)</svg>', re.DOTALL)
@@ -19,8 +19,10 @@ _STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#22262b}.label{fill:#59616b}.grid{stroke:#e6e3dc;fill:none}"
     ".mark{stroke:#59616b;stroke-width:1.6;stroke-dasharray:4 3;fill:none}"
     ".interval{stroke:#0b6e99;stroke-width:2.5;stroke-linecap:round;opacity:.55;fill:none}"
-    "rect.s1,circle.s1{fill:#0b6e99}"
+    "rect.s1,circle.s1{fill:#0b6e99}.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}"
+    ".line.s1{stroke:#0b6e99}.line.s2{stroke:#b8470b}.line.s3{stroke:#2f7d32}.line.s4{stroke:#8a3fa0}.line.s5{stroke:#7a5c00}"
 )
+_KEY = re.compile(r"""<li><svg[^>]*>(<path class="line [^>]*/>)</svg>(.*?)</li>""")
 
 
 def dots(key: str, title: str, rows: Sequence[Dot], mark: tuple[str, float] | None = None, digits: int = 1) -> str:
@@ -41,8 +43,13 @@ def bars(key: str, title: str, rows: Sequence[Bar], words: Callable[[float | Non
     return _alone(bar_chart(key, title, rows, words=words), None)
 
 
+def lines(key: str, title: str, series: Sequence[Series], y_label: str) -> str:
+    """Lines over steps, named in the legend."""
+    return _alone(line_chart(key, title, series, y_label=y_label), None)
+
+
 def _alone(figure: Markup, mark: str | None) -> str:
-    """The drawing of a figure, with the name of its dashed line below it."""
+    """The drawing of a figure, with the names of its dashed line and of its lines below it."""
     found = _CHART.search(figure)
     assert found, "the figure has no chart"
     height, attributes, body = float(found[1]), found[2], found[3]
@@ -50,6 +57,9 @@ def _alone(figure: Markup, mark: str | None) -> str:
         height += 20
         body += f'<path class="mark" d="M8 {height - 8:.1f}H34"/>'
         body += f'<text x="42" y="{height - 4:.1f}">{escape(mark)}</text>'
+    for path, name in _KEY.findall(figure):
+        height += 20
+        body += f'<g transform="translate(8 {height - 13:.1f})">{path}<text x="34" y="9">{name}</text></g>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height + 6:g}" width="600"{attributes}>'
         f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#fff"/>{body}</svg>\n'

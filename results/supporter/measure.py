@@ -51,6 +51,12 @@ def changed(name: str) -> dict[str, Any]:
 VARIANTS: dict[str, dict[str, Any]] = {"reweighted": {}, "plain": changed("plain"), "paper": changed("printed")}
 GRID = {name: changed(name) for name in ("alpha-0.1", "alpha-2.0", "beta-10", "beta-20")}
 """Other length gates, each tried with the first seed."""
+CURVE = (
+    *("step", "step_time", "entropy", "frac_zero_std", "guard/rejected_share", "grad_norm"),
+    *(f"raw/{part}" for part in ("total", "history", "emotion", "strategy", "response", "format", "tied_groups")),
+    *(f"redundancy/{name}" for name in ("s_in", "s_hi", "tau")),
+    *("reweighted/total", "response/distinct_2", "response/words"),
+)
 
 
 def prepare(folder: Path, records: Path) -> None:
@@ -129,16 +135,21 @@ def table(folder: Path) -> None:
         "differences": {},
         "decisions": {name[8:]: value for name, value in said.items() if name.startswith("decided-")},
         "trainings": {
-            name: value for name, value in said.items() if not name.startswith(("measure-", "best-", "decided-"))
+            name: training(value, said.get(f"measure-{name}", {}))
+            for name, value in said.items()
+            if not name.startswith(("measure-", "best-", "decided-"))
         },
     }
     values = {}
+    found["habits"] = {}
     for name, members in groups.items():
         there = [said[member] for member in members if member in said]
         if there:
             values[name] = values_by_history(there)
             whole = {key: [one[key] for one in there] for key in ("distinct_1", "distinct_2", "distinct_2_by_history")}
             found["supporters"][name] = {**intervals(values[name]), **whole, "seeds": len(there)}
+            each = [habits(one["texts"]) for one in there]
+            found["habits"][name] = {key: sum(one[key] for one in each) / len(each) for key in each[0]}
     for name, rival in (("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain"), ("sft-whole", "sft")):
         if name in values and rival in values:
             apart = {key: values[name][key] - values[rival][key] for key in values[name]}
@@ -168,6 +179,34 @@ def values_by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     return {
         name: np.mean([[value(row) for row in one["rows"]] for one in there], axis=0) for name, value in names.items()
+    }
+
+
+def training(figures: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """A training's figures, its curve cut down to what is read, and the machine that it was measured on as well."""
+    machine = {key: measured[key] for key in ("device", "torch") if key in measured}
+    curve = [{key: round(row[key], 4) for key in CURVE if key in row} for row in figures.get("curve", [])]
+    return {**figures, **({"curve": curve} if curve else {}), **machine}
+
+
+def habits(texts: Sequence[str]) -> dict[str, float]:
+    """How far a supporter's outputs repeat themselves in what no measure of responses sees, each a share of outputs."""
+    from collections import Counter
+
+    from compeer.reasoning import parse_turn
+
+    turns = [turn for text in texts if (turn := parse_turn(text).turn) is not None]
+
+    def most(values: Sequence[str], count: int = 1) -> float:
+        return sum(number for _, number in Counter(values).most_common(count)) / len(values)
+
+    asking = [turn.response for turn in turns if turn.strategy.strategy == "Question"]
+    return {
+        "five sentences": most([turn.strategy.text for turn in turns], 5),
+        "one stage": most([turn.history.stage for turn in turns]),
+        "one strategy": most([turn.strategy.strategy for turn in turns]),
+        "intensity 5": sum(turn.emotion.intensity == 5 for turn in turns) / len(turns),
+        "no question": sum("?" not in response for response in asking) / len(asking) if asking else 0.0,
     }
 
 
