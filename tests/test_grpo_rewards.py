@@ -20,7 +20,7 @@ from compeer.policy import grpo
 from compeer.policy.figures import group_figures, sample_rows, still_parts
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
 from compeer.policy.redundancy import advantages
-from compeer.policy.rewards import JUDGED, JudgeSource, RawScore, SourceScore, Weighted, combine
+from compeer.policy.rewards import JUDGED, DecisionSource, JudgeSource, RawScore, SourceScore, Weighted, combine
 from compeer.policy.scoring import weigh
 from compeer.policy.seeker_reward import SeekerSource
 from compeer.policy.sources import SourceSettings
@@ -68,6 +68,19 @@ def test_the_weighted_sum_by_hand() -> None:
     assert (second.total, second.unscored) == (None, "b: no idea")
     assert (third.total, third.unscored) == (None, "a: no idea")
     assert third.sources == {"a": None, "b": 4, "c": 1}
+
+
+def test_the_corpus_own_decisions_are_a_source() -> None:
+    gold = RECORD.candidate
+    other = gold.model_copy(update={"history": gold.history.model_copy(update={"stage": "action"})})
+    assert gold.history.stage != "action"
+    outputs = [OUTPUT, parse_turn(render_turn(other)), parse_turn("no turn at all")]
+    same, apart, nothing = DecisionSource().score([RECORD] * 3, outputs)
+    assert same == SourceScore(3, {"stage": 1, "emotion": 1, "strategy": 1})
+    assert apart == SourceScore(1, {"stage": -1, "emotion": 1, "strategy": 1})
+    assert nothing == SourceScore(-3, {"stage": -1, "emotion": -1, "strategy": -1})
+    (weighted,) = opened({"labels": SourceSettings(decisions=True, weight=0.5)}, None, 1, 0, 1)
+    assert (weighted.source.name, weighted.weight) == ("labels", 0.5)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5) | st.none(), st.floats(0, 3)), min_size=1, max_size=5))

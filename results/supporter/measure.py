@@ -6,13 +6,13 @@
 
 The settings are those of recipes/h200.toml and of what recipes/claims changes in it. The supporter is fine-tuned on
 reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights), then trained by reward from there, by adapters
-of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`paper-1` …: the formula as printed; `alpha-0.1-1` …:
-another length gate, one seed), `plain-1` … without. Both trainings together are adapters of rank 16. FOLDER/judge-1
-gives the rewards; FOLDER/judge-2 and FOLDER/feedback are judges that the supporter was never trained against
-(results/judges/measure.py trains all three; links will do). All answer the same held-out histories, each with a group
-of outputs (`assess.py`); a history's outputs together are what the similarity within a group is measured on. `best-sft`
-has sixteen outputs a history, for choosing the best of n by the first judge; `measure-sft@NAME` answers
-FOLDER/NAME.jsonl instead.
+of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`anchored-1` …: the corpus' own decisions count as
+well; `paper-1` …: the formula as printed; `alpha-0.1-1` …: another length gate, one seed), `plain-1` … without. Both
+trainings together are adapters of rank 16. FOLDER/judge-1 gives the rewards; FOLDER/judge-2 and FOLDER/feedback are
+judges that the supporter was never trained against (results/judges/measure.py trains all three; links will do). All
+answer the same held-out histories, each with a group of outputs (`assess.py`); a history's outputs together are what
+the similarity within a group is measured on. `best-sft` has sixteen outputs a history, for choosing the best of n by
+the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead.
 """
 
 from __future__ import annotations
@@ -48,9 +48,18 @@ def changed(name: str) -> dict[str, Any]:
     return {key: value for key, value in chosen.items() if value != usual[key]}
 
 
-VARIANTS: dict[str, dict[str, Any]] = {"reweighted": {}, "plain": changed("plain"), "paper": changed("printed")}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "reweighted": {},
+    "plain": changed("plain"),
+    "anchored": changed("anchored"),
+    "paper": changed("printed"),
+}
 GRID = {name: changed(name) for name in ("alpha-0.1", "alpha-2.0", "beta-10", "beta-20")}
 """Other length gates, each tried with the first seed."""
+COMPARED = (
+    *(("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain")),
+    *(("anchored", "sft"), ("anchored", "reweighted"), ("sft-whole", "sft")),
+)
 CURVE = (
     *("step", "step_time", "entropy", "frac_zero_std", "guard/rejected_share", "grad_norm"),
     *(f"raw/{part}" for part in ("total", "history", "emotion", "strategy", "response", "format", "tied_groups")),
@@ -99,13 +108,13 @@ def by_reward(folder: Path, name: str, changes: dict[str, Any], seed: int) -> di
     """Trains by reward, with changed settings; the figures of every step are kept with it."""
     from compeer.models.embedder import Embedder
     from compeer.policy.grpo import GrpoSettings, train_grpo
-    from compeer.reward import LocalJudge
+    from compeer.policy.sources import open_sources
     from compeer.ser.record import read_records
 
     settings = GrpoSettings.model_validate({**GRPO, **changes, "save_every": GRPO["steps"]})
-    judge = LocalJudge(folder / "judge-1" / "model", batch_size=64)
+    sources = open_sources(settings.rewards, folder / "judge-1" / "model", 64, settings.outage, seed)
     records = list(read_records(folder / "policy.jsonl"))
-    figures = train_grpo(folder / "sft" / "model", judge, Embedder(), records, settings, folder / name, seed)
+    figures = train_grpo(folder / "sft" / "model", sources, Embedder(), records, settings, folder / name, seed)
     state = next((folder / name / "checkpoints").glob("checkpoint-*/trainer_state.json"))
     rows = json.loads(state.read_text(encoding="utf-8"))["log_history"]
     return {**figures, "curve": [{key: row[key] for key in sorted(row)} for row in rows if "raw/total" in row]}
@@ -150,7 +159,7 @@ def table(folder: Path) -> None:
             found["supporters"][name] = {**intervals(values[name]), **whole, "seeds": len(there)}
             each = [habits(one["texts"]) for one in there]
             found["habits"][name] = {key: sum(one[key] for one in each) / len(each) for key in each[0]}
-    for name, rival in (("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain"), ("sft-whole", "sft")):
+    for name, rival in COMPARED:
         if name in values and rival in values:
             apart = {key: values[name][key] - values[rival][key] for key in values[name]}
             found["differences"][f"{name} - {rival}"] = intervals(apart)

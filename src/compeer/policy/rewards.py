@@ -1,9 +1,10 @@
 """Where rewards come from: one or several sources, each a number for an output, added up with weights.
 
 A source is anything that scores outputs for their histories: UnifiReward, a process and an outcome judge together, a
-model behind a server that is asked in words, a simulated seeker (`seeker_reward.py`). A source that fails to score an
-output says why; an output that any source with a weight above 0 left unscored has no total at all, and so no advantage
-and no part in its group's baseline. A source of weight 0 is logged and counts for nothing.
+model behind a server that is asked in words, a simulated seeker (`seeker_reward.py`), the corpus' own decisions. A
+source that fails to score an output says why; an output that any source with a weight above 0 left unscored has no
+total at all, and so no advantage and no part in its group's baseline. A source of weight 0 is logged and counts for
+nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from compeer.policy.control import decisions
 from compeer.policy.patience import JudgeAway
 from compeer.reasoning import PARTS, ParsedTurn
 from compeer.reward import Case, Judge, Judgment, Unscored, score
@@ -20,6 +22,7 @@ from compeer.statistics import generator
 
 JUDGED = (*PARTS, "format")
 """The five parts of a judge's score."""
+DECISIONS = ("stage", "emotion", "strategy")
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,34 @@ class JudgeSource:
     def _case(self, record: SerRecord, turn: ParsedTurn) -> Case:
         first = bool(generator(self._seed, "order", record.id, str(turn.parts.get("response"))).random() < 0.5)
         return Case(record.history, turn, record.reference, candidate_first=first)
+
+
+class DecisionSource:
+    """The corpus' own decisions as a source: stage, emotion and strategy, +1 each if they are the same, else −1.
+
+    A judge that is taught by matched pairs cannot say that a decision is unlikely by itself, and training by its
+    verdicts alone drifts to whatever it lets pass. Other decisions than the human's can be right too, so this is a
+    counterweight and no verdict: what it counts is a matter of its weight.
+    """
+
+    def __init__(self, name: str = "decisions") -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+        """A score for each output; a decision that cannot be read is not the same."""
+        found: list[SourceScore | Unscored] = []
+        for record, output in zip(records, outputs, strict=True):
+            own, gold = decisions(output), record.candidate
+            wanted = (gold.history.stage, gold.emotion.emotion, gold.strategy.strategy)
+            same = {
+                name: 1.0 if own.get(name) == value else -1.0 for name, value in zip(DECISIONS, wanted, strict=True)
+            }
+            found.append(SourceScore(sum(same.values()), same))
+        return found
 
 
 def _score(turn: ParsedTurn, judgment: Judgment | Unscored) -> SourceScore | Unscored:

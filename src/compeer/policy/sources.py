@@ -1,4 +1,4 @@
-"""The sources of rewards that a recipe names, opened: judges in this process or behind servers, simulated seekers."""
+"""The sources of rewards that a recipe names, opened: judges here or behind servers, seekers, the corpus' decisions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compeer.errors import InputError
 from compeer.models import TextModel
 from compeer.models.opening import ModelSettings, open_model
 from compeer.policy.patience import Patient
-from compeer.policy.rewards import JudgeSource, RewardSource, Weighted
+from compeer.policy.rewards import DecisionSource, JudgeSource, RewardSource, Weighted
 from compeer.policy.seeker_reward import SeekerSource
 from compeer.reward import Form, Judge, LocalJudge, PairJudge
 from compeer.reward.endpoint import ModelJudge
@@ -23,7 +23,7 @@ _QUICK = ModelSettings(retries=2)
 
 
 class SourceSettings(BaseModel):
-    """One source of rewards: a judge, a process and an outcome judge together, or a simulated seeker."""
+    """One source of rewards: a judge, a process and an outcome judge together, a simulated seeker, or decisions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,6 +41,10 @@ class SourceSettings(BaseModel):
     turns: int = Field(default=1, ge=1, description="with a `seeker`: over so many of its turns")
     supporter: str = Field(
         default="embedded", description="with a `seeker`: who goes on with the conversation after the output"
+    )
+    decisions: bool = Field(
+        default=False,
+        description="whether stage, emotion and strategy are those of the corpus (-3 to 3); no judge is asked",
     )
     weight: float = Field(default=1.0, ge=0, description="what its score counts; 0: it is only logged")
     trained: bool = Field(
@@ -62,7 +66,9 @@ def open_sources(
     found = []
     for name, source in settings.items():
         opened: RewardSource
-        if source.seeker is None:
+        if source.decisions:
+            opened = DecisionSource(name)
+        elif source.seeker is None:
             judge = _judge(f"grpo.rewards.{name}", source, run_judge, batch, outage)
             opened = JudgeSource(judge, seed, name)
         else:

@@ -169,6 +169,8 @@ def judges_hash(settings: GrpoSettings) -> dict[str, str]:
     """What the models are that rewards come from, as far as they are folders of their own."""
     named: set[str] = set()
     for source in settings.rewards.values():
+        if source.decisions:
+            continue
         if source.seeker:
             named |= {source.seeker} | ({source.supporter} if source.turns > 1 else set())
         else:
