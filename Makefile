@@ -1,5 +1,5 @@
 # make demo   the whole method in small, from nothing but a system Python
-# make test   all tests
+# make test   all tests, in two processes
 # make check  ruff and mypy
 
 PYTHON ?= python3
@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/compeer run demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -1,4 +1,8 @@
-"""What several tests share: no network, no deadlines on slow machines, and a tiny language model."""
+"""What several tests share: no network, no deadlines on slow machines, and tiny models.
+
+`make test` runs the files in two workers at once. A file stays in one worker, because its tests share what took long to
+make; each worker has temporary folders, ports and a database server of its own.
+"""
 
 import os
 from pathlib import Path
@@ -8,8 +12,18 @@ import pytest
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is loaded, and for the processes that tests start
+    os.environ["OMP_NUM_THREADS"] = "1"
 settings.register_profile("compeer", deadline=None, max_examples=60)
 settings.load_profile("compeer")
+
+LONGEST = ("judge", "ser", "recipe", "chat_page", "vision_judge", "training", "annotate_store", "workbench_page")
+"""The files that take longest: they begin first, so that none is left to run alone at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture(scope="session")

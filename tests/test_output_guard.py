@@ -503,9 +503,9 @@ def test_never_raises(reply: str, seeker: list[str]) -> None:
 
 @pytest.mark.parametrize("unit", ["you are so ", "take ", "我", "I will not ", "a", "1 ", "you (", "not, "])
 def test_a_megabyte_does_not_stall(unit: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # not the clock: other tests may run beside this one
     check_reply(unit * (1_000_000 // len(unit)))
-    assert time.perf_counter() - start < 15
+    assert time.process_time() - start < 15
 
 
 def test_long_text_of_ordinary_words_is_read_to_its_end() -> None:
