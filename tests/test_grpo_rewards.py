@@ -20,7 +20,16 @@ from compeer.policy import grpo
 from compeer.policy.figures import group_figures, sample_rows, still_parts
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
 from compeer.policy.redundancy import advantages
-from compeer.policy.rewards import JUDGED, DecisionSource, JudgeSource, RawScore, SourceScore, Weighted, combine
+from compeer.policy.rewards import (
+    JUDGED,
+    DecisionSource,
+    JudgeSource,
+    PlanSource,
+    RawScore,
+    SourceScore,
+    Weighted,
+    combine,
+)
 from compeer.policy.scoring import weigh
 from compeer.policy.seeker_reward import SeekerSource
 from compeer.policy.sources import SourceSettings
@@ -81,6 +90,44 @@ def test_the_corpus_own_decisions_are_a_source() -> None:
     assert nothing == SourceScore(-3, {"stage": -1, "emotion": -1, "strategy": -1})
     (weighted,) = opened({"labels": SourceSettings(decisions=True, weight=0.5)}, None, 1, 0, 1)
     assert (weighted.source.name, weighted.weight) == ("labels", 0.5)
+
+
+class Chances:
+    """Takes a reply with a question mark for a question, and knows nothing of others."""
+
+    def carried_out(self, turns: Sequence[tuple[str, str]]) -> list[float]:
+        return [
+            1.0 if "?" in text and strategy == "Question" else 1 / 8 if "?" in text else 0.0 for text, strategy in turns
+        ]
+
+
+def test_a_response_that_does_what_its_plan_says_gains() -> None:
+    def output(strategy: str, response: str) -> ParsedTurn:
+        step = RECORD.candidate.strategy.model_copy(update={"strategy": strategy})
+        return parse_turn(render_turn(RECORD.candidate.model_copy(update={"strategy": step, "response": response})))
+
+    outputs = [output("Question", "Why?"), output("Others", "Why?"), output("Question", "Oh."), parse_turn("nothing")]
+    found = PlanSource(Chances()).score([RECORD] * 4, outputs)  # type: ignore[arg-type]
+    assert found == [SourceScore(1), SourceScore(0), SourceScore(-1), SourceScore(-1)]
+
+
+def test_the_plan_is_learnt_from_the_reference_turns_at_hand() -> None:
+    said = {"Question": "How are you, and why?", "Providing Suggestions": "You could try to rest."}
+    records = []
+    for number in range(60):
+        strategy = sorted(said)[number % 2]
+        step = RECORD.candidate.strategy.model_copy(update={"strategy": strategy})
+        turn = RECORD.candidate.model_copy(update={"strategy": step, "response": said[strategy]})
+        records.append(RECORD.model_copy(update={"candidate": turn, "author": "corpus", "dialogue": f"d{number}"}))
+    (weighted,) = opened({"plan": SourceSettings(plan=True)}, None, 1, 0, 1, records)
+    does, other = (parse_turn(render_turn(one.candidate)) for one in records[:2])
+    swapped = parse_turn(
+        render_turn(records[0].candidate.model_copy(update={"response": records[1].candidate.response}))
+    )
+    totals = [one.total for one in weighted.source.score(records[:3], [does, other, swapped])]  # type: ignore[union-attr]
+    assert min(totals[:2]) > 0 > totals[2]
+    with pytest.raises(InputError, match="too few"):
+        opened({"plan": SourceSettings(plan=True)}, None, 1, 0, 1)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5) | st.none(), st.floats(0, 3)), min_size=1, max_size=5))

@@ -6,13 +6,13 @@
 
 The settings are those of recipes/h200.toml and of what recipes/claims changes in it. The supporter is fine-tuned on
 reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights), then trained by reward from there, by adapters
-of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`anchored-1` …: the corpus' own decisions count as
-well; `paper-1` …: the formula as printed; `alpha-0.1-1` …: another length gate, one seed), `plain-1` … without. Both
-trainings together are adapters of rank 16. FOLDER/judge-1 gives the rewards; FOLDER/judge-2 and FOLDER/feedback are
-judges that the supporter was never trained against (results/judges/measure.py trains all three; links will do). All
-answer the same held-out histories, each with a group of outputs (`assess.py`); a history's outputs together are what
-the similarity within a group is measured on. `best-sft` has sixteen outputs a history, for choosing the best of n by
-the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead.
+of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`anchored-1` …: the corpus' own decisions and the plan
+count as well; `paper-1` …: the formula as printed; `alpha-0.1-1` …: another length gate, one seed), `plain-1` …
+without. Both trainings together are adapters of rank 16. FOLDER/judge-1 gives the rewards; FOLDER/judge-2 and
+FOLDER/feedback are judges that the supporter was never trained against (results/judges/measure.py trains all three;
+links will do). All answer the same held-out histories, each with a group of outputs (`assess.py`); a history's outputs
+together are what the similarity within a group is measured on. `best-sft` has sixteen outputs a history, for choosing
+the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def by_reward(folder: Path, name: str, changes: dict[str, Any], seed: int) -> di
     from compeer.ser.record import read_records
 
     settings = GrpoSettings.model_validate({**GRPO, **changes, "save_every": GRPO["steps"]})
-    sources = open_sources(settings.rewards, folder / "judge-1" / "model", 64, settings.outage, seed)
     records = list(read_records(folder / "policy.jsonl"))
+    sources = open_sources(settings.rewards, folder / "judge-1" / "model", 64, settings.outage, seed, records)
     figures = train_grpo(folder / "sft" / "model", sources, Embedder(), records, settings, folder / name, seed)
     state = next((folder / name / "checkpoints").glob("checkpoint-*/trainer_state.json"))
     rows = json.loads(state.read_text(encoding="utf-8"))["log_history"]

@@ -9,14 +9,16 @@ nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from compeer.policy.control import decisions
 from compeer.policy.patience import JudgeAway
-from compeer.reasoning import PARTS, ParsedTurn
+from compeer.reasoning import PARTS, STRATEGIES, ParsedTurn, StrategyStep
 from compeer.reward import Case, Judge, Judgment, Unscored, score
+from compeer.reward.contradiction import StrategyClassifier
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
 
@@ -154,6 +156,37 @@ class DecisionSource:
             }
             found.append(SourceScore(sum(same.values()), same))
         return found
+
+
+class PlanSource:
+    """Whether a response does what its own step 3 says, by its words: from −1 over 0, no telling, to 1.
+
+    The score is log(8p) / log 8, no less than −1, of the probability p that the response carries out the strategy, all
+    eight being equally common. A judge may accept plan and response each for itself; that they belong together is
+    another question, and outputs that name a strategy and then do anything are the first thing that training finds.
+    """
+
+    def __init__(self, classifier: StrategyClassifier, name: str = "plan") -> None:
+        self._classifier, self._name = classifier, name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+        """A score for each output; one without a plan or a response has −1."""
+        plans = [(str(turn.parts.get("response", "")), turn.parts.get("strategy")) for turn in outputs]
+        whole = {
+            place: (response, step.strategy)
+            for place, (response, step) in enumerate(plans)
+            if response and isinstance(step, StrategyStep)
+        }
+        chances = dict(zip(whole, self._classifier.carried_out(list(whole.values())), strict=True))
+        return [SourceScore(_beyond_chance(chances.get(place, 0.0))) for place in range(len(outputs))]
+
+
+def _beyond_chance(chance: float) -> float:
+    return max(-1.0, math.log(len(STRATEGIES) * chance) / math.log(len(STRATEGIES))) if chance > 0 else -1.0
 
 
 def _score(turn: ParsedTurn, judgment: Judgment | Unscored) -> SourceScore | Unscored:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,10 +11,12 @@ from compeer.errors import InputError
 from compeer.models import TextModel
 from compeer.models.opening import ModelSettings, open_model
 from compeer.policy.patience import Patient
-from compeer.policy.rewards import DecisionSource, JudgeSource, RewardSource, Weighted
+from compeer.policy.rewards import DecisionSource, JudgeSource, PlanSource, RewardSource, Weighted
 from compeer.policy.seeker_reward import SeekerSource
 from compeer.reward import Form, Judge, LocalJudge, PairJudge
+from compeer.reward.contradiction import StrategyClassifier
 from compeer.reward.endpoint import ModelJudge
+from compeer.ser.record import SerRecord
 from compeer.simulate import SupporterAgent
 from compeer.simulate.sentient import SentientSeeker
 
@@ -46,6 +48,11 @@ class SourceSettings(BaseModel):
         default=False,
         description="whether stage, emotion and strategy are those of the corpus (-3 to 3); no judge is asked",
     )
+    plan: bool = Field(
+        default=False,
+        description="whether the response does what step 3 says, by its words (-1 to 1), learnt from the reference "
+        "turns at hand; no judge is asked",
+    )
     weight: float = Field(default=1.0, ge=0, description="what its score counts; 0: it is only logged")
     trained: bool = Field(
         default=False, description="whether the model behind a URL was trained as a judge, in the `form` given"
@@ -54,11 +61,16 @@ class SourceSettings(BaseModel):
 
 
 def open_sources(
-    settings: Mapping[str, SourceSettings], run_judge: Path | None, batch: int, outage: float, seed: int
+    settings: Mapping[str, SourceSettings],
+    run_judge: Path | None,
+    batch: int,
+    outage: float,
+    seed: int,
+    records: Sequence[SerRecord] = (),
 ) -> list[Weighted]:
     """The sources that a recipe names, ready to score; `run_judge` is the folder of the run's own judge.
 
-    A judge behind a server may stay away for `outage` seconds.
+    A judge behind a server may stay away for `outage` seconds. What a plan's words are is learnt from `records`.
     """
     if not any(source.weight for source in settings.values()):
         raise InputError("no source of rewards has a weight above 0.", field="grpo.rewards", do="Give one a weight.")
@@ -68,6 +80,10 @@ def open_sources(
         opened: RewardSource
         if source.decisions:
             opened = DecisionSource(name)
+        elif source.plan:
+            own = [record for record in records if record.author == "corpus"]
+            turns = [(one.candidate.response, one.candidate.strategy.strategy, one.dialogue) for one in own]
+            opened = PlanSource(StrategyClassifier.taught(turns, seed), name)
         elif source.seeker is None:
             judge = _judge(f"grpo.rewards.{name}", source, run_judge, batch, outage)
             opened = JudgeSource(judge, seed, name)

@@ -76,8 +76,9 @@ def stages_of(recipe: Recipe, run: Path) -> list[Stage]:
 
     def grpo(folder: Path) -> dict[str, Any]:
         own, settings = run / "2-judge" / "model", recipe.grpo
-        sources = open_sources(settings.rewards, own, recipe.evaluate.batch, settings.outage, seed)
-        return train_grpo(run / "3-sft" / "model", sources, Embedder(), records("policy"), settings, folder, seed)
+        taught = records("policy")
+        sources = open_sources(settings.rewards, own, recipe.evaluate.batch, settings.outage, seed, taught)
+        return train_grpo(run / "3-sft" / "model", sources, Embedder(), taught, settings, folder, seed)
 
     def evaluate(folder: Path) -> dict[str, Any]:
         supporters = {
@@ -169,7 +170,7 @@ def judges_hash(settings: GrpoSettings) -> dict[str, str]:
     """What the models are that rewards come from, as far as they are folders of their own."""
     named: set[str] = set()
     for source in settings.rewards.values():
-        if source.decisions:
+        if source.decisions or source.plan:
             continue
         if source.seeker:
             named |= {source.seeker} | ({source.supporter} if source.turns > 1 else set())

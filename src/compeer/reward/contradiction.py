@@ -44,7 +44,8 @@ _TOKEN = r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+(?:['â€
 """Words, Chinese characters, and the signs that tell a question."""
 
 
-_Reply = tuple[str, Strategy, str]
+Reply = tuple[str, Strategy, str]
+"""A supporter's words, their strategy, and the dialogue that they are from."""
 
 
 class StrategyClassifier:
@@ -65,16 +66,20 @@ class StrategyClassifier:
 
         Give it other dialogues than those of the outputs that are judged: it would know their replies by heart.
         """
+        return cls.taught(_replies(dialogues), seed, errors, held_out)
+
+    @classmethod
+    def taught(
+        cls, known: Sequence[Reply], seed: int, errors: float = 0.02, held_out: float = 0.2
+    ) -> StrategyClassifier:
+        """The same from replies that are at hand."""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
 
-        taught: list[Dialogue] = []
-        tried: list[Dialogue] = []
-        for dialogue in dialogues:
-            is_held_out = generator(seed, "strategies", dialogue.id).random() < held_out
-            (tried if is_held_out else taught).append(dialogue)
-        replies, test = _replies(taught), _replies(tried)
+        draws = {name: generator(seed, "strategies", name).random() for _, _, name in known}
+        replies = [reply for reply in known if draws[reply[2]] >= held_out]
+        test = [reply for reply in known if draws[reply[2]] < held_out]
         if len({strategy for _, strategy, _ in replies}) < 2 or not test:
             raise InputError("too few dialogues have replies with strategies.", do="Give a larger labelled corpus.")
         words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, token_pattern=_TOKEN)
@@ -87,7 +92,7 @@ class StrategyClassifier:
         found.lower = float(np.quantile(chances[np.arange(len(test)), truth], errors))
         # Where strategies are told apart without effort the limits would cross, and a reply would be both.
         found.upper = max(_weighted_quantile(chances.ravel(), weights.ravel(), 1 - errors), found.lower)
-        found.report = {"taught": len(replies), **found.measure(tried)}
+        found.report = {"taught": len(replies), **found.measure(test)}
         return found
 
     def probabilities(self, texts: Sequence[str]) -> Numbers:
@@ -103,19 +108,23 @@ class StrategyClassifier:
         named = [STRATEGIES.index(turn.strategy.strategy) for turn in turns]
         return [self._decided(float(row[place]), place) for row, place in zip(chances, named, strict=True)]
 
+    def carried_out(self, turns: Sequence[tuple[str, Strategy]]) -> list[float]:
+        """The probability that each response carries out its strategy, as if all were equally common."""
+        chances = self.probabilities([response for response, _ in turns])
+        return [float(row[STRATEGIES.index(strategy)]) for row, (_, strategy) in zip(chances, turns, strict=True)]
+
     def _decided(self, chance: float, place: int) -> bool | None:
         if place not in self._columns:  # never seen, so nothing can be said about it
             return None
         return False if chance < self.lower else True if chance > self.upper else None
 
-    def measure(self, dialogues: Iterable[Dialogue], repeats: int = REPEATS, seed: int = 0) -> dict[str, Any]:
+    def measure(self, replies: Sequence[Reply], repeats: int = REPEATS, seed: int = 0) -> dict[str, Any]:
         """How well it does on the replies of other dialogues, with intervals over dialogues.
 
         `accuracy` is that of its best guess, `majority` that of guessing the commonest strategy. Of replies with their
         own strategy `own_decided` are decided and `own_wrong` taken for something else; of replies with another's,
         weighted by how common it is, `other_decided` are decided and `other_wrong` taken for carrying it out.
         """
-        replies = _replies(dialogues)
         chances, truth, weights = self._tried(replies)
         own = chances[np.arange(len(replies)), truth]
         columns = np.stack(
@@ -135,7 +144,7 @@ class StrategyClassifier:
         limits = {"lower": self.lower, "upper": self.upper}
         return {"replies": len(replies), **limits, **with_intervals(dict(zip(names, drawn, strict=True)))}
 
-    def _tried(self, replies: Sequence[_Reply]) -> tuple[Numbers, Places, Numbers]:
+    def _tried(self, replies: Sequence[Reply]) -> tuple[Numbers, Places, Numbers]:
         """The probabilities of all strategies, which is a reply's own, and how common each of the others is."""
         truth = np.array([STRATEGIES.index(strategy) for _, strategy, _ in replies], dtype=np.int64)
         weights = np.tile(self._shares, (len(truth), 1))
@@ -154,7 +163,7 @@ def _weighted_quantile(values: Numbers, weights: Numbers, share: float) -> float
     return float(values[order][min(int(reached), len(values) - 1)])
 
 
-def _replies(dialogues: Iterable[Dialogue]) -> list[_Reply]:
+def _replies(dialogues: Iterable[Dialogue]) -> list[Reply]:
     """Text, strategy and dialogue of each labelled message of a supporter.
 
     Messages, not blocks of them: a block may mix strategies.
