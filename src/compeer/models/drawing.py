@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+_WORD = 32
+"""So many tokens' bits come in a number, the first in its lowest."""
+
 
 def allowed(scores: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Tensor:
     """The scores, (rows, tokens), with what each row's grammar does not allow next at -inf; None allows everything.
@@ -20,16 +23,21 @@ def allowed(scores: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Te
     """
     if not any(matchers):
         return scores
-    mask = np.ones(tuple(scores.shape), dtype=bool)  # of all rows at a time: a GPU would be waited for by each row
+    width = scores.shape[1]
+    words = np.full((len(matchers), -(-width // _WORD)), -1, dtype=np.int32)  # a bit a token: a GPU gets little to copy
     for row, matcher in enumerate(matchers):
         if matcher is None:
             continue
         if matcher.is_stopped() or matcher.is_error():
-            mask[row] = np.arange(mask.shape[1]) == end
+            words[row] = 0
+            words[row].view(np.uint32)[end // _WORD] = 1 << end % _WORD
         else:
-            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-            mask[row] = np.unpackbits(bits, bitorder="little")[: mask.shape[1]]
-    return scores.masked_fill(~torch.from_numpy(mask).to(scores.device), -torch.inf)
+            words[row] = np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)[: words.shape[1]]
+    packed = torch.from_numpy(words)
+    if scores.is_cuda:
+        packed = packed.pin_memory()
+    bits = packed.to(scores.device)[:, :, None] >> torch.arange(_WORD, device=scores.device, dtype=torch.int32)
+    return scores.masked_fill((bits & 1).flatten(1)[:, :width] == 0, -torch.inf)
 
 
 def drawn(chances: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
