@@ -1,10 +1,10 @@
 """How many clusters there are, by the elbow of the squared error, and a picture of it.
 
 Any convex curve has a point farthest below the chord from its first to its last value, even the curve of a cloud
-without clusters (over K = 1 … 12 it lies at 4 or 5). So that point alone proves nothing. Without clusters the squared
-error falls about as a power of K, a straight line on logarithmic axes; at a true elbow it falls steeply up to K and
-hardly any more after it. `find_elbow` takes such a kink where there is one, and otherwise the point farthest from the
-chord, and says which.
+without clusters (over K = 1 … 12 it lies at 3 to 6, mostly at 4 or 5). So that point alone proves nothing. Without
+clusters the squared error falls about as a power of K, a straight line on logarithmic axes; at a true elbow it falls
+steeply up to K and hardly any more after it. `find_elbow` takes such a kink where there is one, and otherwise the point
+farthest from the chord, and says which.
 """
 
 from __future__ import annotations
