@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -673,6 +674,9 @@ def test_one_who_leaves_gives_the_place_to_others(local: Any) -> None:
         return "".join([piece async for piece in writer.write(requests_of(1)[0], SHORT) if isinstance(piece, str)])
 
     assert asyncio.run(talk()) == texts_of(writer, requests_of(1), SHORT)[0]
+    deadline = time.monotonic() + 10
+    while writer._batcher._active and time.monotonic() < deadline:  # a row is told its end just before it leaves
+        time.sleep(0.01)
     assert not writer._batcher._active
 
 
