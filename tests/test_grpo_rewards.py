@@ -126,6 +126,11 @@ def test_the_plan_is_learnt_from_the_reference_turns_at_hand() -> None:
     )
     totals = [one.total for one in weighted.source.score(records[:3], [does, other, swapped])]  # type: ignore[union-attr]
     assert min(totals[:2]) > 0 > totals[2]
+    unseen = records[0].candidate.strategy.model_copy(update={"strategy": "Others"})
+    never = parse_turn(render_turn(records[0].candidate.model_copy(update={"strategy": unseen})))
+    assert weighted.source.score(records[:1], [never]) == [SourceScore(0)], "nothing can be said about it"
+    with pytest.raises(ValueError, match="sources of their own"):
+        SourceSettings(plan=True, decisions=True)
     with pytest.raises(InputError, match="too few"):
         opened({"plan": SourceSettings(plan=True)}, None, 1, 0, 1)
 

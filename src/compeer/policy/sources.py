@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from compeer.errors import InputError
 from compeer.models import TextModel
@@ -25,7 +25,7 @@ _QUICK = ModelSettings(retries=2)
 
 
 class SourceSettings(BaseModel):
-    """One source of rewards: a judge, a process and an outcome judge together, a simulated seeker, or decisions."""
+    """One source of rewards: a judge, a process and an outcome judge, a simulated seeker, decisions, or the plan."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,6 +58,12 @@ class SourceSettings(BaseModel):
         default=False, description="whether the model behind a URL was trained as a judge, in the `form` given"
     )
     form: Form = Field(default=Form(), description="how a judge behind a URL is asked; a folder's card says it itself")
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> SourceSettings:
+        if sum((self.seeker is not None, self.decisions, self.plan)) > 1:
+            raise ValueError("seeker, decisions and plan are sources of their own: give each a name and a table")
+        return self
 
 
 def open_sources(

@@ -109,9 +109,16 @@ class StrategyClassifier:
         return [self._decided(float(row[place]), place) for row, place in zip(chances, named, strict=True)]
 
     def carried_out(self, turns: Sequence[tuple[str, Strategy]]) -> list[float]:
-        """The probability that each response carries out its strategy, as if all were equally common."""
+        """The probability that each response carries out its strategy, as if all were equally common.
+
+        Of a strategy that was never seen nothing can be said: it has the probability of a guess.
+        """
         chances = self.probabilities([response for response, _ in turns])
-        return [float(row[STRATEGIES.index(strategy)]) for row, (_, strategy) in zip(chances, turns, strict=True)]
+        places = [STRATEGIES.index(strategy) for _, strategy in turns]
+        guess = 1 / len(STRATEGIES)
+        return [
+            float(row[place]) if place in self._columns else guess for row, place in zip(chances, places, strict=True)
+        ]
 
     def _decided(self, chance: float, place: int) -> bool | None:
         if place not in self._columns:  # never seen, so nothing can be said about it
