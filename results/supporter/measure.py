@@ -175,9 +175,10 @@ def values_by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
     def total(row: dict[str, Any], judge: str) -> float:
         return float(np.mean([value for value in row[judge] if value is not None]))
 
+    second = all("judge_2" in row for one in there for row in one["rows"])
     names = {
         "raw reward": lambda row: total(row, "judge_1"),
-        "second judge": lambda row: total(row, "judge_2"),
+        **({"second judge": lambda row: total(row, "judge_2")} if second else {}),
         "whole form": lambda row: float(np.mean([parts["format"] > 0 for parts in row["parts_1"]])),
         "similarity in a group": lambda row: row["s_in"],
         "judge of feedback": lambda row: float(np.mean([value for value in row["feedback"] if value is not None])),

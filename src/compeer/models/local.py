@@ -23,6 +23,7 @@ from compeer.models.attention import use_grouped_attention
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.drawing import allowed, drawn
 from compeer.models.embedded import embedded_model
+from compeer.models.grammars import Grammars
 from compeer.models.network import steady_attention
 from compeer.models.prefixes import PromptMemory, can_share
 from compeer.models.shipped import is_shipped, shipped_model
@@ -103,7 +104,7 @@ class LocalModel:
         self._batch_size = batch_size
         self._name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
         self._progress = progress or (lambda done: None)
-        self._grammars: Any = None
+        self._grammars = Grammars(self.tokenizer, self.network)
         self._memory: PromptMemory | None = None
         if not self._reader and can_share(self.network):  # models that see count positions in a way of their own
             use_grouped_attention(self.network)
@@ -216,16 +217,7 @@ class LocalModel:
         """Follows the request's grammar, its prefix already read; None without a grammar."""
         if request.grammar is None:
             return None
-        from llguidance import LLMatcher
-        from llguidance.hf import from_tokenizer
-
-        if self._grammars is None:
-            vocabulary = self.network.get_output_embeddings().weight.shape[0]
-            self._grammars = from_tokenizer(self.tokenizer, n_vocab=vocabulary, eos_token=self.tokenizer.eos_token_id)
-        matcher = LLMatcher(self._grammars, LLMatcher.grammar_from_lark(request.grammar))
-        if not matcher.is_error():
-            matcher.consume_tokens(_ids(self.tokenizer, request.prefix))
-        return matcher
+        return self._grammars.matcher(request.grammar, _ids(self.tokenizer, request.prefix))
 
 
 class _RowSampler(LogitsProcessor):  # type: ignore[misc]

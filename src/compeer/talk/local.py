@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from compeer.models.base import Message, Request, Sampling
+from compeer.models.grammars import Grammars
 from compeer.models.local import (
     best_device,
     defuse,
@@ -55,9 +55,7 @@ class LocalWriter:
         self._limit = min(position_limit(self._network), LONGEST)
         self.rows = rows or default_rows(device)
         self._batcher = Batcher(self._network, self._tokenizer, self.rows, self._reader)
-        self._grammars: Any = None
-        self._compiled: dict[str, Any] = {}
-        self._preparing = threading.Lock()
+        self._grammars = Grammars(self._tokenizer, self._network)
 
     @property
     def name(self) -> str:
@@ -120,20 +118,9 @@ class LocalWriter:
         """Follows the request's grammar, its prefix already read; None without a grammar."""
         if request.grammar is None:
             return None
-        from llguidance import LLMatcher
-        from llguidance.hf import from_tokenizer
-
-        with self._preparing:
-            if self._grammars is None:
-                vocabulary = self._network.get_output_embeddings().weight.shape[0]
-                end = self._tokenizer.eos_token_id
-                self._grammars = from_tokenizer(self._tokenizer, n_vocab=vocabulary, eos_token=end)
-            if request.grammar not in self._compiled:
-                matcher = LLMatcher(self._grammars, LLMatcher.grammar_from_lark(request.grammar))
-                if matcher.is_error():
-                    raise NotWritten("the grammar cannot be used", passing=False)
-                self._compiled[request.grammar] = matcher
-            own = self._compiled[request.grammar].deep_copy()
+        own = self._grammars.matcher(request.grammar)
+        if own.is_error():
+            raise NotWritten("the grammar cannot be used", passing=False)
         if request.prefix:
             own.consume_tokens(self._tokenizer(request.prefix, add_special_tokens=False)["input_ids"])
         if own.is_error():
