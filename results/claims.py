@@ -325,7 +325,7 @@ def transfer(found: Any, at_home: Any) -> Claim:
             claim.conditions.append(condition(title, beyond, "more", IN_PERCENT))
     home = at_home["supporter"]
     here = {key: home[f"{key}_right"] for key in ("stage", "emotion", "strategy")}
-    here |= {"second judge": home["second_judge"], "whole form": home["whole_form"], "distinct_2": home["distinct_2"]}
+    here |= {key: home[key.replace(" ", "_")] for key in _AT_HOME} | {"raw reward": home["reward"]}
     names = {**SUPPORTERS, "distinct_2": "distinct-2 of all replies"}
     claim.tables["judge"] = by_figure({"ESConv": _right_or_wrong(at_home["judge"]["esconv"]), **verdicts}, _SAME_NAMES)
     claim.tables["supporter"] = by_figure({"ESConv": here, **found["supporter"]}, names)
@@ -337,6 +337,11 @@ def transfer(found: Any, at_home: Any) -> Claim:
     return claim
 
 
+_AT_HOME = (
+    *("second judge", "judge of feedback", "whole form", "similarity in a group"),
+    *("distinct_2", "words", "rejected by the guard"),
+)
+"""What is told of the packaged supporter on ESConv under the same names, but for blanks."""
 _SAME_NAMES = {name: name for name in PARTS.values()}
 
 

@@ -60,8 +60,11 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
     }
 
 
-def decided(folder: Path, name: str, test: str) -> dict[str, Any]:
-    """The decisions of the likeliest output for every turn of the corpus in FOLDER/TEST.jsonl, against its own."""
+def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:
+    """The decisions of the likeliest output for every turn of the corpus in FOLDER/TEST.jsonl, against its own.
+
+    An output is written freely, or `held` to a turn's form, as it is wherever people talk to the supporter.
+    """
     import torch
 
     from compeer.evaluate.decisions import decision_report
@@ -72,7 +75,7 @@ def decided(folder: Path, name: str, test: str) -> dict[str, Any]:
 
     asked = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
     model = LocalModel(folder / name / "model", batch_size=BATCH)
-    answers = generate_turns(model, asked, Sampling(temperature=0, max_tokens=TOKENS), seed=1)
+    answers = generate_turns(model, asked, Sampling(temperature=0, max_tokens=TOKENS), seed=1, constrained=held)
     outputs = [answer for answer in answers if isinstance(answer, Output)]
     assert len(outputs) == len(asked), "a local model answers everything"
     return {

@@ -12,7 +12,10 @@ without. Both trainings together are adapters of rank 16. FOLDER/judge-1 gives t
 FOLDER/feedback are judges that the supporter was never trained against (results/judges/measure.py trains all three;
 links will do). All answer the same held-out histories, each with a group of outputs (`assess.py`); a history's outputs
 together are what the similarity within a group is measured on. `best-sft` has sixteen outputs a history, for choosing
-the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead.
+the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead. `decided-sft@NAME` has the
+likeliest output for every turn of that file, `held-sft@NAME` the same held to a turn's form.
+
+What FOLDER does not hold stays as it is in results.json, so results may be gathered over several days.
 """
 
 from __future__ import annotations
@@ -96,8 +99,8 @@ def do(folder: Path, name: str) -> None:
     else:
         model, _, test = rest.partition("@")
         figures = (
-            decided(folder, model, test)
-            if kind == "decided"
+            decided(folder, model, test, held=kind == "held")
+            if kind in ("decided", "held")
             else assessed(folder, model, test or "test", CANDIDATES if kind == "best" else GROUP)
         )
     figures["seconds"] = round(time.monotonic() - start)
@@ -142,11 +145,11 @@ def table(folder: Path) -> None:
         "settings": {"sft": SFT, "grpo": GRPO, "grid": GRID, "histories": HISTORIES, "group": GROUP},
         "supporters": {},
         "differences": {},
-        "decisions": {name[8:]: value for name, value in said.items() if name.startswith("decided-")},
+        "decisions": {name: value for name, value in said.items() if name.startswith(("decided-", "held-"))},
         "trainings": {
             name: training(value, said.get(f"measure-{name}", {}))
             for name, value in said.items()
-            if not name.startswith(("measure-", "best-", "decided-"))
+            if not name.startswith(("measure-", "best-", "decided-", "held-"))
         },
     }
     values = {}
@@ -164,6 +167,10 @@ def table(folder: Path) -> None:
             apart = {key: values[name][key] - values[rival][key] for key in values[name]}
             found["differences"][f"{name} - {rival}"] = intervals(apart)
     here = Path(__file__).parent
+    if (here / "results.json").is_file():
+        before = json.loads((here / "results.json").read_text(encoding="utf-8"))
+        for part in ("supporters", "differences", "decisions", "trainings", "habits"):
+            found[part] = {**before.get(part, {}), **found[part]}
     (here / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (here / "tables.md").write_text(_as_text(found), encoding="utf-8")
 

@@ -33,10 +33,8 @@ def allowed(scores: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Te
             words[row].view(np.uint32)[end // _WORD] = 1 << end % _WORD
         else:
             words[row] = np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)[: words.shape[1]]
-    packed = torch.from_numpy(words)
-    if scores.is_cuda:
-        packed = packed.pin_memory()
-    bits = packed.to(scores.device)[:, :, None] >> torch.arange(_WORD, device=scores.device, dtype=torch.int32)
+    packed = torch.from_numpy(words).to(scores.device)
+    bits = packed[:, :, None] >> torch.arange(_WORD, device=scores.device, dtype=torch.int32)
     return scores.masked_fill((bits & 1).flatten(1)[:, :width] == 0, -torch.inf)
 
 

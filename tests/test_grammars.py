@@ -1,0 +1,49 @@
+"""Grammars are followed token by token, whatever decoder a tokenizer comes with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import decoders
+
+from compeer.models.grammars import Grammars
+from compeer.models.local import load_network, load_tokenizer
+from compeer.reasoning import turn_grammar
+
+PIECES = decoders.Sequence(
+    [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("▁", " "), decoders.ByteLevel()]  # type: ignore[list-item]
+)
+"""As transformers 5.17 gives it to a tokenizer that it reads from a GGUF file."""
+
+
+@pytest.fixture(scope="module")
+def network(tiny_model: Path) -> Any:
+    import torch
+
+    return load_network(tiny_model, torch.device("cpu"), torch.float32)
+
+
+def test_a_tokenizer_that_splits_by_bytes_is_read_as_such(tiny_model: Path, network: Any) -> None:
+    tokenizer = load_tokenizer(tiny_model)
+    begun = tokenizer("History:", add_special_tokens=False)["input_ids"]
+    usual = Grammars(tokenizer, network).matcher(turn_grammar(), begun).compute_bitmask()
+    tokenizer.backend_tokenizer.decoder = PIECES
+    odd = Grammars(tokenizer, network).matcher(turn_grammar(), begun).compute_bitmask()
+    assert odd == usual
+    assert int.from_bytes(odd, "little").bit_count() > 1
+
+
+def test_a_grammar_is_followed_from_the_start_each_time(tiny_model: Path, network: Any) -> None:
+    tokenizer = load_tokenizer(tiny_model)
+    grammars = Grammars(tokenizer, network)
+    whole = tokenizer("yes no", add_special_tokens=False)["input_ids"]
+    for _ in range(2):
+        matcher = grammars.matcher('start: "yes no"', whole)
+        assert matcher.is_stopped() and not matcher.is_error()
+
+
+@pytest.mark.parametrize(("grammar", "begun"), [("start: nowhere", ""), ('start: "yes"', "no")])
+def test_what_cannot_be_followed_is_an_error(tiny_model: Path, network: Any, grammar: str, begun: str) -> None:
+    tokenizer = load_tokenizer(tiny_model)
+    ids = tokenizer(begun, add_special_tokens=False)["input_ids"] if begun else []
+    assert Grammars(tokenizer, network).matcher(grammar, ids).is_error()
