@@ -39,7 +39,8 @@ def test_a_grammar_is_followed_from_the_start_each_time(tiny_model: Path, networ
     whole = tokenizer("yes no", add_special_tokens=False)["input_ids"]
     for _ in range(2):
         matcher = grammars.matcher('start: "yes no"', whole)
-        assert matcher.is_stopped() and not matcher.is_error()
+        assert matcher.is_stopped()
+        assert not matcher.is_error()
 
 
 @pytest.mark.parametrize(("grammar", "begun"), [("start: nowhere", ""), ('start: "yes"', "no")])
