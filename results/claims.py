@@ -102,6 +102,16 @@ HABITS = {
 }
 
 
+_REASONING_IN_SHORT = {
+    "outcome": "judge of responses",
+    "feedback": "judge of feedback",
+    "strategy_probability": "the human's strategy",
+    "rejected": "rejected by the guard",
+    "there": "can be read",
+    "ended": "ended",
+}
+
+
 def reasoning(found: Any) -> Claim:
     """Claim 1: steps before the reply."""
     claim = Claim(found)
@@ -109,7 +119,7 @@ def reasoning(found: Any) -> Claim:
     asked = [key for key in ("outcome", "feedback", "strategy_probability") if key in apart]
     claim.conditions = [condition(REASONING[key], apart[key], "more", IN_PERCENT) for key in asked]
     claim.tables["figures"] = by_figure({**found["supporters"], "steps − direct": apart}, REASONING)
-    shares = {key.replace("_", " "): apart[key] for key in REASONING if key in apart and key not in SCALES}
+    shares = {name: apart[key] for key, name in _REASONING_IN_SHORT.items() if key in apart}
     claim.plots["reasoning"] = forest("reasoning", "With steps minus without, in points", shares, "no difference")
     return claim
 

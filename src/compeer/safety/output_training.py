@@ -2,6 +2,7 @@
 
     python -m compeer.safety.output_training                        # from the packaged texts, into the package
     python -m compeer.safety.output_training --texts mine --to here # with a service's own texts (*.txt) beside them
+    python -m compeer.safety.output_training --to here --json f.json # how many of the replies held out are rejected
 
 A line of the texts is `category<TAB>the seeker's last message<TAB>reply`, category `-` for a good reply. The supporters
 of the sample corpus are good too, and so are the guard's own fixed words. Texts are split into five folds by seed; the
@@ -13,6 +14,7 @@ give the same bytes.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,20 +134,23 @@ def made_of(replies: Sequence[Reply], seed: int) -> list[Reply]:
     return made
 
 
-def train(folders: Sequence[Path], to: Path) -> None:
-    """Learns from the replies of the folders and the sample corpus, and writes the weights."""
+def train(folders: Sequence[Path], to: Path) -> dict[str, Any]:
+    """Learns from the replies of the folders and the sample corpus, and writes the weights; how well it came out."""
     written = dict.fromkeys(reply for folder in folders for reply in read_replies(folder))
     replies = [*written, *everyday_replies(), *fixed_replies()]
     stored: Arrays = {}
+    figures = {}
     for language in ("en", "zh"):
         own = [reply for reply in replies if reply.language == language]
         numbered = [Reply(reply.text, reply.seeker, reply.category, number) for number, reply in enumerate(own)]
-        stored.update(_train(numbered, language))
+        arrays, figures[language] = _train(numbered, language)
+        stored.update(arrays)
     to.mkdir(parents=True, exist_ok=True)
     _say(f"{write_weights(FILE, stored, to) / 1000:.0f} kB")
+    return figures
 
 
-def _train(replies: Sequence[Reply], language: str) -> Arrays:
+def _train(replies: Sequence[Reply], language: str) -> tuple[Arrays, dict[str, Any]]:
     odds = held_out_odds(replies, language)
     bad = np.array([reply.category is not None for reply in replies])
     ruled = np.array([check_rules(reply.text, [reply.seeker]) is not None for reply in replies])
@@ -155,13 +160,18 @@ def _train(replies: Sequence[Reply], language: str) -> Arrays:
         f"{language}: of {bad.sum()} bad replies held out {rejected[bad].mean():.3f} are rejected "
         f"({ruled[bad].mean():.3f} by rules alone), of {(~bad).sum()} good ones {rejected[~bad].mean():.4f}"
     )
-    for category in CATEGORIES:
-        these = np.array([reply.category == category for reply in replies])
-        if these.any():
-            _say(f"    {category}: {rejected[these].mean():.2f} of {these.sum()}")
+    shares: dict[str, float] = {
+        category: float(rejected[these].mean())
+        for category in CATEGORIES
+        if (these := np.array([reply.category == category for reply in replies])).any()
+    }
+    for category, share in shares.items():
+        _say(f"    {category}: {share:.2f}")
     arrays = fit(replies, language)
     arrays[f"{language}_biases"][0] -= bound
-    return arrays
+    counts = {"bad": int(bad.sum()), "good": int((~bad).sum())}
+    shares |= {"bad": float(rejected[bad].mean()), "good": float(rejected[~bad].mean())}
+    return arrays, {"rejected": shares, "replies": counts}
 
 
 def held_out_odds(replies: Sequence[Reply], language: str) -> Numbers:
@@ -228,9 +238,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m compeer.safety.output_training", description=__doc__)
     parser.add_argument("--texts", type=Path, action="append", default=[], help="a folder of texts of your own")
     parser.add_argument("--to", type=Path, help="where the weights are written; into the package if not given")
+    parser.add_argument("--json", type=Path, help="where the shares of held-out replies that are rejected are written")
     options = parser.parse_args()
     folder = packaged_folder()
-    train([folder / "replies", *options.texts], options.to or folder.parent / "weights")
+    figures = train([folder / "replies", *options.texts], options.to or folder.parent / "weights")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
