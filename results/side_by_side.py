@@ -10,6 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
+def chosen(names: Sequence[str], only: Sequence[str]) -> list[str]:
+    """Those of the names that were asked for, all if none was; ends with an error if one is not known."""
+    if unknown := [one for one in only if one not in names]:
+        sys.exit(f"--only: there is no '{unknown[0]}' here, but {', '.join(names)}.")
+    return [one for one in names if not only or one in only]
+
+
 def side_by_side(script: str, folder: Path, names: Sequence[str], parallel: int) -> None:
     """Runs `script one FOLDER --only NAME` for each name without FOLDER/said/NAME.json, `parallel` at a time."""
     (folder / "said").mkdir(exist_ok=True)

@@ -9,9 +9,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-UNTRACED = {
-    "docs/safety.md": 19,
-}
+UNTRACED: dict[str, int] = {}
 """How many measured numbers of each page have no file in results/. Lower it when one gets a file; never raise it."""
 
 

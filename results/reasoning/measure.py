@@ -320,9 +320,9 @@ def _cell(value: Sequence[float | None]) -> str:
 def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
     """All trainings side by side, those with steps first: they take longer."""
     names = [*(f"{variant}-{seed}" for variant in VARIANTS for seed in SEEDS), "human"]
-    from side_by_side import side_by_side
+    from side_by_side import chosen, side_by_side
 
-    side_by_side(__file__, folder, [one for one in names if not only or one in only], parallel)
+    side_by_side(__file__, folder, chosen(names, only), parallel)
 
 
 def main() -> None:

@@ -125,12 +125,14 @@ def by_reward(folder: Path, name: str, changes: dict[str, Any], seed: int) -> di
 
 def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
     """Fine-tunings side by side, then the trainings by reward, then all measurements."""
-    from side_by_side import side_by_side
+    from side_by_side import chosen, side_by_side
 
     trained = [f"{variant}-{seed}" for seed in SEEDS for variant in VARIANTS] + [f"{name}-{SEEDS[0]}" for name in GRID]
     supporters = [*(f"measure-{name}" for name in SFT), "best-sft"]
-    for stage in ([*SFT], [*trained, *supporters], [f"measure-{name}" for name in trained]):
-        side_by_side(__file__, folder, [one for one in stage if not only or one in only], parallel)
+    stages = ([*SFT], [*trained, *supporters], [f"measure-{name}" for name in trained])
+    wanted = chosen([name for stage in stages for name in stage], only)
+    for stage in stages:
+        side_by_side(__file__, folder, [name for name in stage if name in wanted], parallel)
 
 
 def table(folder: Path) -> None:
