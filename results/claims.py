@@ -215,6 +215,8 @@ def by_reward(found: Any, read: Any = None) -> Claim:
         if key in apart:
             claim.conditions.append(condition(SUPPORTERS[key], apart[key], "more", SCALES.get(key, IN_PERCENT)))
     claim.tables["figures"] = supporter_table(found)
+    if found.get("decisions"):
+        claim.tables["decisions"] = decisions_table(found["decisions"])
     shares = {key: apart[key] for key in SUPPORTERS if key in apart and key not in SCALES}
     if shares:
         claim.plots["grpo"] = forest("grpo", "GRPO with reweighting minus SFT, in points", shares, "SFT")
@@ -236,6 +238,21 @@ def by_reward(found: Any, read: Any = None) -> Claim:
         claim.tables["read"] = table(heads, rows)
         claim.tables["patterns"] = table(["pattern", *heads[1:]], patterns)
     return claim
+
+
+def decisions_table(found: Mapping[str, Any]) -> str:
+    """The likeliest outputs' decisions on a whole test set, beside the largest class."""
+    columns: dict[str, dict[str, Any]] = {}
+    for name, one in found.items():
+        way, _, rest = name.partition("-")
+        report = one["report"]
+        figures = {**report["gold"], **report["derived"]}
+        title = f"{rest.partition('@')[0]}, {'held to the form' if way == 'held' else 'written freely'}"
+        columns[title] = {key: estimate_of(figures[key]["accuracy"]) for key in figures}
+        columns[title]["whole form"] = report["complete"]
+        columns["the largest class"] = {key: figures[key]["majority_accuracy"] for key in figures}
+    columns["the largest class"] = columns.pop("the largest class")  # at the end
+    return by_figure(columns, {key: SUPPORTERS[key] for key in ("stage", "emotion", "strategy", "whole form")})
 
 
 def curves_of(found: Any, key: str) -> list[Series]:
