@@ -38,11 +38,14 @@ from compeer.statistics import weighted_f1
 
 CPU = torch.device("cpu")
 FORMS = [
-    Form(kind=kind, reasons=reasons)  # type: ignore[arg-type]
-    for kind in ("unified", "process", "outcome")
-    for reasons in (False, True)
+    *(
+        Form(kind=kind, reasons=reasons)  # type: ignore[arg-type]
+        for kind in ("unified", "process", "outcome")
+        for reasons in (False, True)
+    ),
+    Form(alone=True),
 ]
-IDS = [f"{form.kind}-{'reasons' if form.reasons else 'verdicts'}" for form in FORMS]
+IDS = [f"{form.kind}-{'reasons' if form.reasons else 'verdicts'}{'-alone' if form.alone else ''}" for form in FORMS]
 HISTORY = (
     Utterance(speaker="seeker", text="they let me go on Friday, after eleven years in the same office"),
     Utterance(speaker="supporter", text="I am sorry."),
@@ -126,11 +129,12 @@ def test_without_two_responses_there_is_nothing_to_compare() -> None:
 
 def test_the_blind_twin_sees_no_history() -> None:
     for form in FORMS:
-        for branch in branches(case(), form.model_copy(update={"blind": True})):
+        blind = branches(case(), form.model_copy(update={"blind": True}))
+        for branch, seeing in zip(blind, branches(case(), form), strict=True):
             text = "\n".join(question.text for question in branch)
             assert "they let me go" not in text
             assert "rent is due" not in text
-            assert len(branch) == len(branches(case(), form)[0])
+            assert len(branch) == len(seeing)
 
 
 def test_pictures_go_with_the_history_of_a_judge_that_sees() -> None:
@@ -291,6 +295,28 @@ def test_both_orders_are_kept_and_averaged(tiny_model: Path) -> None:
     assert sum(found.response.values()) == pytest.approx(1)
 
 
+def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
+    both, steps, outcome = (
+        LocalJudge(tiny_model, device=CPU, both_orders=True, form=form)
+        for form in (Form(alone=True), Form(), Form(kind="outcome"))
+    )
+    (found,), (after,), (without,) = (judge.judge([case()]) for judge in (both, steps, outcome))
+    assert isinstance(found, Judgment)
+    assert isinstance(after, Judgment)
+    assert isinstance(without, Judgment)
+    assert dict(found.steps) == pytest.approx(dict(after.steps), abs=1e-5)
+    for order, values in found.orders.items():
+        for value, chance in values.items():
+            mean = (after.orders[order][value] + without.orders[order][value]) / 2
+            assert chance == pytest.approx(mean, abs=1e-5)
+
+
+def test_a_judge_that_compares_alone_as_well_is_taught_both_chats() -> None:
+    first, second = chats(RECORDS[0], Form(alone=True))
+    assert [first] == chats(RECORDS[0], Form())
+    assert [second] == chats(RECORDS[0], Form(kind="outcome"))
+
+
 def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = LocalJudge(tiny_model, device=CPU, form=Form(kind="process"))
     fed = recorded(judge, monkeypatch)
@@ -432,11 +458,11 @@ def test_there_is_nothing_to_gain_by_copying(judges: list[LocalJudge], what: str
 
 
 def test_a_copy_is_at_most_as_good_as_the_reference() -> None:
-    said: dict[Any, Any] = {"candidate first": {"candidate": 0.5, "reference": 0.2, "both": 0.1, "neither": 0.2}}
-    found = judgment({}, said, 0.5, {}, COPIED_REFERENCE)
+    said = {"candidate": 0.5, "reference": 0.2, "both": 0.1, "neither": 0.2}
+    found = judgment({}, {"candidate first": [said]}, 0.5, {}, COPIED_REFERENCE)  # type: ignore[list-item]
     assert isinstance(found, Judgment)
     assert found.response == pytest.approx({"candidate": 0.0, "reference": 0.0, "both": 0.8, "neither": 0.2})
-    assert found.orders == said, "what was said stays on record"
+    assert found.orders == {"candidate first": said}, "what was said stays on record"
 
 
 def test_what_counts_as_a_copy() -> None:
@@ -612,8 +638,8 @@ def test_a_judge_learns_in_its_form_and_keeps_it(tiny_model: Path, tmp_path: Pat
     chosen = settings(model=str(tiny_model), kind=kind, blind=True, reasons=True, history=2)
     figures = train_judge(RECORDS, chosen, tmp_path, 0)
     assert figures["chats"] == (48 if kind == "process" else 16)
-    card = {"role": "judge", "kind": kind, "reasons": True, "history": 2, "blind": True, "marked": True}
-    assert model_card(tmp_path / "model") == card
+    form = {"kind": kind, "reasons": True, "history": 2, "blind": True, "marked": True, "alone": False}
+    assert model_card(tmp_path / "model") == {"role": "judge", **form}
     assert LocalJudge(tmp_path / "model", device=CPU).form == chosen.form
 
 

@@ -5,7 +5,7 @@
     python results/judges/measure.py table FOLDER …        results.json and tables.md beside this file
 
 Every judge sees the same records, equally many times: a process judge has three chats a record, so three times as many
-chats a step. Judges are called `kind[-unmarked][-weighed][-lora][-reasons][-blind]-seed`: the kind is a recipe in
+chats a step. Judges are called `kind[-unmarked][-alone][-weighed][-lora][-reasons][-blind]-seed`: the kind is one in
 recipes/claims, and the marks are what is changed in it. Those with reasons write some hundred words an output, and are
 tried on two of the test sets. Those called `unified-apart` are `unified-unmarked` ones trained in another folder,
 prepared from the independent turns.
@@ -37,7 +37,7 @@ def names() -> list[str]:
     twins = [f"{kind}-blind-{seed}" for kind in KINDS for seed in SEEDS]
     others = [
         f"unified-{mark}-{seed}"
-        for mark in ("weighed", "unmarked-weighed", "reasons", "weighed-lora")
+        for mark in ("weighed", "unmarked-weighed", "reasons", "weighed-lora", "alone")
         for seed in SEEDS
     ]
     return [*own, *twins, *others]
@@ -68,6 +68,7 @@ def settings_of(kind: str, marks: Sequence[str] = ()) -> Any:
         "reasons": ["judge.reasons=true"],
         "unmarked": ["judge.marked=false"],
         "blind": ["judge.blind=true"],
+        "alone": ["judge.alone=true", f"judge.batch={2 * usual.batch}"],  # a record is two chats
         "weighed": [f"judge.response_weight={usual.response_weight}"],
         "lora": [f"judge.learning_rate={usual.learning_rate}", f"judge.lora_rank={usual.lora_rank}"],
     }
@@ -207,6 +208,7 @@ ROWS = {
     "UnifiReward, unmarked": "unified-unmarked",
     "UnifiReward, taught by independent turns": "unified-apart",
     "UnifiReward, with reasons": "unified-reasons",
+    "UnifiReward, responses alone as well": "unified-alone",
     "UnifiReward, response weighed 3": "unified-weighed",
     "UnifiReward, response weighed 3, unmarked": "unified-unmarked-weighed",
     "UnifiReward, response weighed 3, by LoRA": "unified-weighed-lora",

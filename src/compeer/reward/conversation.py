@@ -3,7 +3,8 @@
 UnifiReward is asked in one chat of four rounds, each seeing the verdicts before it. A process judge is asked about each
 step in a chat of its own, and an outcome judge about the responses alone; such chats are the *branches* of a case, and
 all begin with the same history. Training takes whole chats with their verdicts; judging feeds the same text piece by
-piece and reads the verdicts off.
+piece and reads the verdicts off. Who has just read three right steps is soon ready to call the response right too: a
+UnifiReward that is asked about the responses `alone` as well has a second branch, as the outcome judge's.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
         first, *others = STEPS
         rounds = [_step_round(case.output, first), *(_step_round(case.output, part, "next_step") for part in others)]
         found = [[*rounds, *compared]]
+        if form.alone and compared:
+            found.append(_response_round(case, with_notes=False))
     shown = () if form.blind else case.history[-form.history :] if form.history else case.history
     history = NOT_SHOWN if form.blind else visible(transcript(shown))
     pictures = tuple(media.path for u in shown for media in u.media if media.kind == "image") if images else ()

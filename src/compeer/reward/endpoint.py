@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
@@ -153,24 +153,27 @@ def _judgment(case: Case, form: Form, chats: Sequence[_Branch]) -> Judgment | Un
     if problem := next((branch.problem for branch in chats if branch.problem is not None), None):
         return Unscored(problem)
     steps: dict[Part, float] = {}
-    orders: dict[Order, Mapping[Preferred, float]] = {}
+    compared: dict[Order, list[dict[Preferred, float]]] = {}
     reasons: dict[Part, str] = {}
-    for question, answer in (said for branch in chats for said in branch.answers if said[0].asked):
-        reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
-        if label and reason.strip():
-            reasons.setdefault(question.part, quoted(reason, len(reason)))
-        if question.part == "response":
-            first = case.candidate_first != bool(orders)  # a second comparison is in the other order
-            chosen = preferred(answer.value, first)
-            orders["candidate first" if first else "reference first"] = {v: float(v == chosen) for v in PREFERENCES}
-        else:
-            steps[question.part] = float(answer.value == "True")
+    for branch in chats:
+        first = case.candidate_first
+        for question, answer in (said for said in branch.answers if said[0].asked):
+            reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
+            if label and reason.strip():
+                reasons.setdefault(question.part, quoted(reason, len(reason)))
+            if question.part == "response":
+                chosen = preferred(answer.value, first)
+                order: Order = "candidate first" if first else "reference first"
+                compared.setdefault(order, []).append({value: float(value == chosen) for value in PREFERENCES})
+                first = not first  # a second comparison in the same chat is in the other order
+            else:
+                steps[question.part] = float(answer.value == "True")
     response, void = case.output.parts.get("response"), None
     if isinstance(response, str) and form.kind != "process":
         void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
     if form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
         steps = {part: steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
-    return judgment(steps, orders, 0.5, reasons, void)
+    return judgment(steps, compared, 0.5, reasons, void)
 
 
 # --- what is said and how it is read ----------------------------------------------------------------------------------

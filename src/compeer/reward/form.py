@@ -31,6 +31,10 @@ class Form(BaseModel):
     marked: bool = Field(
         default=True, description="UnifiReward: it is told which response was written after the steps, and as what"
     )
+    alone: bool = Field(
+        default=False,
+        description="UnifiReward: the responses are compared once more in a chat without the steps; both count alike",
+    )
 
 
 class Judge(Protocol):

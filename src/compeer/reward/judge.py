@@ -191,7 +191,7 @@ class LocalJudge:
             void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
         if self.form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
             said.steps = {part: said.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
-        return judgment(said.steps, said.orders, self.threshold, said.reasons, void)
+        return judgment(said.steps, said.compared, self.threshold, said.reasons, void)
 
     def _ask(self, cases: Sequence[Case], rows: Sequence[Row], said: Sequence[Said]) -> None:
         """Asks round after round, all rows at a time; rows end with their last round, and forks begin with theirs."""
@@ -231,7 +231,8 @@ class LocalJudge:
         elif question.part == "response":
             order: Order = "candidate first" if row.candidate_first else "reference first"
             values = zip(question.words, chances, strict=True)
-            said.orders[order] = {preferred(choice, row.candidate_first): chance for choice, chance in values}
+            heard = {preferred(choice, row.candidate_first): chance for choice, chance in values}
+            said.compared.setdefault(order, []).append(heard)
         else:
             said.steps[question.part] = chances[0]
         if self.form.reasons and question.asked:

@@ -37,7 +37,8 @@ class Said:
     """What was said about one case so far."""
 
     steps: dict[Part, float] = field(default_factory=dict)
-    orders: dict[Order, dict[Preferred, float]] = field(default_factory=dict)
+    compared: dict[Order, list[dict[Preferred, float]]] = field(default_factory=dict)
+    """By order, the verdict on the responses of each chat that has one."""
     reasons: dict[Part, str] = field(default_factory=dict)
 
 

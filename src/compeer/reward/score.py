@@ -9,7 +9,7 @@ reference or the history scores −1 too. Only a failure of the judge itself lea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -52,18 +52,25 @@ class Unscored:
 
 def judgment(
     steps: Mapping[Part, float],
-    orders: Mapping[Order, Mapping[Preferred, float]],
+    compared: Mapping[Order, Sequence[Mapping[Preferred, float]]],
     threshold: float,
     reasons: Mapping[Part, str],
     void: str | None,
 ) -> Judgment | Unscored:
-    """What a judge said, put together: orders are averaged, and a copy of the reference is at most as good as it."""
+    """What a judge said, put together; `compared` has by order the verdict on the responses of each chat.
+
+    Chats and orders are averaged, and a copy of the reference is at most as good as it.
+    """
+    orders = {
+        order: {value: sum(one.get(value, 0.0) for one in said) / len(said) for value in PREFERENCES}
+        for order, said in compared.items()
+    }
     chances = [*steps.values(), *(chance for order in orders.values() for chance in order.values())]
     if not all(math.isfinite(chance) for chance in chances):
         return Unscored("the judge's probabilities are not numbers")
     response: dict[Preferred, float] | None = None
     if orders:
-        response = {value: sum(o.get(value, 0.0) for o in orders.values()) / len(orders) for value in PREFERENCES}
+        response = {value: sum(one[value] for one in orders.values()) / len(orders) for value in PREFERENCES}
         if void == COPIED_REFERENCE:
             same = response["candidate"] + response["reference"] + response["both"]
             response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}

@@ -43,6 +43,10 @@ class RewardSettings(SftSettings):
     history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
     blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
     marked: bool = Field(default=True, description="UnifiReward is told which response was written after the steps")
+    alone: bool = Field(
+        default=False,
+        description="UnifiReward compares the responses once more without the steps: two chats a record, as in `batch`",
+    )
     sources: dict[Literal["human", "llm", "silver"], float] = Field(
         default={}, description="how often records of a label source are drawn, beside 1 for the others"
     )
@@ -62,7 +66,7 @@ class RewardSettings(SftSettings):
 
     @property
     def form(self) -> Form:
-        return Form(kind=self.kind, reasons=self.reasons, history=self.history, blind=self.blind, marked=self.marked)
+        return Form(**{name: getattr(self, name) for name in Form.model_fields})
 
 
 def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: Path, seed: int) -> dict[str, Any]:
