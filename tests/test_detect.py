@@ -45,6 +45,12 @@ CRISES = [
     "I took about thirty of my mum's pills",
     "Tomorrow after work I'm going to jump.",
     "By the time you read this it will be over.",
+    "I don't want to live in this nightmare anymore",
+    "I'm being held in his apartment",
+    "he is outside my mom's house screaming",
+    "他在门外，我好怕",
+    "希望能够死去",
+    "我被他关在房间里",
 ]
 HIDDEN = [
     "su1c1dal again",
@@ -80,6 +86,8 @@ CONCERNS = [
     "真希望明天不要醒来。",
     "我朋友说她不想活了",
     "我又开始自残了",
+    "I feel like nothing can help me",
+    "he just hit me when I came home",
 ]
 NONE = [
     "I would never kill myself.",
@@ -109,6 +117,11 @@ NONE = [
     "奶奶去世了，我很难过。",
     "",
     "   ",
+    "I don't want to live in constant fear of him",
+    "the presentation is being held on campus",
+    "it really hit me when I moved away",
+    "they sleep at his house and he gets them off the bus",
+    "希望能够走出困境",
 ]
 
 
