@@ -45,7 +45,7 @@ class RewardSettings(SftSettings):
     marked: bool = Field(default=True, description="UnifiReward is told which response was written after the steps")
     alone: bool = Field(
         default=False,
-        description="UnifiReward compares the responses once more without the steps; `batch` counts a record's two chats",
+        description="UnifiReward compares the responses once more without the steps; `batch` counts both chats",
     )
     sources: dict[Literal["human", "llm", "silver"], float] = Field(
         default={}, description="how often records of a label source are drawn, beside 1 for the others"
