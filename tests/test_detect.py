@@ -226,10 +226,24 @@ def test_any_text_gives_an_answer(messages: list[str]) -> None:
     assert (risk.level == "none") == (not risk.reasons)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(CRISES), st.sampled_from(["", " ", "...", "!!!", "\n", " ok. ", "嗯。"]))
+@pytest.mark.parametrize("message", CRISES)
+@pytest.mark.parametrize("around", ["", " ", "...", "!!!", "\n", " ok. ", "嗯。"])
 def test_what_stands_around_a_crisis_does_not_hide_it(message: str, around: str) -> None:
     assert level(f"{around}{message}{around}") == "crisis"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("If you're reading this it's already over", "crisis"),
+        ("ok. By the time they find me it'll be too late. ok.", "crisis"),
+        ("By the time you read this I'll be gone and I'm sorry", "crisis"),
+        ("By the time you read this it will be over between us", "concern"),
+        ("In the novel she writes: by the time you read this it will be over", "none"),
+    ],
+)
+def test_a_farewell_note(message: str, expected: Level) -> None:
+    assert level(message) == expected
 
 
 def test_a_laugh_does_not_hide_a_wish_to_die() -> None:
