@@ -189,6 +189,28 @@ def test_a_judge_of_what_is_said_keeps_its_opinion_in_both_orders() -> None:
     assert found.response["candidate"] == 1
 
 
+def test_one_who_was_not_trained_is_told_which_kinds_of_help_there_are() -> None:
+    def answer(request: Request) -> str:
+        asked = str(request.messages[-1]["content"])
+        if "kind of help" in asked:
+            shown = next(str(one["content"]) for one in request.messages[::-1] if "Reply B:" in str(one["content"]))
+            named = "Reply A" if shown.index("Was anything") < shown.index("Reply B") else "Reply B"
+            return "Question" if named in asked else "Others"
+        return "Both" if words_of(request) == RESPONSE_WORDS else "True"
+
+    for both_orders in (False, True):
+        for trained in (False, True):
+            model = ScriptedModel(answer)
+            judge = ModelJudge(model, Form(alone=True), trained=trained, both_orders=both_orders)
+            (found,) = judge.judge([CASE])
+            assert isinstance(found, Judgment)
+            assert found.carried == 1, "it is asked about the reply that the candidate wrote"
+            assert len(found.looks) == 2
+            kinds = [str(r.messages[-1]["content"]) for r in model.requests if "kind of" in str(r.messages[-1])]
+            assert len(kinds) == 1
+            assert ("Providing Suggestions" in kinds[0]) != trained
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 

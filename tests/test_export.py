@@ -73,6 +73,7 @@ def records(draw: st.DrawFn) -> SerRecord:
                 "response": draw(STEP),
             },
             "author": draw(WORDS),
+            "response_strategy": draw(st.none() | st.sampled_from(STRATEGIES)),
             "reference": draw(WORDS),
             "labels": draw(st.none() | step_labels()),
             "preference": draw(st.none() | preference),

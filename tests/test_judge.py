@@ -19,6 +19,7 @@ from compeer.models.training import model_card
 from compeer.reasoning import (
     PARTS,
     STEPS,
+    STRATEGIES,
     EmotionStep,
     HistoryStep,
     Part,
@@ -210,7 +211,7 @@ def test_what_is_fed_is_the_chat_of_training(
             fed = scripted(judge, patch, reason) if form.reasons else recorded(judge, patch)
             (found,) = judge.judge([asked])
         assert isinstance(found, Judgment)
-        words = [likeliest(found, question.part, first) for question in rounds]
+        words = ["Others" if question.part == "kind" else likeliest(found, question.part, first) for question in rounds]
         answers = [f"{reason}{BEFORE_VERDICT} {word}" if form.reasons else word for word in words]
         messages = chat(asked, answers, form, number)
         whole = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"]
@@ -309,12 +310,39 @@ def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
         for value, chance in values.items():
             mean = (after.orders[order][value] + without.orders[order][value]) / 2
             assert chance == pytest.approx(mean, abs=1e-5)
+    assert found.response is not None
+    for look, other in zip(found.looks, (after, without), strict=True):
+        assert dict(look) == pytest.approx(dict(other.response or {}), abs=1e-5)
+    assert found.carried is not None
+    assert 0 < found.carried < 1
+    assert (after.looks, after.carried) == ((), None)
+
+
+def test_the_strategy_of_the_response_is_asked_for_without_the_steps(tiny_model: Path) -> None:
+    _, (compared, kind) = branches(case(), Form(alone=True))
+    assert [compared] == branches(case(), Form(kind="outcome"))[0]
+    assert kind.words == STRATEGIES
+    assert kind.text == "What kind of help is Reply A?"
+    assert branches(case(first=False), Form(alone=True))[1][1].text == "What kind of help is Reply B?"
+    # whichever strategy step 3 names: the probabilities of all are those of one question
+    judge = LocalJudge(tiny_model, device=CPU, form=Form(alone=True))
+    texts = [render_turn(turn()).replace("[Reflection of feelings]", f"[{strategy}]") for strategy in STRATEGIES]
+    found = judge.judge([Case(HISTORY, parse_turn(text), REFERENCE) for text in texts])
+    assert sum(one.carried or 0.0 for one in found if isinstance(one, Judgment)) == pytest.approx(1, abs=1e-4)
+    (without,) = judge.judge([Case(HISTORY, parse_turn("Response: That is a lot at once."), REFERENCE)])
+    assert isinstance(without, Judgment)
+    assert without.carried is None
 
 
 def test_a_judge_that_compares_alone_as_well_is_taught_both_chats() -> None:
     first, second = chats(RECORDS[0], Form(alone=True))
     assert [first] == chats(RECORDS[0], Form())
-    assert [second] == chats(RECORDS[0], Form(kind="outcome"))
+    assert [second] == chats(RECORDS[0], Form(kind="outcome")), "what kind its response is, is not known"
+    known = RECORDS[0].model_copy(update={"response_strategy": "Question"})
+    asked, answered = chats(known, Form(alone=True))[1][len(second) :]
+    assert asked == {"role": "user", "content": "What kind of help is Reply A?"}
+    assert answered == {"role": "assistant", "content": "Question"}
+    assert chats(known, Form(alone=True, reasons=True))[1] == chats(known, Form(kind="outcome", reasons=True))[0]
 
 
 def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,7 +487,7 @@ def test_there_is_nothing_to_gain_by_copying(judges: list[LocalJudge], what: str
 
 def test_a_copy_is_at_most_as_good_as_the_reference() -> None:
     said = {"candidate": 0.5, "reference": 0.2, "both": 0.1, "neither": 0.2}
-    found = judgment({}, {"candidate first": [said]}, 0.5, {}, COPIED_REFERENCE)  # type: ignore[list-item]
+    found = judgment({}, {"candidate first": {0: said}}, 0.5, {}, COPIED_REFERENCE)  # type: ignore[dict-item]
     assert isinstance(found, Judgment)
     assert found.response == pytest.approx({"candidate": 0.0, "reference": 0.0, "both": 0.8, "neither": 0.2})
     assert found.orders == {"candidate first": said}, "what was said stays on record"

@@ -478,6 +478,23 @@ def test_every_preference_occurs_and_is_what_the_texts_say(
     assert {record.candidate_first for record in exchanged} == {True, False}
 
 
+def test_what_a_response_does_is_what_the_corpus_says(
+    built: tuple[Path, dict[str, Any]], exchanged: list[SerRecord], records: list[SerRecord]
+) -> None:
+    said: dict[str, set[Any]] = {}
+    for context in read_contexts(built[0].with_name("contexts.jsonl")):
+        text = context.reply.text.strip()
+        for part in (text, *(halves(text) or ())):
+            said.setdefault(part, set()).add(context.reply.strategy)
+    for record in (*exchanged, *(record for record in records if record.author == "corpus")):
+        assert record.response_strategy is not None
+        assert record.response_strategy in said[record.candidate.response]
+    own = [record for record in records if record.author == "corpus"]
+    assert all(record.response_strategy == record.candidate.strategy.strategy for record in own)
+    other = [record for record in exchanged if record.response_strategy != record.candidate.strategy.strategy]
+    assert 0.05 < len(other) / len(exchanged) < 0.6
+
+
 def test_every_pair_of_responses_is_judged_both_ways(exchanged: list[SerRecord]) -> None:
     """The same two texts, better and worse the other way round in the partner's history; halves good and bad."""
     verdicts: dict[frozenset[str], Counter[str]] = {}

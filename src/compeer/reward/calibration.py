@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 
 from compeer.reasoning import STEPS, Part
-from compeer.reward.metrics import ACCEPTABLE, REPEATS, part_verdicts, with_intervals
+from compeer.reward.metrics import REPEATS, part_verdicts, with_intervals
 from compeer.reward.score import Judgment, Unscored
-from compeer.ser.record import PREFERENCES, Preferred, SerRecord
+from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord
 from compeer.statistics import Numbers, Places, group_weights, ratio, reweighted
 
 BINS = 10

@@ -36,8 +36,9 @@ from compeer.dialogue import Dialogue, Strategy
 from compeer.errors import InputError
 from compeer.reasoning import STEPS, STRATEGIES, SupportTurn
 from compeer.reward.compare import Said, over_seeds
-from compeer.reward.metrics import ACCEPTABLE, REPEATS, with_intervals
+from compeer.reward.metrics import REPEATS, with_intervals
 from compeer.reward.score import Judgment, Unscored
+from compeer.ser.record import ACCEPTABLE
 from compeer.statistics import Numbers, Places, generator, group_weights, ratio, reweighted
 
 _TOKEN = r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+(?:['’][^\W_]+)*|[?!？！]"

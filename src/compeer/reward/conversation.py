@@ -4,23 +4,25 @@ UnifiReward is asked in one chat of four rounds, each seeing the verdicts before
 step in a chat of its own, and an outcome judge about the responses alone; such chats are the *branches* of a case, and
 all begin with the same history. Training takes whole chats with their verdicts; judging feeds the same text piece by
 piece and reads the verdicts off. Who has just read three right steps is soon ready to call the response right too: a
-UnifiReward that is asked about the responses `alone` as well has a second branch, as the outcome judge's.
+UnifiReward that looks at the responses `alone` as well has a second branch, in which it compares them as the outcome
+judge does, and then names the strategy of the candidate's, not knowing which one step 3 asks for.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from compeer.dialogue import Utterance, transcript
 from compeer.reasoning import (
     MAX_RESPONSE,
     MAX_STEP,
     STEPS,
+    STRATEGIES,
     ParsedTurn,
     Part,
     StrategyStep,
@@ -67,9 +69,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Question:
-    """One round: what the judge is asked about which part, and the words it may answer with."""
+    """One round: what the judge is asked about which part, and the words it may answer with.
 
-    part: Part
+    `kind` is no part: it asks for the strategy of the candidate's response.
+    """
+
+    part: Part | Literal["kind"]
     text: str
     words: tuple[str, ...]
     asked: bool = True
@@ -107,7 +112,7 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
         rounds = [_step_round(case.output, first), *(_step_round(case.output, part, "next_step") for part in others)]
         found = [[*rounds, *compared]]
         if form.alone and compared:
-            found.append(_response_round(case, with_notes=False))
+            found.append(_response_round(case, with_notes=False) + ([] if form.reasons else [_kind_round(case)]))
     shown = () if form.blind else case.history[-form.history :] if form.history else case.history
     history = NOT_SHOWN if form.blind else visible(transcript(shown))
     pictures = tuple(media.path for u in shown for media in u.media if media.kind == "image") if images else ()
@@ -154,13 +159,23 @@ def _response_round(case: Case, with_notes: bool) -> list[Question]:
     return [Question("response", _prompt("responses").format(first=first, second=second), RESPONSE_WORDS)]
 
 
+def _kind_round(case: Case) -> Question:
+    return Question("kind", _prompt("kind").format(name="A" if case.candidate_first else "B"), STRATEGIES)
+
+
 def chat(
     case: Case, answers: Sequence[str], form: Form | None = None, branch: int = 0, images: bool = False
 ) -> list[dict[str, Any]]:
-    """The whole chat of one branch with the judge's answers, as a model is trained on it; `images` if it sees."""
+    """The whole chat of one branch with the judge's answers, as a model is trained on it; `images` if it sees.
+
+    Where nobody knows the kind of the response, it is not asked for.
+    """
     form = form or Form()
     messages: list[dict[str, Any]] = [system_message(form)]
-    for question, answer in zip(branches(case, form, images)[branch], answers, strict=True):
+    rounds = branches(case, form, images)[branch]
+    if rounds[-1].part == "kind" and len(answers) == len(rounds) - 1:
+        rounds = rounds[:-1]
+    for question, answer in zip(rounds, answers, strict=True):
         messages.append({"role": "user", "content": question.content})
         messages.append({"role": "assistant", "content": answer})
     return messages
@@ -175,7 +190,9 @@ def chats(
     case = replace(record_case(record), candidate_first=first)
     found = []
     for number, rounds in enumerate(branches(case, form)):
-        answers = [_answer(record, question.part, form, first) for question in rounds]
+        answers = [_answer(record, question.part, form, first) for question in rounds if question.part != "kind"]
+        if len(answers) < len(rounds) and record.response_strategy:  # the last round asks for it
+            answers.append(record.response_strategy)
         found.append(chat(case, answers, form, number, images))
     return found
 
@@ -213,6 +230,14 @@ def record_case(record: SerRecord) -> Case:
         reference=record.reference if record.preference else None,
         candidate_first=record.candidate_first,
     )
+
+
+def carried_out(case: Case, kinds: Sequence[Mapping[str, float]]) -> float | None:
+    """The probability that the response carries out step 3, given how likely each strategy was found, if it was."""
+    plan = case.output.parts.get("strategy")
+    if not kinds or not isinstance(plan, StrategyStep):
+        return None
+    return sum(kind[plan.strategy] for kind in kinds) / len(kinds)
 
 
 def response_word(preferred: Preferred, candidate_first: bool) -> str:

@@ -20,7 +20,7 @@ from importlib.resources import files
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.reasoning import STEPS, Part
-from compeer.reward.conversation import BEFORE_VERDICT, Case, Question, branches, preferred, system_message
+from compeer.reward.conversation import BEFORE_VERDICT, Case, Question, branches, carried_out, preferred, system_message
 from compeer.reward.form import Form
 from compeer.reward.guards import gains_nothing, quoted
 from compeer.reward.score import Judgment, Order, Unscored, judgment
@@ -56,6 +56,7 @@ class ModelJudge:
         self._model, self._both_orders, self._retries = model, both_orders, retries
         self._name = name or model.name
         self._system = _trained_system(self.form) if trained else untrained_system(self.form)
+        self._trained = trained
         longest = max_tokens or (192 if self.form.reasons else 16)
         self._sampling = Sampling(temperature=0, max_tokens=longest)
         self._progress = progress or (lambda done: None)
@@ -91,11 +92,20 @@ class ModelJudge:
     def _begin(self, case: Case) -> list[_Branch]:
         turned = replace(case, candidate_first=not case.candidate_first)
         found = []
-        for own, other in zip(branches(case, self.form), branches(turned, self.form), strict=True):
-            both = self._both_orders and own[-1].part == "response"
-            rounds = [*((question,) for question in own[:-1]), (own[-1], other[-1]) if both else (own[-1],)]
+        for own, other in zip(self._branches(case), self._branches(turned), strict=True):
+            rounds: list[tuple[Question, ...]] = [(question,) for question in own]
+            if self._both_orders:  # what comes after a comparison in both orders speaks of the one that was last
+                for number in [n for n, question in enumerate(own) if question.part == "response"]:
+                    rounds[number:] = [(own[number], other[number]), *((one,) for one in other[number + 1 :])]
             found.append(_Branch(rounds, [self._system]))
         return found
+
+    def _branches(self, case: Case) -> list[list[Question]]:
+        """The chats of a case; one who was not trained is told which kinds of help there are."""
+        found = branches(case, self.form)
+        if self._trained:
+            return found
+        return [[_with_words(question) if question.part == "kind" else question for question in one] for one in found]
 
     async def _ask(self, block: Sequence[_Branch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
@@ -153,18 +163,22 @@ def _judgment(case: Case, form: Form, chats: Sequence[_Branch]) -> Judgment | Un
     if problem := next((branch.problem for branch in chats if branch.problem is not None), None):
         return Unscored(problem)
     steps: dict[Part, float] = {}
-    compared: dict[Order, list[dict[Preferred, float]]] = {}
+    compared: dict[Order, dict[int, dict[Preferred, float]]] = {}
+    kinds: list[dict[str, float]] = []
     reasons: dict[Part, str] = {}
-    for branch in chats:
+    for number, branch in enumerate(chats):
         first = case.candidate_first
         for question, answer in (said for said in branch.answers if said[0].asked):
+            if question.part == "kind":
+                kinds.append({word: float(word == answer.value) for word in question.words})
+                continue
             reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
             if label and reason.strip():
                 reasons.setdefault(question.part, quoted(reason, len(reason)))
             if question.part == "response":
                 chosen = preferred(answer.value, first)
                 order: Order = "candidate first" if first else "reference first"
-                compared.setdefault(order, []).append({value: float(value == chosen) for value in PREFERENCES})
+                compared.setdefault(order, {})[number] = {value: float(value == chosen) for value in PREFERENCES}
                 first = not first  # a second comparison in the same chat is in the other order
             else:
                 steps[question.part] = float(answer.value == "True")
@@ -173,7 +187,7 @@ def _judgment(case: Case, form: Form, chats: Sequence[_Branch]) -> Judgment | Un
         void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
     if form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
         steps = {part: steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
-    return judgment(steps, compared, 0.5, reasons, void)
+    return judgment(steps, compared, 0.5, reasons, void, carried_out(case, kinds))
 
 
 # --- what is said and how it is read ----------------------------------------------------------------------------------
@@ -218,6 +232,10 @@ def verdict_grammar(allowed: Sequence[str], reasons: bool) -> str:
         return f"start: {words}"
     # the line break belongs to the reason: a lexer is greedy, and would only stop at the greatest length
     return f'start: reason "Verdict: " verdict\nreason: /[^\\s][^\\n]{{1,400}}\\n/\nverdict: {words}'
+
+
+def _with_words(question: Question) -> Question:
+    return replace(question, text=f"{question.text} {', '.join(question.words)}?")
 
 
 def _user(question: Question) -> Message:

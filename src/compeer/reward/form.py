@@ -33,7 +33,7 @@ class Form(BaseModel):
     )
     alone: bool = Field(
         default=False,
-        description="UnifiReward: the responses are compared once more in a chat without the steps; both count alike",
+        description="UnifiReward: a second chat compares the responses without the steps, and names one's strategy",
     )
 
 

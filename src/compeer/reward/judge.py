@@ -31,7 +31,7 @@ from compeer.models.local import (
 )
 from compeer.models.training import model_card
 from compeer.models.vision import Picture, PictureError, SeeingCache, picture_reader
-from compeer.reasoning import STEPS
+from compeer.reasoning import STEPS, STRATEGIES
 from compeer.reward.conversation import (
     BEFORE_VERDICT,
     RESPONSE_WORDS,
@@ -39,12 +39,14 @@ from compeer.reward.conversation import (
     Case,
     Question,
     branches,
+    carried_out,
     preferred,
     system_message,
 )
 from compeer.reward.form import Form
 from compeer.reward.frames import Frames
 from compeer.reward.guards import gains_nothing, quoted
+from compeer.reward.looks import LookWeights
 from compeer.reward.rows import Row, Said
 from compeer.reward.rows import common_prefix as _common_prefix
 from compeer.reward.score import Judgment, Order, Unscored, judgment
@@ -83,6 +85,7 @@ class LocalJudge:
         self._name = name or str(model)
         self.form = form or Form.model_validate({key: card[key] for key in Form.model_fields if key in card})
         self.threshold = card.get("threshold", 0.5) if threshold is None else threshold
+        self.looks = LookWeights.model_validate(card["looks"]) if "looks" in card else None
         self._device = network.device if network is not None else device or best_device()
         self._tokenizer = tokenizer or load_tokenizer(folder)
         self._network = network or load_network(folder, self._device, dtype or fast_dtype(self._device))
@@ -92,9 +95,11 @@ class LocalJudge:
         self._frames = Frames(self._tokenizer, system_message(self.form))
         self._limit = position_limit(self._network)
         self._before = self._ids(BEFORE_VERDICT)
-        self._answers = {word: self._word_ids(word) for word in (*STEP_WORDS, *RESPONSE_WORDS)}
+        questions = (STEP_WORDS, RESPONSE_WORDS, *((STRATEGIES,) if self.form.alone else ()))
+        self._answers = {word: self._word_ids(word) for words in questions for word in words}
         self._words = {word: ids[0] for word, ids in self._answers.items()}
-        for words in (STEP_WORDS, RESPONSE_WORDS):
+        self._most_words = max(len(words) for words in questions)
+        for words in questions:
             if len({self._words[word] for word in words}) < len(words):
                 raise InputError(f"its tokenizer starts two of the words {', '.join(words)} alike.", file=folder)
 
@@ -120,14 +125,14 @@ class LocalJudge:
 
     def pieces(self, case: Case, branch: int = 0) -> tuple[list[Question], list[list[int]]]:
         """A branch's rounds, and the tokens fed before each answer: exactly those of the whole chat, cut there."""
-        row = self._row(0, case, self._branches(case)[branch], {})
+        row = self._row(0, case, branch, self._branches(case)[branch], {})
         self._tokenise([row])
         return row.rounds, row.pieces
 
     def _branches(self, case: Case) -> list[list[Question]]:
         return branches(case, self.form, images=True) if self._reader else branches(case, self.form)
 
-    def _row(self, number: int, case: Case, rounds: list[Question], read: dict[str, Picture]) -> Row:
+    def _row(self, number: int, case: Case, branch: int, rounds: list[Question], read: dict[str, Picture]) -> Row:
         """A branch of a case as it is fed; pictures that are not `read` yet are."""
         pictures = []
         if self._reader and rounds[0].images:
@@ -135,7 +140,7 @@ class LocalJudge:
                 if path not in read:
                     read[path] = self._reader.read(path)
             pictures = [read[path] for path in rounds[0].images]
-        return Row(number, rounds, self._frames.texts(rounds), pictures, case.candidate_first)
+        return Row(number, rounds, self._frames.texts(rounds), pictures, case.candidate_first, branch)
 
     def _rows(self, number: int, case: Case, read: dict[str, Picture]) -> list[Row]:
         """The branches of a case that need the judge, the other order of the responses among them if wanted."""
@@ -143,12 +148,13 @@ class LocalJudge:
         for branch, rounds in enumerate(self._branches(case)):
             if not any(question.asked for question in rounds):
                 continue
-            row = self._row(number, case, rounds, read)
+            row = self._row(number, case, branch, rounds, read)
             found.append(row)
-            if self._both_orders and rounds[-1].part == "response":
+            parts = [question.part for question in rounds]
+            if self._both_orders and "response" in parts:
                 other = replace(case, candidate_first=not case.candidate_first)
-                turned = self._row(number, other, self._branches(other)[branch], read)
-                found.append(replace(turned, starts=len(rounds) - 1, parent=row))
+                turned = self._row(number, other, branch, self._branches(other)[branch], read)
+                found.append(replace(turned, starts=parts.index("response"), parent=row))
         return found
 
     def _tokenise(self, rows: Sequence[Row]) -> None:
@@ -191,7 +197,8 @@ class LocalJudge:
             void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
         if self.form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
             said.steps = {part: said.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
-        return judgment(said.steps, said.compared, self.threshold, said.reasons, void)
+        carried = carried_out(case, said.kinds)
+        return judgment(said.steps, said.compared, self.threshold, said.reasons, void, carried, self.looks)
 
     def _ask(self, cases: Sequence[Case], rows: Sequence[Row], said: Sequence[Said]) -> None:
         """Asks round after round, all rows at a time; rows end with their last round, and forks begin with theirs."""
@@ -220,7 +227,7 @@ class LocalJudge:
     def _places(self, words: Sequence[str]) -> list[int]:
         """The tokens that begin the allowed words, filled up to as many as any question allows."""
         places = [self._words[word] for word in words]
-        return places + places[:1] * (len(RESPONSE_WORDS) - len(places))
+        return places + places[:1] * (self._most_words - len(places))
 
     def _hear(self, row: Row, question: Question, logits: torch.Tensor, reason: list[int], said: Said) -> None:
         """Takes down a verdict's probabilities; the likeliest word is what the next round will see."""
@@ -232,10 +239,12 @@ class LocalJudge:
             order: Order = "candidate first" if row.candidate_first else "reference first"
             values = zip(question.words, chances, strict=True)
             heard = {preferred(choice, row.candidate_first): chance for choice, chance in values}
-            said.compared.setdefault(order, []).append(heard)
+            said.compared.setdefault(order, {})[row.branch] = heard
+        elif question.part == "kind":
+            said.kinds.append(dict(zip(question.words, chances, strict=True)))
         else:
             said.steps[question.part] = chances[0]
-        if self.form.reasons and question.asked:
+        if self.form.reasons and question.asked and question.part != "kind":
             text = self._tokenizer.decode(reason, skip_special_tokens=True)
             said.reasons.setdefault(question.part, quoted(text, len(text)))
         row.unfed = list(self._answers[word])

@@ -29,7 +29,7 @@ import numpy as np
 from compeer.reasoning import STEPS, Part, render_turn
 from compeer.reward.conversation import record_case
 from compeer.reward.score import Judgment, Unscored
-from compeer.ser.record import PREFERENCES, Preferred, SerRecord, is_judged
+from compeer.ser.record import ACCEPTABLE, PREFERENCES, SerRecord, is_judged
 from compeer.statistics import (
     Numbers,
     Places,
@@ -49,8 +49,6 @@ from compeer.statistics import (
 if TYPE_CHECKING:
     from compeer.reward.form import Judge
 
-ACCEPTABLE: tuple[Preferred, ...] = ("candidate", "both")
-"""Preferences with which the candidate's response is as good as the reference, or better."""
 REPEATS = 1000
 
 

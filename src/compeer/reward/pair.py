@@ -43,4 +43,4 @@ def join(steps: Judgment | Unscored, response: Judgment | Unscored) -> Judgment 
     if isinstance(response, Unscored):
         return response
     reasons = {**steps.reasons, **response.reasons}
-    return Judgment(steps.steps, response.response, steps.threshold, response.orders, reasons, response.void)
+    return Judgment(steps.steps, response.response, steps.threshold, response.orders, reasons, void=response.void)

@@ -23,6 +23,7 @@ class Row:
     pictures: list[Picture]
     """What goes with the history, for a judge that sees."""
     candidate_first: bool
+    branch: int = 0
     starts: int = 0
     """The round from which on it goes its own way, on a copy of its parent's cache."""
     parent: Row | None = None
@@ -37,8 +38,10 @@ class Said:
     """What was said about one case so far."""
 
     steps: dict[Part, float] = field(default_factory=dict)
-    compared: dict[Order, list[dict[Preferred, float]]] = field(default_factory=dict)
-    """By order, the verdict on the responses of each chat that has one."""
+    compared: dict[Order, dict[int, dict[Preferred, float]]] = field(default_factory=dict)
+    """By order, the verdict on the responses of each branch that has one."""
+    kinds: list[dict[str, float]] = field(default_factory=list)
+    """How likely each strategy is that of the candidate's response, each time this was asked."""
     reasons: dict[Part, str] = field(default_factory=dict)
 
 

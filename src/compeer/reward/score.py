@@ -9,13 +9,14 @@ reference or the history scores −1 too. Only a failure of the judge itself lea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
 from compeer.reward.guards import COPIED_REFERENCE
-from compeer.ser.record import PREFERENCES, Preferred
+from compeer.reward.looks import LookWeights, weighed
+from compeer.ser.record import ACCEPTABLE, Preferred
 
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
@@ -33,6 +34,10 @@ class Judgment:
     """The preferences by the order in which the responses were shown; both, if both were asked."""
     reasons: Mapping[Part, str] = field(default_factory=dict)
     """The judge's own words, where it gives reasons."""
+    looks: tuple[Mapping[Preferred, float], ...] = ()
+    """The preferences by the chat in which the responses were compared, where there are two: with the steps, alone."""
+    carried: float | None = None
+    """The probability that the response carries out step 3, where the judge was asked what kind of help it is."""
     void: str | None = None
     """Why the response counts for nothing whatever was said about it: a copy, or nothing that can be seen."""
 
@@ -52,29 +57,30 @@ class Unscored:
 
 def judgment(
     steps: Mapping[Part, float],
-    compared: Mapping[Order, Sequence[Mapping[Preferred, float]]],
+    compared: Mapping[Order, Mapping[int, Mapping[Preferred, float]]],
     threshold: float,
     reasons: Mapping[Part, str],
     void: str | None,
+    carried: float | None = None,
+    weights: LookWeights | None = None,
 ) -> Judgment | Unscored:
-    """What a judge said, put together; `compared` has by order the verdict on the responses of each chat.
+    """What a judge said, put together; `compared` has by order the verdict on the responses of each branch.
 
-    Chats and orders are averaged, and a copy of the reference is at most as good as it.
+    Orders are averaged, branches are weighed, and a copy of the reference is at most as good as it.
     """
-    orders = {
-        order: {value: sum(one.get(value, 0.0) for one in said) / len(said) for value in PREFERENCES}
-        for order, said in compared.items()
-    }
-    chances = [*steps.values(), *(chance for order in orders.values() for chance in order.values())]
+    orders = {order: weighed([*said.values()], None, None) for order, said in compared.items()}
+    branches = sorted({branch for said in compared.values() for branch in said})
+    looks = [weighed([said[branch] for said in compared.values() if branch in said], None, None) for branch in branches]
+    chances = [*steps.values(), *(chance for order in orders.values() for chance in order.values()), carried or 0.0]
     if not all(math.isfinite(chance) for chance in chances):
         return Unscored("the judge's probabilities are not numbers")
     response: dict[Preferred, float] | None = None
     if orders:
-        response = {value: sum(one[value] for one in orders.values()) / len(orders) for value in PREFERENCES}
+        response = weighed(looks, carried, weights)
         if void == COPIED_REFERENCE:
             same = response["candidate"] + response["reference"] + response["both"]
             response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}
-    return Judgment(steps, response, threshold, orders, reasons, void)
+    return Judgment(steps, response, threshold, orders, reasons, tuple(looks) if len(looks) > 1 else (), carried, void)
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,6 @@ def score(parsed_turn: ParsedTurn, judgment: Judgment | Unscored) -> Score:
     elif judgment.response and any(math.isnan(chance) for chance in judgment.response.values()):
         return Score(format=complete, unscored="the judge gave no verdict on the response")
     elif judgment.response:
-        response = 1 if judgment.preferred() in ("candidate", "both") else -1
+        response = 1 if judgment.preferred() in ACCEPTABLE else -1
     total = sum(steps.values()) + (response or 0) + complete
     return Score(steps=steps, response=response, format=complete, total=total)

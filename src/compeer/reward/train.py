@@ -24,9 +24,11 @@ from compeer.models.local import load_tokenizer, model_folder
 from compeer.models.training import CARD, SftSettings, train_sft
 from compeer.models.vision import PictureError, open_picture, picture_reader
 from compeer.reasoning import STEPS
+from compeer.reward.compare import write_judgments
 from compeer.reward.conversation import branches, chats, record_case
 from compeer.reward.form import Form
 from compeer.reward.judge import LocalJudge
+from compeer.reward.looks import find_weights
 from compeer.reward.validation import Watch, best_threshold, hold_out, judged, part_figures
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
@@ -45,7 +47,7 @@ class RewardSettings(SftSettings):
     marked: bool = Field(default=True, description="UnifiReward is told which response was written after the steps")
     alone: bool = Field(
         default=False,
-        description="UnifiReward compares the responses once more without the steps; `batch` counts both chats",
+        description="UnifiReward looks at the responses once more without the steps; `batch` counts both chats",
     )
     sources: dict[Literal["human", "llm", "silver"], float] = Field(
         default={}, description="how often records of a label source are drawn, beside 1 for the others"
@@ -56,6 +58,11 @@ class RewardSettings(SftSettings):
     )
     response_weight: float = Field(
         default=1.0, gt=0, description="weight of the response's verdict in UnifiReward's loss; a step's is 1"
+    )
+    contradiction_cost: float = Field(
+        default=1.0,
+        ge=0,
+        description="`alone`: how much worse than another mistake it is to accept a response against accepted steps",
     )
     evaluate_every: int = Field(
         default=0, ge=0, description="steps between measurements on held-out dialogues; 0: none"
@@ -93,8 +100,11 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     chosen = training_chats(training, settings, seed, sees)
     figures = train_sft(model, chosen, settings, folder, seed, title, card, callbacks=[watch], weigh=weigh)
     said = judged(LocalJudge(folder / "model", batch, threshold=0.5), held_out)
+    write_judgments(folder / "validated.jsonl", held_out, said)
     threshold = best_threshold(held_out, said)
     card = {**card, "threshold": threshold}
+    if looks := find_weights(held_out, said, settings.contradiction_cost):
+        card["looks"] = looks.model_dump()
     (folder / "model" / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
     return {
         **figures,

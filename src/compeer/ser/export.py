@@ -43,6 +43,7 @@ COLUMNS: dict[str, str] = {
     "strategy_text": "step 3, which kind of help fits now",
     "strategy": "step 3's decision: one of eight strategies",
     "response": "the candidate's response, which the seeker reads",
+    "response_strategy": "the strategy that the corpus gives to the candidate's response; null: not known",
     "reference": "the other response, which the candidate's is compared with",
     "candidate_first": "whether the candidate's response is shown before the reference",
     **{
@@ -181,7 +182,8 @@ def _row(record: SerRecord, file: Path) -> dict[str, Any]:
 
 
 _PLAIN = {
-    *("id", "dialogue", "round", "language", "source", "split", "author", "reference", "candidate_first", "rewritten"),
+    *("id", "dialogue", "round", "language", "source", "split", "author"),
+    *("response_strategy", "reference", "candidate_first", "rewritten"),
 }
 
 

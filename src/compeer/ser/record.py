@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compeer.corpora.jsonlines import read_json_lines
-from compeer.dialogue import Utterance
+from compeer.dialogue import Strategy, Utterance
 from compeer.errors import InputError, from_validation
 from compeer.reasoning import SupportTurn
 
@@ -23,6 +23,8 @@ Split = Literal["reward", "policy", "test"]
 Preferred = Literal["candidate", "reference", "both", "neither"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 PREFERENCES: tuple[Preferred, ...] = ("candidate", "reference", "both", "neither")
+ACCEPTABLE: tuple[Preferred, ...] = ("candidate", "both")
+"""Preferences that accept the candidate's response: it is as good as the reference or better."""
 
 
 class _Frozen(BaseModel):
@@ -68,6 +70,9 @@ class SerRecord(_Frozen):
     history: tuple[Utterance, ...] = Field(description="what was said before, without reasoning or labels")
     candidate: SupportTurn
     author: str = Field(description="who wrote the candidate: 'corpus', 'silver', or a model's name")
+    response_strategy: Strategy | None = Field(
+        default=None, description="the strategy that the corpus gives to the candidate's response; none: not known"
+    )
     reference: str = Field(min_length=1)
     labels: StepLabels | None = Field(default=None, description="none: not judged yet")
     preference: PreferenceLabel | None = None

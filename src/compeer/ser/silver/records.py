@@ -31,6 +31,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from compeer.dialogue import Strategy
 from compeer.models.embedder import Embeds
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
 from compeer.ser.reason import CandidateTurn
@@ -40,7 +41,7 @@ from compeer.ser.silver.compare import compare_turn, wrong_emotion
 from compeer.ser.silver.moments import Moments
 from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Pattern, pair_up
 from compeer.ser.silver.reference import Reference, derived_stage, reference_of, why_not
-from compeer.ser.silver.responses import ResponsePair, choose_halved, decisive, own_first, response_pairs
+from compeer.ser.silver.responses import ResponsePair, choose_halved, decisive, is_of, own_first, response_pairs
 from compeer.ser.silver.wording import HistoryWords, fill_history
 from compeer.statistics import generator, words
 
@@ -70,7 +71,8 @@ def silver_records(
         halved = choose_halved(references, pairing.partner, rng)
         bad = [context.reply.text for context in left if _is_bad_reply(context)]
         for index, reference in enumerate(references):
-            yield _record(reference, "reference", reference.turn, {}, reference.turn.response, None, True)
+            own = reference.context.reply.strategy
+            yield _record(reference, "reference", reference.turn, {}, reference.turn.response, None, True, own)
             if pairing.partner[index] < 0:
                 dropped["no partner to exchange with"] += 1
                 continue
@@ -107,7 +109,9 @@ def _candidates(
                 steps[part] = _exchanged(part, reference, partner, pattern)
                 false[part] = _false(part, reference, partner, pattern)
         turn = SupportTurn.model_validate({**steps, "response": response})
-        yield _record(reference, kind, turn, false, other, preference, bool(rng.random() < 0.5))
+        writer = reference if is_of(response, reference) else partner
+        first = bool(rng.random() < 0.5)
+        yield _record(reference, kind, turn, false, other, preference, first, writer.context.reply.strategy)
 
 
 def _exchanged(part: Part, own: Reference, partner: Reference, pattern: Pattern) -> Step:
@@ -148,6 +152,7 @@ def _record(
     other: str,
     preference: PreferenceLabel | None,
     candidate_first: bool,
+    response_strategy: Strategy | None,
 ) -> SerRecord:
     def label(part: Part) -> StepLabel:
         return false.get(part) or StepLabel(value=True, source="silver", how="the reference step of this moment")
@@ -162,6 +167,7 @@ def _record(
         preference,
         candidate_first,
         reference.derived,
+        response_strategy,
     )
 
 
@@ -175,6 +181,7 @@ def _record_of(
     preference: PreferenceLabel | None,
     candidate_first: bool,
     derived: tuple[str, ...],
+    response_strategy: Strategy | None = None,
 ) -> SerRecord:
     return SerRecord(
         id=f"{context.id}:{kind}",
@@ -186,6 +193,7 @@ def _record_of(
         history=context.history,
         candidate=turn,
         author=author,
+        response_strategy=response_strategy,
         reference=other,
         labels=labels,
         preference=preference,
@@ -240,7 +248,8 @@ def _badly_rated(
         )
         derived = (*context.derived, "strategy")
         first = bool(rng.random() < 0.5)
-        yield _record_of(context, "badly-rated", turn, "silver", labels, pair[1], label, first, derived)
+        meant = context.reply.strategy if pair[0] == own else None
+        yield _record_of(context, "badly-rated", turn, "silver", labels, pair[1], label, first, derived, meant)
 
 
 def _by_models(

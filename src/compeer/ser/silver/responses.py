@@ -61,6 +61,11 @@ def own_first(
     )
 
 
+def is_of(response: str, reference: Reference) -> bool:
+    """Whether a response is a context's own reply, or a half of it."""
+    return response in (reference.turn.response, *(halves(reference.turn.response) or ()))
+
+
 def decisive(better: str, worse: str, how: str, rng: np.random.Generator) -> ResponsePair:
     """The two responses, the better one as candidate or as the other by chance."""
     if rng.random() < 0.5:

@@ -1,0 +1,136 @@
+"""Two looks at a response: how they are weighed, how the weights are found, and that a trained judge keeps them."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compeer.models.training import CARD
+from compeer.reasoning import STEPS
+from compeer.reward.conversation import record_case
+from compeer.reward.judge import LocalJudge
+from compeer.reward.looks import FEWEST, LookWeights, does_something_else, find_weights, weighed
+from compeer.reward.score import Judgment, Unscored
+from compeer.reward.train import RewardSettings, train_judge
+from compeer.ser.record import ACCEPTABLE, PREFERENCES, PreferenceLabel, Preferred, SerRecord
+from compeer.statistics import generator
+from tests.test_judge import record
+
+CHANCES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
+    lambda values: {name: value / sum(values) for name, value in zip(PREFERENCES, values, strict=True)}
+)
+WEIGHTS = LookWeights(with_steps=1, alone=1, carried=0.5, offset=-0.2)
+
+
+def preferring(number: int, value: Preferred, does: str) -> SerRecord:
+    label = PreferenceLabel(value=value, source="silver", how="test")
+    return record(number).model_copy(update={"preference": label, "response_strategy": does})
+
+
+def accepting(chance: float) -> dict[Preferred, float]:
+    return {"candidate": chance, "reference": 1 - chance, "both": 0.0, "neither": 0.0}
+
+
+@given(CHANCES, CHANCES, st.floats(0, 1) | st.none())
+def test_one_verdict_of_two_looks(one: dict[Preferred, float], other: dict[Preferred, float], does: float) -> None:
+    looks = [one, other]
+    mean = weighed(looks, does, None)
+    assert mean == pytest.approx({value: (one[value] + other[value]) / 2 for value in PREFERENCES})
+    found = weighed(looks, does, WEIGHTS)
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["candidate"] * mean["both"] == pytest.approx(found["both"] * mean["candidate"])
+    assert found["reference"] * mean["neither"] == pytest.approx(found["neither"] * mean["reference"])
+    chance = sum(found[value] for value in ACCEPTABLE)
+    assert math.log(chance / (1 - chance)) == pytest.approx(WEIGHTS.odds(looks, does), abs=1e-6)
+    assert weighed([one], does, WEIGHTS) == pytest.approx(one), "one look is what it is"
+
+
+@given(CHANCES, CHANCES, st.floats(0, 1), st.floats(0, 1))
+def test_the_likelier_the_plan_is_carried_out_the_better(
+    one: dict[Preferred, float], other: dict[Preferred, float], less: float, more: float
+) -> None:
+    low, high = sorted((less, more))
+    chances = [sum(weighed([one, other], does, WEIGHTS)[value] for value in ACCEPTABLE) for does in (low, high)]
+    assert chances[0] <= chances[1] + 1e-12
+
+
+def test_certainty_is_no_error() -> None:
+    sure: dict[Preferred, float] = {"candidate": 1.0, "reference": 0.0, "both": 0.0, "neither": 0.0}
+    strong = LookWeights(with_steps=50, alone=50, carried=50, offset=0)
+    assert weighed([sure, sure], 1.0, strong) == pytest.approx(sure, abs=1e-6)
+    refused = weighed([sure, sure], 1.0, strong.model_copy(update={"offset": -5000.0}))
+    assert refused == pytest.approx({"candidate": 0, "reference": 0.5, "both": 0, "neither": 0.5}, abs=1e-6)
+
+
+def test_what_is_something_else() -> None:
+    plan = record().candidate.strategy.strategy
+    assert not does_something_else(record()), "what it does is not known"
+    assert not does_something_else(preferring(0, "reference", plan))
+    assert does_something_else(preferring(0, "reference", "Question"))
+    wrong = record(wrong=["emotion"]).model_copy(update={"response_strategy": "Question"})
+    assert not does_something_else(wrong), "a step is wrong: the response need not follow"
+    assert not does_something_else(wrong.model_copy(update={"labels": None}))
+
+
+def drawn(count: int) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
+    """Responses that do what step 3 says and are right, or do something else; the comparisons see half of it."""
+    rng = generator(0, "looks")
+    records: list[SerRecord] = []
+    judgments: list[Judgment | Unscored] = []
+    for number in range(count):
+        right = bool(rng.random() < 0.6)
+        plan = record().candidate.strategy.strategy
+        records.append(preferring(number, "candidate" if right else "reference", plan if right else "Question"))
+        looks = tuple(accepting(float(rng.beta(3, 2) if right else rng.beta(2.5, 2.5))) for _ in range(2))
+        carried = float(rng.beta(3, 2) if right else rng.beta(1, 4))
+        judgments.append(Judgment(dict.fromkeys(STEPS, 0.9), looks[0], looks=looks, carried=carried))
+    return records, judgments
+
+
+def test_weights_are_found_where_the_truth_is_known() -> None:
+    records, judgments = drawn(400)
+    weights = find_weights(records, judgments, cost=0)
+    assert weights is not None
+    assert weights.carried > 0.3
+
+    def accepted(chosen: LookWeights | None) -> list[bool]:
+        found = [weighed(j.looks, j.carried, chosen) for j in judgments if isinstance(j, Judgment)]
+        return [one["candidate"] > one["reference"] for one in found]
+
+    truth = [does_something_else(one) for one in records]
+    right = [sum(a != t for a, t in zip(accepted(w), truth, strict=True)) for w in (None, weights)]
+    assert right[1] > right[0] + 40, "what kind of help it is tells more than both comparisons"
+    careful = find_weights(records, judgments, cost=3)
+    against = [sum(a and t for a, t in zip(accepted(w), truth, strict=True)) for w in (weights, careful)]
+    assert against[1] < against[0] / 1.5, "contradictions that cost more are fewer"
+
+
+def test_too_little_to_find_weights() -> None:
+    records, judgments = drawn(FEWEST)
+    assert find_weights(records, judgments, 1) is not None
+    assert find_weights(records[1:], judgments[1:], 1) is None
+    assert find_weights(records, [Unscored("it failed"), *judgments[1:]], 1) is None
+    assert find_weights([record(n) for n in range(FEWEST)], judgments, 1) is None, "all are accepted"
+    assert find_weights([record(n, None) for n in range(FEWEST)], judgments, 1) is None
+    assert find_weights(records, [Judgment({}, {"candidate": 1.0})] * FEWEST, 1) is None
+
+
+def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_model: Path, tmp_path: Path) -> None:
+    records, _ = drawn(120)
+    shape = {"steps": 2, "learning_rate": 1e-3, "batch": 4, "lora_rank": 0, "evaluate_every": 2, "validation": 0.5}
+    settings = RewardSettings.model_validate({"model": str(tiny_model), "alone": True, **shape})
+    figures = train_judge(records, settings, tmp_path, 0)
+    assert figures["validation_records"] >= FEWEST
+    card = json.loads((tmp_path / "model" / CARD).read_text(encoding="utf-8"))
+    judge = LocalJudge(tmp_path / "model", device=torch.device("cpu"))
+    assert judge.looks == LookWeights.model_validate(card["looks"])
+    (found,) = judge.judge([record_case(records[0])])
+    assert isinstance(found, Judgment)
+    assert found.response == pytest.approx(weighed(found.looks, found.carried, judge.looks))
+    lines = (tmp_path / "validated.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == figures["validation_records"]
+    assert all(json.loads(line)["judgment"]["carried"] > 0 for line in lines)
