@@ -22,13 +22,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.models import Request, Sampling, ask
-from compeer.models.local import LocalModel, best_device, model_folder
+from compeer.models.local import best_device, fast_dtype, load_network, load_tokenizer, model_folder
 from compeer.models.network import steady_attention
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn, parse_turn, render_turn
 from compeer.reward import Case, Form, LocalJudge, PairJudge
@@ -64,8 +64,17 @@ def _turn(utterance: Utterance) -> str:
     )
 
 
-def plain_calls(model: LocalModel) -> Cost:
-    """Four `generate` calls an output, a token each, the earlier verdicts written into the chat."""
+def plain_calls(network: Any, tokenizer: Any, batch: int) -> Cost:
+    """Four calls of transformers' `generate` an output, a token each, the earlier verdicts written into the chat.
+
+    Not `LocalModel`, which on a CPU remembers the prompts that it has read.
+    """
+
+    def verdicts(chats: Sequence[list[dict[str, Any]]]) -> None:
+        texts = [tokenizer.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in chats]
+        for start in range(0, len(texts), batch):
+            inputs = tokenizer(texts[start : start + batch], return_tensors="pt", padding=True, padding_side="left")
+            network.generate(**inputs.to(network.device), max_new_tokens=1, do_sample=False)
 
     def judge(cases: Sequence[Case]) -> None:
         chats = [[system_message(Form())] for _ in cases]
@@ -73,8 +82,7 @@ def plain_calls(model: LocalModel) -> Cost:
         for number in range(4):
             for messages, questions in zip(chats, rounds, strict=True):
                 messages.append({"role": "user", "content": questions[number].text})
-            requests = [Request(tuple(messages)) for messages in chats]  # type: ignore[arg-type]
-            ask(model, requests, Sampling(temperature=0, max_tokens=1))
+            verdicts(chats)
             for messages in chats:
                 messages.append({"role": "assistant", "content": "True"})
 
@@ -121,8 +129,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256 if cuda else 16)
     options = parser.parse_args()
     folder = model_folder(options.model)
-    plain = LocalModel(folder, batch_size=options.batch)
-    shared = {"network": plain.network, "tokenizer": plain.tokenizer}
+    network, tokenizer = load_network(folder, best_device(), fast_dtype(best_device())), load_tokenizer(folder)
+    shared = {"network": network, "tokenizer": tokenizer}
 
     def judge(form: Form) -> LocalJudge:
         return LocalJudge(folder, options.batch, form=form, **shared)
@@ -131,11 +139,12 @@ def main() -> None:
     pair = PairJudge(judge(Form(kind="process")), judge(Form(kind="outcome")))
     costs: dict[str, Cost] = {
         "unified": unified.judge,
+        "unified_two_looks": judge(Form(alone=True)).judge,
         "process_and_outcome": pair.judge,
-        "plain_calls": plain_calls(plain),
+        "plain_calls": plain_calls(network, tokenizer, options.batch),
     }
     if cuda:
-        costs["as_torch_comes"] = as_torch_comes(plain_calls(plain))
+        costs["as_torch_comes"] = as_torch_comes(costs["plain_calls"])
     whole = seconds(costs, made_up(options.histories, options.outputs, options.utterances), options.repeats)
     alone = {"unified": costs["unified"]}
     by_outputs, by_history = {}, {}
@@ -153,6 +162,7 @@ def main() -> None:
         "settings": vars(options),
         "seconds": whole,
         "pair_over_unified": round(whole["process_and_outcome"] / whole["unified"], 2),
+        "pair_over_two_looks": round(whole["process_and_outcome"] / whole["unified_two_looks"], 2),
         "plain_over_unified": round(whole["plain_calls"] / whole["unified"], 2),
         **({"as_torch_comes_over_unified": round(whole["as_torch_comes"] / whole["unified"], 2)} if cuda else {}),
         "seconds_an_output_by_outputs": {count: round(value, 5) for count, value in by_outputs.items()},

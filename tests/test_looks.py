@@ -13,7 +13,7 @@ from compeer.models.training import CARD
 from compeer.reasoning import STEPS
 from compeer.reward.conversation import record_case
 from compeer.reward.judge import LocalJudge
-from compeer.reward.looks import FEWEST, LookWeights, does_something_else, find_weights, weighed
+from compeer.reward.looks import FEWEST, LookWeights, find_weights, weighed, would_contradict
 from compeer.reward.score import Judgment, Unscored
 from compeer.reward.train import RewardSettings, train_judge
 from compeer.ser.record import ACCEPTABLE, PREFERENCES, PreferenceLabel, Preferred, SerRecord
@@ -23,7 +23,7 @@ from tests.test_judge import record
 CHANCES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
     lambda values: {name: value / sum(values) for name, value in zip(PREFERENCES, values, strict=True)}
 )
-WEIGHTS = LookWeights(with_steps=1, alone=1, carried=0.5, offset=-0.2)
+WEIGHTS = LookWeights(with_steps=1, alone=1, right_plan=0.5, wrong_plan=-0.5, offset=-0.2)
 
 
 def preferring(number: int, value: Preferred, does: str) -> SerRecord:
@@ -35,45 +35,52 @@ def accepting(chance: float) -> dict[Preferred, float]:
     return {"candidate": chance, "reference": 1 - chance, "both": 0.0, "neither": 0.0}
 
 
-@given(CHANCES, CHANCES, st.floats(0, 1) | st.none())
-def test_one_verdict_of_two_looks(one: dict[Preferred, float], other: dict[Preferred, float], does: float) -> None:
+@given(CHANCES, CHANCES, st.floats(0, 1) | st.none(), st.floats(0, 1) | st.none())
+def test_one_verdict_of_two_looks(
+    one: dict[Preferred, float], other: dict[Preferred, float], does: float | None, plan: float | None
+) -> None:
     looks = [one, other]
-    mean = weighed(looks, does, None)
+    mean = weighed(looks, does, plan)
     assert mean == pytest.approx({value: (one[value] + other[value]) / 2 for value in PREFERENCES})
-    found = weighed(looks, does, WEIGHTS)
+    found = weighed(looks, does, plan, WEIGHTS)
     assert sum(found.values()) == pytest.approx(1)
     assert found["candidate"] * mean["both"] == pytest.approx(found["both"] * mean["candidate"])
     assert found["reference"] * mean["neither"] == pytest.approx(found["neither"] * mean["reference"])
     chance = sum(found[value] for value in ACCEPTABLE)
-    assert math.log(chance / (1 - chance)) == pytest.approx(WEIGHTS.odds(looks, does), abs=1e-6)
-    assert weighed([one], does, WEIGHTS) == pytest.approx(one), "one look is what it is"
+    assert math.log(chance / (1 - chance)) == pytest.approx(WEIGHTS.odds(looks, does, plan), abs=1e-6)
+    assert weighed([one], does, plan, WEIGHTS) == pytest.approx(one), "one look is what it is"
 
 
 @given(CHANCES, CHANCES, st.floats(0, 1), st.floats(0, 1))
-def test_the_likelier_the_plan_is_carried_out_the_better(
+def test_to_carry_out_a_plan_is_as_good_as_the_plan(
     one: dict[Preferred, float], other: dict[Preferred, float], less: float, more: float
 ) -> None:
     low, high = sorted((less, more))
-    chances = [sum(weighed([one, other], does, WEIGHTS)[value] for value in ACCEPTABLE) for does in (low, high)]
-    assert chances[0] <= chances[1] + 1e-12
+    for plan, worse, better in ((1.0, low, high), (0.0, high, low)):
+        verdicts = [weighed([one, other], does, plan, WEIGHTS) for does in (worse, better)]
+        chances = [sum(verdict[value] for value in ACCEPTABLE) for verdict in verdicts]
+        assert chances[0] <= chances[1] + 1e-12
 
 
 def test_certainty_is_no_error() -> None:
     sure: dict[Preferred, float] = {"candidate": 1.0, "reference": 0.0, "both": 0.0, "neither": 0.0}
-    strong = LookWeights(with_steps=50, alone=50, carried=50, offset=0)
-    assert weighed([sure, sure], 1.0, strong) == pytest.approx(sure, abs=1e-6)
-    refused = weighed([sure, sure], 1.0, strong.model_copy(update={"offset": -5000.0}))
+    strong = LookWeights(with_steps=50, alone=50, right_plan=50, wrong_plan=0, offset=0)
+    assert weighed([sure, sure], 1.0, 1.0, strong) == pytest.approx(sure, abs=1e-6)
+    refused = weighed([sure, sure], 1.0, 1.0, strong.model_copy(update={"offset": -5000.0}))
     assert refused == pytest.approx({"candidate": 0, "reference": 0.5, "both": 0, "neither": 0.5}, abs=1e-6)
 
 
-def test_what_is_something_else() -> None:
+def test_what_contradicts() -> None:
     plan = record().candidate.strategy.strategy
-    assert not does_something_else(record()), "what it does is not known"
-    assert not does_something_else(preferring(0, "reference", plan))
-    assert does_something_else(preferring(0, "reference", "Question"))
+    assert not would_contradict(record()), "what it does is not known"
+    assert not would_contradict(preferring(0, "reference", plan))
+    assert would_contradict(preferring(0, "reference", "Question"))
     wrong = record(wrong=["emotion"]).model_copy(update={"response_strategy": "Question"})
-    assert not does_something_else(wrong), "a step is wrong: the response need not follow"
-    assert not does_something_else(wrong.model_copy(update={"labels": None}))
+    assert not would_contradict(wrong), "a step is wrong: the response need not follow"
+    assert not would_contradict(wrong.model_copy(update={"labels": None}))
+    misled = record(wrong=["strategy"]).model_copy(update={"response_strategy": plan})
+    assert would_contradict(misled), "it does just what was called wrong"
+    assert not would_contradict(misled.model_copy(update={"response_strategy": "Question"}))
 
 
 def drawn(count: int) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
@@ -95,13 +102,13 @@ def test_weights_are_found_where_the_truth_is_known() -> None:
     records, judgments = drawn(400)
     weights = find_weights(records, judgments, cost=0)
     assert weights is not None
-    assert weights.carried > 0.3
+    assert weights.right_plan > 0.3
 
     def accepted(chosen: LookWeights | None) -> list[bool]:
-        found = [weighed(j.looks, j.carried, chosen) for j in judgments if isinstance(j, Judgment)]
+        found = [weighed(j.looks, j.carried, 0.9, chosen) for j in judgments if isinstance(j, Judgment)]
         return [one["candidate"] > one["reference"] for one in found]
 
-    truth = [does_something_else(one) for one in records]
+    truth = [would_contradict(one) for one in records]
     right = [sum(a != t for a, t in zip(accepted(w), truth, strict=True)) for w in (None, weights)]
     assert right[1] > right[0] + 40, "what kind of help it is tells more than both comparisons"
     careful = find_weights(records, judgments, cost=3)
@@ -130,7 +137,7 @@ def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_mod
     assert judge.looks == LookWeights.model_validate(card["looks"])
     (found,) = judge.judge([record_case(records[0])])
     assert isinstance(found, Judgment)
-    assert found.response == pytest.approx(weighed(found.looks, found.carried, judge.looks))
+    assert found.response == pytest.approx(weighed(found.looks, found.carried, found.steps["strategy"], judge.looks))
     lines = (tmp_path / "validated.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == figures["validation_records"]
     assert all(json.loads(line)["judgment"]["carried"] > 0 for line in lines)

@@ -5,10 +5,11 @@
     python results/judges/measure.py table FOLDER …        results.json and tables.md beside this file
 
 Every judge sees the same records, equally many times: a process judge has three chats a record, so three times as many
-chats a step. Judges are called `kind[-unmarked][-alone][-weighed][-lora][-reasons][-blind]-seed`: the kind is one in
-recipes/claims, and the marks are what is changed in it. Those with reasons write some hundred words an output, and are
-tried on two of the test sets. Those called `unified-apart` are `unified-unmarked` ones trained in another folder,
-prepared from the independent turns.
+chats a step. Judges are called `kind[-unmarked][-alone][-watched][-weighed][-lora][-reasons][-blind]-seed`: the kind is
+one in recipes/claims, and the marks are what is changed in it. Those with reasons write some hundred words an output,
+and are tried on two of the test sets. Those called `unified-apart` are `unified-unmarked` ones trained in another
+folder, prepared from the independent turns. `alone` and `watched` ones leave a tenth of the dialogues to be judged at
+the end; what was said there is kept, and looks.py reads it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def names() -> list[str]:
     twins = [f"{kind}-blind-{seed}" for kind in KINDS for seed in SEEDS]
     others = [
         f"unified-{mark}-{seed}"
-        for mark in ("weighed", "unmarked-weighed", "reasons", "weighed-lora", "alone")
+        for mark in ("weighed", "unmarked-weighed", "reasons", "weighed-lora")
         for seed in SEEDS
     ]
     return [*own, *twins, *others]
@@ -64,11 +65,13 @@ def settings_of(kind: str, marks: Sequence[str] = ()) -> Any:
     from compeer.recipe import load_recipe
 
     usual = load_recipe(RECIPES / "h200.toml").judge
+    watched = f"judge.evaluate_every={load_recipe(RECIPES / 'claims' / f'{kind}.toml').judge.steps}"
     changes = {
         "reasons": ["judge.reasons=true"],
         "unmarked": ["judge.marked=false"],
         "blind": ["judge.blind=true"],
-        "alone": ["judge.alone=true", f"judge.batch={2 * usual.batch}"],  # a record is two chats
+        "alone": ["judge.alone=true", f"judge.batch={2 * usual.batch}", watched],  # a record is two chats
+        "watched": [watched],
         "weighed": [f"judge.response_weight={usual.response_weight}"],
         "lora": [f"judge.learning_rate={usual.learning_rate}", f"judge.lora_rank={usual.lora_rank}"],
     }
@@ -93,7 +96,9 @@ def train_one(folder: Path, name: str) -> None:
     figures: dict[str, Any] = train_judge(list(read_records(folder / "train.jsonl")), settings, folder / name, seed)
     figures["training_seconds"] = round(time.monotonic() - start)
     batch_size = 256 if settings.reasons else 48
-    judge = LocalJudge(folder / name / "model", batch_size=batch_size, both_orders=kind != "process")
+    judge = LocalJudge(folder / name / "model", batch_size=batch_size, both_orders=kind != "process", threshold=0.5)
+    if (folder / name / "validated.jsonl").is_file():
+        shutil.copy(folder / name / "validated.jsonl", folder / "said" / f"{name}.validated.jsonl")
     start = time.monotonic()
     for test in SLOW_TESTS if settings.reasons else TESTS:
         records = list(read_records(folder / f"{test}.jsonl"))
@@ -208,7 +213,6 @@ ROWS = {
     "UnifiReward, unmarked": "unified-unmarked",
     "UnifiReward, taught by independent turns": "unified-apart",
     "UnifiReward, with reasons": "unified-reasons",
-    "UnifiReward, responses alone as well": "unified-alone",
     "UnifiReward, response weighed 3": "unified-weighed",
     "UnifiReward, response weighed 3, unmarked": "unified-unmarked-weighed",
     "UnifiReward, response weighed 3, by LoRA": "unified-weighed-lora",

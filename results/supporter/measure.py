@@ -62,6 +62,7 @@ GRID = {name: changed(name) for name in ("alpha-0.1", "alpha-2.0", "beta-10", "b
 COMPARED = (
     *(("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain")),
     *(("anchored", "sft"), ("anchored", "reweighted"), ("sft-whole", "sft")),
+    *(("paper", "sft"), ("paper", "reweighted"), *((name, "sft") for name in GRID)),
 )
 CURVE = (
     *("step", "step_time", "entropy", "frac_zero_std", "guard/rejected_share", "grad_norm"),

@@ -68,15 +68,15 @@ def judgment(
 
     Orders are averaged, branches are weighed, and a copy of the reference is at most as good as it.
     """
-    orders = {order: weighed([*said.values()], None, None) for order, said in compared.items()}
+    orders = {order: weighed([*said.values()]) for order, said in compared.items()}
     branches = sorted({branch for said in compared.values() for branch in said})
-    looks = [weighed([said[branch] for said in compared.values() if branch in said], None, None) for branch in branches]
+    looks = [weighed([said[branch] for said in compared.values() if branch in said]) for branch in branches]
     chances = [*steps.values(), *(chance for order in orders.values() for chance in order.values()), carried or 0.0]
     if not all(math.isfinite(chance) for chance in chances):
         return Unscored("the judge's probabilities are not numbers")
     response: dict[Preferred, float] | None = None
     if orders:
-        response = weighed(looks, carried, weights)
+        response = weighed(looks, carried, steps.get("strategy"), weights)
         if void == COPIED_REFERENCE:
             same = response["candidate"] + response["reference"] + response["both"]
             response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}

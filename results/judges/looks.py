@@ -1,0 +1,134 @@
+"""What a second look at the responses does to UnifiReward's contradictions, beside PRM and ORM of equal data and steps.
+
+    python results/judges/measure.py train FOLDER --only unified-alone-1 … process-watched-1 … outcome-watched-1 …
+    python results/judges/looks.py FOLDER --contexts ser/contexts.jsonl          looks.json beside this file
+
+Each UnifiReward was trained once and gave three answers about a response (`compeer.reward.looks`); the rows differ in
+what is made of them. Weights are found on dialogues that were held out from training, never on the test set. So that
+care is not taken for insight, the ORM is shown with the same care: its own odds, weighed on the same dialogues by the
+same rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from measure import SEEDS, _annotated, settings_of
+
+TEST = "esconv"
+COSTS = (0.0, 1.0, 3.0)
+
+
+def held_out(folder: Path, name: str, kind: str, seed: int) -> tuple[list[Any], list[Any]]:
+    """The records on which a judge was measured at the end of its training, and what it said to them."""
+    from compeer.reward.compare import read_judgments
+    from compeer.reward.train import is_usable
+    from compeer.reward.validation import hold_out
+    from compeer.ser.record import read_records
+
+    settings = settings_of(kind, ["alone"] if kind == "unified" else ["watched"])
+    usable = [record for record in read_records(folder / "train.jsonl") if is_usable(record, settings.form)]
+    _, records = hold_out(usable, settings.validation, seed)
+    return records, read_judgments(folder / "said" / f"{name}.validated.jsonl", records)
+
+
+def looks_of(said: Sequence[Any]) -> list[Any]:
+    """An outcome judge's one look, taken for both: what is weighed is then its own odds, and an offset."""
+    return [replace(one, looks=(one.response, one.response)) if one.response else one for one in said]
+
+
+def reweighed(said: Sequence[Any], weights: Any) -> list[Any]:
+    from compeer.reward.looks import weighed
+
+    return [replace(one, response=weighed(one.looks, one.carried, one.steps.get("strategy"), weights)) for one in said]
+
+
+def only(number: int) -> Callable[[Sequence[Any]], list[Any]]:
+    return lambda said: [replace(one, response=one.looks[number]) for one in said]
+
+
+def table(folder: Path, contexts: Path) -> dict[str, Any]:
+    """All rows: accuracy of the response, the steps, and contradictions."""
+    from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
+    from compeer.reward.contradiction import contradiction_figures
+    from compeer.reward.looks import find_weights
+    from compeer.ser.record import read_records
+
+    records = list(read_records(folder / f"{TEST}.jsonl"))
+
+    def said(name: str) -> dict[int, list[Any]]:
+        paths = {seed: folder / "said" / f"{name}-{seed}.{TEST}.jsonl" for seed in SEEDS}
+        return {seed: read_judgments(path, records) for seed, path in paths.items() if path.is_file()}
+
+    ours, steps, responses = said("unified-alone"), said("process-watched"), said("outcome-watched")
+    responses = {seed: looks_of(one) for seed, one in responses.items()}
+    found_weights: dict[str, dict[str, Any]] = {}
+
+    def weighed_rows(name: str, kind: str, judged: Mapping[int, list[Any]], cost: float) -> dict[int, list[Any]]:
+        rows = {}
+        for seed, one in judged.items():
+            held, told = held_out(folder, f"{name}-{seed}", kind, seed)
+            weights = find_weights(held, looks_of(told) if kind == "outcome" else told, cost)
+            assert weights is not None, "the held-out dialogues are hundreds"
+            found_weights.setdefault(f"{kind}, {cost:g}", {})[str(seed)] = weights.model_dump()
+            rows[seed] = reweighed(one, weights)
+        return rows
+
+    def row(judged: Mapping[int, list[Any]]) -> Any:
+        return JudgedSet(records, judged)
+
+    rows = {
+        "PRM + ORM": combined(row(steps), row(responses)),
+        "after the steps": row({seed: only(0)(one) for seed, one in ours.items()}),
+        "without the steps": row({seed: only(1)(one) for seed, one in ours.items()}),
+        "both alike": row({seed: reweighed(one, None) for seed, one in ours.items()}),
+    }
+    for cost in COSTS:
+        rows[f"weighed, cost {cost:g}"] = row(weighed_rows("unified-alone", "unified", ours, cost))
+        careful = row(weighed_rows("outcome-watched", "outcome", responses, cost))
+        rows[f"PRM + ORM, weighed, cost {cost:g}"] = combined(row(steps), careful)
+    comparison = compare_judges(rows, [(name, "PRM + ORM") for name in rows if name != "PRM + ORM"])
+    annotated = _annotated(contexts)
+    follows = [record.candidate.strategy.strategy in annotated.get(record.candidate.response, ()) for record in records]
+    judges = {name: one.seeds for name, one in rows.items()}
+    dialogues = [record.dialogue for record in records]
+    comparison["contradictions"] = contradiction_figures(dialogues, follows, judges, rival="PRM + ORM")
+    comparison["carried"] = {str(seed): carried(one, follows) for seed, one in ours.items()}
+    comparison["weights"] = found_weights
+    return comparison
+
+
+def carried(said: Sequence[Any], follows: Sequence[bool]) -> float:
+    """How well the judge tells responses that carry out step 3 from others: the area under the curve."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(list(follows), [one.carried or 0.0 for one in said]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--contexts", type=Path, required=True, help="contexts.jsonl of the build")
+    options = parser.parse_args()
+    found = table(options.folder, options.contexts)
+    found["trainings"] = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((options.folder / "said").glob("*.json"))
+        if {"alone", "watched"} & set(path.stem.split("-")) and not path.stem.endswith(".people")
+    }
+    (Path(__file__).parent / "looks.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for row in found["rows"]:
+        response, told = row["parts"].get("response", {}), found["contradictions"]["judges"].get(row["judge"])
+        shown = [response[name]["value"] for name in ("weighted_f1", "accuracy", "acceptable_balanced_accuracy")]
+        shown += [told[name] for name in ("contradictions", "against_the_steps", "despite_the_steps")] if told else []
+        print(f"{row['judge']:32}", *(f"{100 * value:6.2f}" if not math.isnan(value) else "-" for value in shown))
+
+
+if __name__ == "__main__":
+    main()
