@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compeer.cli.printing import plain, silence_libraries
-from compeer.cli.training import Changes, claim, first_process, read_settings
+from compeer.cli.training import Changes, claim, read_settings
 from compeer.errors import InputError
+from compeer.models.spread import first_process
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from compeer.errors import InputError
+from compeer.models.spread import first_process
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -63,8 +63,3 @@ def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, 
     if not begun and first_process():
         out.mkdir(parents=True, exist_ok=True)
         write_json(path, told)
-
-
-def first_process() -> bool:
-    """Whether this is the process that writes, where several train together."""
-    return os.environ.get("RANK", "0") == "0"

@@ -1,4 +1,4 @@
-"""The whole weights of a network that a training has spread over processes.
+"""Trainings that are spread over processes: which one writes, and the whole weights of the network.
 
 FSDP2 and DeepSpeed's ZeRO-3 leave every process with a part of each weight. A model is saved from the whole: gathered
 from all processes in the main one's memory, with adapters added to the weights that they stand beside.
@@ -6,10 +6,17 @@ from all processes in the main one's memory, with adapters added to the weights 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
+
+
+def first_process() -> bool:
+    """Whether this is the process that writes, where several train together."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def whole_weights(trainer: Any) -> dict[str, torch.Tensor] | None:

@@ -15,7 +15,6 @@ A judge that stays away stops all processes, after a checkpoint from which train
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from compeer.errors import InputError
 from compeer.models.embedder import Embeds
 from compeer.models.local import defuse, load_tokenizer
 from compeer.models.network import lora_config, trainable_network
+from compeer.models.spread import first_process
 from compeer.models.training import last_checkpoint, run_trainer, save_model, save_trained
 from compeer.models.vision import picture_reader
 from compeer.policy.collapse import CollapseRule
@@ -213,7 +213,7 @@ def grpo_trainer(
     if reader:
         network.register_forward_pre_hook(drop_nothing_seen, with_kwargs=True)
     config = grpo_config(settings, folder, seed)  # after the network: once it is made, DeepSpeed loads only parts
-    if os.environ.get("RANK", "0") == "0":
+    if first_process():
         _drop_lost_samples(folder / "samples.jsonl", folder)
     prompts = {key: supporter_prompt(r.history, settings.history, images=bool(reader)) for key, r in records.items()}
     return kind(

@@ -21,6 +21,7 @@ from pydantic import Field
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.local import load_tokenizer, model_folder
+from compeer.models.spread import first_process
 from compeer.models.training import CARD, SftSettings, train_sft
 from compeer.models.vision import PictureError, open_picture, picture_reader
 from compeer.reasoning import STEPS
@@ -100,7 +101,8 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     chosen = training_chats(training, settings, seed, sees)
     figures = train_sft(model, chosen, settings, folder, seed, title, card, callbacks=[watch], weigh=weigh)
     said = judged(LocalJudge(folder / "model", batch, threshold=0.5), held_out)
-    write_judgments(folder / "validated.jsonl", held_out, said)
+    if first_process():
+        write_judgments(folder / "validated.jsonl", held_out, said)
     threshold = best_threshold(held_out, said)
     card = {**card, "threshold": threshold}
     if looks := find_weights(held_out, said, settings.contradiction_cost):
