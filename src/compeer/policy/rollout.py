@@ -9,6 +9,7 @@ from compeer.errors import InputError
 from compeer.models import Failure, Message, Request, Sampling, TextModel, ask
 from compeer.policy.control import Control, forced_grammar
 from compeer.policy.prompt import direct_prompt, supporter_prompt
+from compeer.policy.repeats import told_once
 from compeer.reasoning import LABELS, ParsedTurn, parse_turn
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
@@ -38,7 +39,8 @@ def generate_turns(
 ) -> list[Output | Failure]:
     """`candidates` outputs for each record, one after the other, drawn by the seed, the record's id and their number.
 
-    A `control` is asked for in the prompt; `constrained` holds an output to the turn's form and to what is asked for.
+    A `control` is asked for in the prompt; `constrained` holds an output to the turn's form and to what is asked for,
+    and ends it before it repeats itself.
     A model that sees is shown the pictures of a history. A `direct` one, as its card says, is asked for the response
     alone: all that it writes is the response, and steps are missing.
     """
@@ -69,8 +71,9 @@ def generate_turns(
             found.append(answer)
         else:
             written = _as_response(answer.text) if direct else answer.text
-            parsed = parse_turn(written, cut_off=answer.cut_off)
-            found.append(Output(record, answer.text, answer.cut_off, parsed))
+            written, over = told_once(written) if constrained else (written, False)
+            cut_off = answer.cut_off and not over
+            found.append(Output(record, written if over else answer.text, cut_off, parse_turn(written, cut_off)))
     return found
 
 

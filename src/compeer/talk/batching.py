@@ -21,6 +21,7 @@ from transformers import DynamicCache
 from compeer.models.attention import use_grouped_attention
 from compeer.models.vision import PictureReader
 from compeer.policy.graphs import Slots
+from compeer.policy.repeats import told_once
 from compeer.statistics import generator
 from compeer.talk.drawing import Row, next_tokens
 from compeer.talk.writing import Ending, NotWritten
@@ -241,7 +242,10 @@ class Batcher:
         self._leave(gone)
 
     def _tell(self, row: Row, last: bool) -> bool:
-        """Tells what is new in a row's text, half characters and what may begin a stop held back; whether it stops."""
+        """Tells what is new in a row's text, half characters and what may begin a stop or a repetition held back.
+
+        Returns whether the row is over.
+        """
         text = self._tokenizer.decode(row.said, skip_special_tokens=True)
         stops = [place for stop in row.sampling.stop if (place := text.find(stop)) >= 0]
         if stops:
@@ -249,10 +253,11 @@ class Batcher:
         elif not last:
             text = text[: len(text) - max((len(stop) - 1 for stop in row.sampling.stop), default=0)]
             text = text.rstrip("\ufffd")
+        text, over = told_once(text, row.begun, last or bool(stops))
         if len(text) > row.told and not row.cancelled:
             row.tell(text[row.told :])
             row.told = len(text)
-        return bool(stops)
+        return over or bool(stops)
 
     def _leave(self, gone: Sequence[Row]) -> None:
         """Gives the places of these rows to the last ones."""

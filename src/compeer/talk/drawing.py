@@ -24,6 +24,8 @@ class Row:
     tell: Callable[[str | Ending | NotWritten], None]
     matcher: Any = None
     """Follows the grammar, if there is one."""
+    begun: str = ""
+    """How the output began before it; it ends before it repeats itself (`told_once`)."""
     pictures: Sequence[Picture] = ()
     cancelled: bool = False
     said: list[int] = field(default_factory=list)

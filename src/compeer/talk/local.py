@@ -105,7 +105,7 @@ class LocalWriter:
             ids = self._reader.spread(ids, [picture.grid for picture in pictures])
         if (needed := len(ids) + sampling.max_tokens) > self._limit:
             raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self._limit}", passing=False)
-        return Row(tuple(ids), sampling, request.seed, tell, self._matcher(request), pictures)
+        return Row(tuple(ids), sampling, request.seed, tell, self._matcher(request), request.prefix, pictures)
 
     def _ids(self, messages: list[Message], prefix: str) -> list[int]:
         text: str = self._tokenizer.apply_chat_template(

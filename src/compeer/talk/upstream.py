@@ -14,6 +14,7 @@ import mimetypes
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from compeer import __version__
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.connections import checked_url, seconds_until
 from compeer.models.endpoint import EndpointSettings
+from compeer.policy.repeats import told_once
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
 from compeer.talk.guarded import GuardedSupporter
@@ -72,7 +74,7 @@ class UpstreamWriter:
             ):
                 if reply.status_code != 200:
                     raise await _refused(reply.status_code, reply.headers.get("retry-after"))
-                async for piece in _pieces(reply.aiter_bytes()):
+                async for piece in _once(_pieces(reply.aiter_bytes()), request.prefix):
                     yield piece
         except httpx.TimeoutException:
             raise NotWritten("the server did not answer in time") from None
@@ -118,6 +120,21 @@ async def _refused(status: int, retry_after: str | None) -> NotWritten:
     if passing:
         await asyncio.sleep(min(seconds_until(retry_after) or 0.5, _LONGEST_PAUSE))
     return NotWritten(f"the server answered {status}", passing)
+
+
+async def _once(pieces: AsyncGenerator[str | Ending, None], begun: str) -> AsyncGenerator[str | Ending, None]:
+    """The pieces until the output repeats itself; its ending is waited for, as it tells what the answer has cost."""
+    text, told, over = "", 0, False
+    async for piece in pieces:
+        ended = isinstance(piece, Ending)
+        if not over:
+            text += piece if isinstance(piece, str) else ""
+            known, over = told_once(text, begun, last=ended)
+            if len(known) > told:
+                yield known[told:]
+                told = len(known)
+        if isinstance(piece, Ending):
+            yield replace(piece, cut_off=piece.cut_off and not over)
 
 
 async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending, None]:

@@ -1,0 +1,144 @@
+"""An output ends before it repeats itself, however it is written."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compeer.dialogue import Utterance
+from compeer.models import Sampling
+from compeer.models.base import Request
+from compeer.models.scripted import ScriptedModel
+from compeer.policy import Output, generate_turns
+from compeer.policy.repeats import told_once
+from compeer.reasoning import SupportTurn, parse_turn
+from compeer.ser.record import SerRecord
+from compeer.talk import batching
+from compeer.talk.local import LocalWriter
+from compeer.talk.upstream import _once
+from compeer.talk.writing import Ending
+
+STEPS = """History: The job is gone. It came at once. [exploration]
+Emotion: The job is gone. [negative, anxiety, 4]
+Strategy: First hear more of it. [Question]
+"""
+BEFORE = f"{STEPS}Response: I am sorry. That is a lot at once."
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{BEFORE} That is a lot at once. That is a lot at", BEFORE),
+        (f"{BEFORE} what worries you?\nThat is a lot at once. And", f"{BEFORE} what worries you?"),
+        (f"{BEFORE} THAT is a lot, at once! And", BEFORE),
+        (f"{BEFORE} That is a lot at once", BEFORE),
+        (
+            f"{STEPS}Response: 这件事真的很难。我在这里陪你。这件事真的很难。我",
+            f"{STEPS}Response: 这件事真的很难。我在这里陪你。",
+        ),
+    ],
+)
+def test_a_sentence_that_was_said_ends_the_response(text: str, told: str) -> None:
+    assert told_once(text) == (told, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BEFORE,
+        f"{BEFORE} That is a lot at once, and more.",
+        f"{BEFORE} Really? Go on. Really? Go on.",
+        f"{STEPS}Response: The job is gone. First hear more of it.",  # what a step says may be said
+        "The job is gone. The job is gone. The job is gone.",  # no response yet
+        f"{STEPS}Response: 我在。嗯，我在。我在。",
+        "",
+    ],
+)
+def test_other_outputs_stay_as_they_are(text: str) -> None:
+    assert told_once(text) == (text, False)
+
+
+SENTENCES = st.lists(
+    st.sampled_from(["I am here now. ", "Yes. ", "I am here! ", "What is it?\n", "我在这里陪你。"]), max_size=6
+)
+
+
+@given(SENTENCES, st.lists(st.integers(1, 9), min_size=1), st.booleans())
+def test_piece_by_piece_the_same_is_told(sentences: list[str], sizes: list[int], begun: bool) -> None:
+    start, rest = (f"{STEPS}Response:", " ") if begun else ("", f"{STEPS}Response: ")
+    text = rest + "".join(sentences)
+    whole, over = told_once(text, start)
+    told, place = "", 0
+    for number in range(len(text)):
+        place = min(place + sizes[number % len(sizes)], len(text))
+        known, ended = told_once(text[:place], start, last=False)
+        assert known.startswith(told.rstrip())
+        assert whole.startswith(known.rstrip())
+        told = max(told, known, key=len)
+        if ended:
+            assert over
+            assert known == whole
+            break
+    assert whole == text or over
+
+
+def test_held_to_their_form_outputs_are_told_once() -> None:
+    gold = SupportTurn.model_validate(parse_turn(BEFORE).parts)
+    record = SerRecord(
+        id="r",
+        dialogue="d",
+        round=1,
+        language="en",
+        source="test",
+        split="test",
+        history=(Utterance(speaker="seeker", text="The job is gone."),),
+        candidate=gold,
+        author="corpus",
+        reference=gold.response,
+        candidate_first=True,
+    )
+    looping = f"{BEFORE} That is a lot at once. That is"
+    model = ScriptedModel(lambda request: looping)
+    held, free = (
+        generate_turns(model, [record], Sampling(), 1, constrained=constrained)[0] for constrained in (True, False)
+    )
+    assert isinstance(held, Output)
+    assert isinstance(free, Output)
+    assert (held.text, free.text) == (BEFORE, looping)
+    assert held.parsed.turn == gold
+
+
+def test_a_writer_ends_an_output_before_it_repeats_itself(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = LocalWriter(tiny_model, rows=1)
+    looping = f"{BEFORE}" + " That is a lot at once." * 40
+    script = iter(writer._tokenizer(looping, add_special_tokens=False)["input_ids"])
+    monkeypatch.setattr(batching, "next_tokens", lambda logits, rows, end: [next(script)])
+    request = Request(({"role": "user", "content": "The job is gone."},))
+
+    async def pieces() -> list[str | Ending]:
+        return [piece async for piece in writer.write(request, Sampling(max_tokens=900))]
+
+    *texts, ending = asyncio.run(pieces())
+    writer.close()
+    assert "".join(str(text) for text in texts) == BEFORE
+    assert isinstance(ending, Ending)
+    assert not ending.cut_off
+    assert len(list(script)) > 20, "it goes on for no longer than it takes to see the loop"
+
+
+def test_a_server_that_repeats_itself_is_heard_out_and_told_once() -> None:
+    async def pieces() -> AsyncGenerator[str | Ending, None]:
+        looping = f"{BEFORE}" + " That is a lot at once." * 40
+        for start in range(0, len(looping), 5):
+            yield looping[start : start + 5]
+        yield Ending(True, 400, 30)
+
+    async def told() -> list[str | Ending]:
+        return [piece async for piece in _once(pieces(), "")]
+
+    *texts, ending = asyncio.run(told())
+    assert "".join(str(text) for text in texts) == BEFORE
+    assert ending == Ending(False, 400, 30)
