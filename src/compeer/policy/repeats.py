@@ -36,7 +36,7 @@ def told_once(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]
     if last:
         again = rest in said and _counts(rest)
         return (_until(whole, place, begun), True) if again else (text, False)
-    held = bool(rest) and any(one.startswith(rest) for one in said)
+    held = any(one.startswith(rest) for one in said)
     return (_until(whole, place, begun) if held else text), False
 
 
