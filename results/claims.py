@@ -93,6 +93,13 @@ SUPPORTERS = {
     "strategy, likeliest": "the likeliest output: strategy",
     "whole, likeliest": "the likeliest output: whole form",
 }
+IN_FULL = ("sft", "sft-whole", "reweighted", "plain")
+"""Supporters that are shown with all their figures."""
+OF_WAYS = (
+    *("similarity in a group", "words", "raw reward", "second judge", "judge of feedback"),
+    *("stage", "emotion", "strategy", "rejected by the guard"),
+)
+"""Figures by which ways of reweighting are compared."""
 HABITS = {
     "five sentences": "the five most frequent sentences for step 3",
     "one stage": "the most frequent stage",
@@ -214,7 +221,8 @@ def by_reward(found: Any, read: Any = None) -> Claim:
     for key in ("stage", "emotion", "strategy", "second judge", "judge of feedback"):
         if key in apart:
             claim.conditions.append(condition(SUPPORTERS[key], apart[key], "more", SCALES.get(key, IN_PERCENT)))
-    claim.tables["figures"] = supporter_table(found)
+    ways = {name: one for name, one in found["supporters"].items() if name in IN_FULL}
+    claim.tables["figures"] = supporter_table(ways)
     if found.get("decisions"):
         claim.tables["decisions"] = decisions_table(found["decisions"])
     shares = {key: apart[key] for key in SUPPORTERS if key in apart and key not in SCALES}
@@ -223,7 +231,8 @@ def by_reward(found: Any, read: Any = None) -> Claim:
     if curves := curves_of(found, "raw/total"):
         claim.plots["grpo-curve"] = plots.lines("grpo-curve", "Raw reward in training", curves, "raw reward")
     if "habits" in found:
-        claim.tables["habits"] = by_figure(found["habits"], HABITS)
+        habits = {name: one for name, one in found["habits"].items() if name in IN_FULL}
+        claim.tables["habits"] = by_figure(habits, HABITS)
     if read:
         of, judged = read["of"], read["ok, weak, wrong"]
         heads = ["ok / weak / wrong", f"{of} of the highest reward", f"{of} of the largest gain"]
@@ -267,6 +276,7 @@ def curves_of(found: Any, key: str) -> list[Series]:
             [(rows[0]["step"], sum(row[key] for row in rows) / len(rows)) for rows in zip(*runs, strict=False)],
         )
         for way, runs in by_way.items()
+        if len(runs) > 1
     ]
 
 
@@ -277,6 +287,7 @@ def alike(found: Any) -> Claim:
         ("plain - sft", "similarity in a group", "more"),
         ("reweighted - plain", "similarity in a group", "less"),
         ("reweighted - sft", "similarity in a group", "no more"),
+        ("paper - sft", "similarity in a group", "no more"),
         ("reweighted - plain", "second judge", "no less"),
         ("reweighted - plain", "judge of feedback", "no less"),
     )
@@ -286,8 +297,11 @@ def alike(found: Any) -> Claim:
             claim.conditions.append(
                 condition(f"{pair.replace(' - ', ' − ')}: {SUPPORTERS[key]}", estimate, wanted, scale)
             )
-    claim.tables["figures"] = supporter_table(found)
-    rows = [Dot(name, *one["similarity in a group"]) for name, one in found["supporters"].items()]
+    ways = {name: one for name, one in found["supporters"].items() if name != "sft-whole"}
+    apart = {f"{name} ({one['seeds']})": found["differences"].get(f"{name} - sft") for name, one in ways.items()}
+    columns = {name: one for name, one in apart.items() if one}
+    claim.tables["figures"] = by_figure(columns, {key: SUPPORTERS[key] for key in OF_WAYS})
+    rows = [Dot(name, *one["similarity in a group"]) for name, one in ways.items()]
     claim.plots["alike"] = plots.dots("alike", "Similarity of a history's replies", rows, digits=2)
     if curves := curves_of(found, "redundancy/s_in"):
         title = "Similarity of a history's replies in training"
@@ -295,15 +309,15 @@ def alike(found: Any) -> Claim:
     return claim
 
 
-def supporter_table(found: Any) -> str:
-    """Every supporter's figures; of diversity, which is one figure a seed, the mean."""
+def supporter_table(supporters: Mapping[str, Any]) -> str:
+    """Some supporters' figures; of diversity, which is one figure a seed, the mean."""
     columns = {
         name: {
             key: sum(value) / len(value) if key.startswith("distinct") else value
             for key, value in one.items()
             if key in SUPPORTERS
         }
-        for name, one in found["supporters"].items()
+        for name, one in supporters.items()
     }
     return by_figure(columns, SUPPORTERS)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 HISTORIES, GROUP, CANDIDATES = 256, 4, 16
 BATCH = 256
+SERVED = 64
 TOKENS = 224
 DECISIONS = ("stage", "emotion", "strategy")
 
@@ -63,27 +64,65 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
 def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:
     """The decisions of the likeliest output for every turn of the corpus in FOLDER/TEST.jsonl, against its own.
 
-    An output is written freely, or `held` to a turn's form, as it is wherever people talk to the supporter.
+    An output is written freely, or `held` to a turn's form and ended before it repeats itself, by the very engine with
+    which people talk.
     """
     import torch
 
     from compeer.evaluate.decisions import decision_report
     from compeer.models import Sampling
-    from compeer.models.local import LocalModel
-    from compeer.policy import Output, generate_turns
     from compeer.ser.record import read_records
 
     asked = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
-    model = LocalModel(folder / name / "model", batch_size=BATCH)
-    answers = generate_turns(model, asked, Sampling(temperature=0, max_tokens=TOKENS), seed=1, constrained=held)
-    outputs = [answer for answer in answers if isinstance(answer, Output)]
-    assert len(outputs) == len(asked), "a local model answers everything"
+    written = (_held if held else _free)(folder / name / "model", asked, Sampling(temperature=0, max_tokens=TOKENS))
     return {
-        "report": decision_report(asked, [output.parsed for output in outputs]).model_dump(),
-        "cut_off": sum(output.cut_off for output in outputs) / len(outputs),
+        "report": decision_report(asked, [parsed for parsed, _ in written]).model_dump(),
+        "cut_off": sum(cut_off for _, cut_off in written) / len(written),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "torch": torch.__version__,
     }
+
+
+def _free(model: Path, asked: Sequence[Any], sampling: Any) -> list[tuple[Any, bool]]:
+    """Each output as it was read, and whether it was cut off."""
+    from compeer.models.local import LocalModel
+    from compeer.policy import Output, generate_turns
+
+    answers = generate_turns(LocalModel(model, batch_size=BATCH), asked, sampling, seed=1)
+    assert all(isinstance(answer, Output) for answer in answers), "a local model answers everything"
+    return [(answer.parsed, answer.cut_off) for answer in answers if isinstance(answer, Output)]
+
+
+def _held(model: Path, asked: Sequence[Any], sampling: Any) -> list[tuple[Any, bool]]:
+    """The same by the engine that serves conversations; turns of one dialogue in a row share what was computed."""
+    import asyncio
+
+    from compeer.policy.control import Control
+    from compeer.policy.prompt import supporter_prompt
+    from compeer.reasoning import parse_turn
+    from compeer.talk.local import LocalWriter
+    from compeer.talk.writing import Ending, write_turn
+
+    writer = LocalWriter(model, rows=SERVED)
+
+    async def turn(record: Any, places: asyncio.Semaphore) -> tuple[Any, bool]:
+        async with places:
+            text, ending = "", Ending()
+            async for piece in write_turn(writer, supporter_prompt(record.history), Control(), sampling, 1):
+                if isinstance(piece, Ending):
+                    ending = piece
+                else:
+                    text += piece
+            return parse_turn(text, ending.cut_off), ending.cut_off
+
+    async def every() -> list[tuple[Any, bool]]:
+        places = asyncio.Semaphore(2 * SERVED)
+        return list(await asyncio.gather(*(turn(record, places) for record in asked)))
+
+    try:
+        return asyncio.run(every())
+    finally:
+        writer.close()
 
 
 def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[dict[str, Any]]:

@@ -15,7 +15,9 @@ together are what the similarity within a group is measured on. `best-sft` has s
 the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead. `decided-sft@NAME` has the
 likeliest output for every turn of that file, `held-sft@NAME` the same held to a turn's form.
 
-What FOLDER does not hold stays as it is in results.json, so results may be gathered over several days.
+What FOLDER does not hold stays as it is in results.json, so results may be gathered over several days; with `table
+--add` so does all that is there already (a supporter that is measured again, to compare others with it on the same
+machine, comes out a little different).
 """
 
 from __future__ import annotations
@@ -136,7 +138,7 @@ def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
         side_by_side(__file__, folder, [name for name in stage if name in wanted], parallel)
 
 
-def table(folder: Path) -> None:
+def table(folder: Path, add: bool = False) -> None:
     """Means with intervals over histories (and seeds), differences to the fine-tuned model, and the curves."""
     said = {
         path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "said").glob("*.json"))
@@ -173,7 +175,8 @@ def table(folder: Path) -> None:
     if (here / "results.json").is_file():
         before = json.loads((here / "results.json").read_text(encoding="utf-8"))
         for part in ("supporters", "differences", "decisions", "trainings", "habits"):
-            found[part] = {**before.get(part, {}), **found[part]}
+            old, new = before.get(part, {}), found[part]
+            found[part] = {**old, **{key: new[key] for key in new if not (add and key in old)}}
     (here / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (here / "tables.md").write_text(_as_text(found), encoding="utf-8")
 
@@ -246,7 +249,9 @@ def _as_text(found: dict[str, Any]) -> str:
         lines += [f"## {title}", ""] if title else []
         lines += ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
         for name, row in part.items():
-            lines.append(f"| {name} | " + " | ".join(_cell(key, row[key]) for key in names) + " |")
+            lines.append(
+                f"| {name} | " + " | ".join(_cell(key, row[key]) if key in row else "–" for key in names) + " |"
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -264,6 +269,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--records", type=Path, help="prepare: records.jsonl of a build")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--add", action="store_true", help="table: what is there already stays")
     parser.add_argument("--parallel", type=int, default=3, help="run: more trainings by reward fill the card")
     options = parser.parse_args()
     if options.what == "prepare":
@@ -273,7 +279,7 @@ def main() -> None:
     elif options.what == "one":
         do(options.folder, options.only[0])
     else:
-        table(options.folder)
+        table(options.folder, options.add)
 
 
 if __name__ == "__main__":
