@@ -37,6 +37,7 @@ def supporters(apart: dict[str, Any]) -> dict[str, Any]:
         "similarity in a group": BETTER,
         "second judge": BETTER,
         "distinct_2_by_history": [0.5, 0.7],
+        "seeds": 2,
     }
     return {
         "settings": {"grpo": {"steps": 1, "prompts": 2, "group": 4}, "histories": 8, "group": 4},
