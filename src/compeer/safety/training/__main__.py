@@ -44,7 +44,7 @@ THREADS = 2
 FOLDS = 5
 FALSE_ALARMS = {"en phrases": 0.01, "zh phrases": 0.07, "classifier": 0.01}
 """Shares of the harmless texts, held out, that may count as danger."""
-FALSE_CRISES = {"en phrases": 0.03, "zh phrases": 0.05, "classifier": 0.015}
+FALSE_CRISES = {"en phrases": 0.05, "zh phrases": 0.05, "classifier": 0.015}
 """Shares of the texts that are no crisis, held out, that may count as one."""
 
 
