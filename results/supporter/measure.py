@@ -16,8 +16,8 @@ the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl i
 likeliest output for every turn of that file, `held-sft@NAME` the same held to a turn's form.
 
 What FOLDER does not hold stays as it is in results.json, so results may be gathered over several days; with `table
---add` so does all that is there already (a supporter that is measured again, to compare others with it on the same
-machine, comes out a little different).
+--add` so does all that is there already. Where judges were trained anew between two days, give both days' folders: a
+supporter is compared with the one that the same judges measured.
 """
 
 from __future__ import annotations
@@ -138,11 +138,13 @@ def run(folder: Path, parallel: int, only: Sequence[str]) -> None:
         side_by_side(__file__, folder, [name for name in stage if name in wanted], parallel)
 
 
-def table(folder: Path, add: bool = False) -> None:
+def table(folders: Sequence[Path], add: bool = False) -> None:
     """Means with intervals over histories (and seeds), differences to the fine-tuned model, and the curves."""
-    said = {
-        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "said").glob("*.json"))
-    }
+    rounds = [
+        {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "said").glob("*.json"))}
+        for folder in folders
+    ]
+    said = {name: value for one in rounds for name, value in one.items()}
     groups = {name: [f"measure-{name}"] for name in SFT} | {
         name: [f"measure-{name}-{seed}" for seed in SEEDS] for name in VARIANTS | GRID
     }
@@ -157,20 +159,30 @@ def table(folder: Path, add: bool = False) -> None:
             if not name.startswith(("measure-", "best-", "decided-", "held-"))
         },
     }
-    values = {}
+    values: dict[str, dict[int, list[dict[str, Any]]]] = {}
     found["habits"] = {}
     for name, members in groups.items():
-        there = [said[member] for member in members if member in said]
+        there = [(number, one[member]) for number, one in enumerate(rounds) for member in members if member in one]
         if there:
-            values[name] = values_by_history(there)
-            whole = {key: [one[key] for one in there] for key in ("distinct_1", "distinct_2", "distinct_2_by_history")}
-            found["supporters"][name] = {**intervals(values[name]), **whole, "seeds": len(there)}
-            each = [habits(one["texts"]) for one in there]
+            values[name] = {}
+            for number, one in there:
+                values[name].setdefault(number, []).append(values_by_history(one))
+            parts = ("distinct_1", "distinct_2", "distinct_2_by_history")
+            whole = {key: [one[key] for _, one in there] for key in parts}
+            every = [one for mine in values[name].values() for one in mine]
+            found["supporters"][name] = {**intervals(averaged(every)), **whole, "seeds": len(there)}
+            each = [habits(one["texts"]) for _, one in there]
             found["habits"][name] = {key: sum(one[key] for one in each) / len(each) for key in each[0]}
     for name, rival in COMPARED:
-        if name in values and rival in values:
-            apart = {key: values[name][key] - values[rival][key] for key in values[name]}
-            found["differences"][f"{name} - {rival}"] = intervals(apart)
+        mine, others = values.get(name, {}), values.get(rival, {})
+        rivals = {number: averaged(others[number]) for number in mine if number in others}
+        apart = [
+            {key: one[key] - rivals[number][key] for key in one if key in rivals[number]}
+            for number in rivals
+            for one in mine[number]
+        ]
+        if apart:
+            found["differences"][f"{name} - {rival}"] = intervals(averaged(apart))
     here = Path(__file__).parent
     if (here / "results.json").is_file():
         before = json.loads((here / "results.json").read_text(encoding="utf-8"))
@@ -181,14 +193,21 @@ def table(folder: Path, add: bool = False) -> None:
     (here / "tables.md").write_text(_as_text(found), encoding="utf-8")
 
 
-def values_by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Each figure as a value a history, averaged over seeds and outputs."""
+def averaged(members: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of what all members have."""
+    import numpy as np
+
+    return {key: np.mean([one[key] for one in members], axis=0) for key in members[0] if all(key in m for m in members)}
+
+
+def values_by_history(measured: dict[str, Any]) -> dict[str, Any]:
+    """Each figure as a value a history, averaged over its outputs."""
     import numpy as np
 
     def total(row: dict[str, Any], judge: str) -> float:
         return float(np.mean([value for value in row[judge] if value is not None]))
 
-    second = all("judge_2" in row for one in there for row in one["rows"])
+    second = all("judge_2" in row for row in measured["rows"])
     names = {
         "raw reward": lambda row: total(row, "judge_1"),
         **({"second judge": lambda row: total(row, "judge_2")} if second else {}),
@@ -200,9 +219,7 @@ def values_by_history(there: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "words": lambda row: row["words"],
         "rejected by the guard": lambda row: float(np.mean([rule is not None for rule in row["rejected"]])),
     }
-    return {
-        name: np.mean([[value(row) for row in one["rows"]] for one in there], axis=0) for name, value in names.items()
-    }
+    return {name: np.array([value(row) for row in measured["rows"]], dtype=float) for name, value in names.items()}
 
 
 def training(figures: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
@@ -266,18 +283,18 @@ def _cell(name: str, value: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("what", choices=["prepare", "run", "one", "table"])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="+", help="table: several, if each has its own judges and sft")
     parser.add_argument("--records", type=Path, help="prepare: records.jsonl of a build")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--add", action="store_true", help="table: what is there already stays")
     parser.add_argument("--parallel", type=int, default=3, help="run: more trainings by reward fill the card")
     options = parser.parse_args()
     if options.what == "prepare":
-        prepare(options.folder, options.records)
+        prepare(options.folder[0], options.records)
     elif options.what == "run":
-        run(options.folder, options.parallel, options.only)
+        run(options.folder[0], options.parallel, options.only)
     elif options.what == "one":
-        do(options.folder, options.only[0])
+        do(options.folder[0], options.only[0])
     else:
         table(options.folder, options.add)
 
