@@ -83,22 +83,24 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
     def row(judged: Mapping[int, list[Any]]) -> Any:
         return JudgedSet(records, judged)
 
+    rival = "PRM + ORM" if steps and responses else None  # without them there are rows of UnifiReward alone
     rows = {
-        "PRM + ORM": combined(row(steps), row(responses)),
+        **({rival: combined(row(steps), row(responses))} if rival else {}),
         "after the steps": row({seed: only(0)(one) for seed, one in ours.items()}),
         "without the steps": row({seed: only(1)(one) for seed, one in ours.items()}),
         "both alike": row({seed: reweighed(one, None) for seed, one in ours.items()}),
     }
     for cost in COSTS:
         rows[f"weighed, cost {cost:g}"] = row(weighed_rows("unified-alone", "unified", ours, cost))
-        careful = row(weighed_rows("outcome-watched", "outcome", responses, cost))
-        rows[f"PRM + ORM, weighed, cost {cost:g}"] = combined(row(steps), careful)
-    comparison = compare_judges(rows, [(name, "PRM + ORM") for name in rows if name != "PRM + ORM"])
+        if rival:
+            careful = row(weighed_rows("outcome-watched", "outcome", responses, cost))
+            rows[f"{rival}, weighed, cost {cost:g}"] = combined(row(steps), careful)
+    comparison = compare_judges(rows, [(name, rival) for name in rows if rival and name != rival])
     annotated = _annotated(contexts)
     follows = [record.candidate.strategy.strategy in annotated.get(record.candidate.response, ()) for record in records]
     judges = {name: one.seeds for name, one in rows.items()}
     dialogues = [record.dialogue for record in records]
-    comparison["contradictions"] = contradiction_figures(dialogues, follows, judges, rival="PRM + ORM")
+    comparison["contradictions"] = contradiction_figures(dialogues, follows, judges, rival=rival)
     comparison["carried"] = {str(seed): carried(one, follows) for seed, one in ours.items()}
     comparison["weights"] = found_weights
     return comparison
