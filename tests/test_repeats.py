@@ -31,27 +31,29 @@ BEFORE = f"{STEPS}Response: I am sorry. That is a lot at once."
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (f"{BEFORE} That is a lot at once. That is a lot at", BEFORE),
-        (f"{BEFORE} what worries you?\nThat is a lot at once. And", f"{BEFORE} what worries you?"),
-        (f"{BEFORE} THAT is a lot, at once! And", BEFORE),
+        (f"{BEFORE} That is a lot at once. That is a lot at once. What", BEFORE),
         (f"{BEFORE} That is a lot at once", BEFORE),
+        (f"{BEFORE}\nThat is a lot at once.\n", BEFORE),
+        (f"{BEFORE} What is it? That is a lot, at once! WHAT is it? And", f"{BEFORE} What is it?"),
+        (f"{BEFORE} Oh. That is a lot at once. Oh. And", f"{BEFORE} Oh."),
         (
-            f"{STEPS}Response: 这件事真的很难。我在这里陪你。这件事真的很难。我",
-            f"{STEPS}Response: 这件事真的很难。我在这里陪你。",
+            f"{STEPS}Response: 真的很难。我在这里陪你。真的很难。我在这里陪你。",
+            f"{STEPS}Response: 真的很难。我在这里陪你。",
         ),
     ],
 )
-def test_a_sentence_that_was_said_ends_the_response(text: str, told: str) -> None:
-    assert told_once(text) == (told, True)
+def test_what_was_said_in_this_order_ends_the_response(text: str, told: str) -> None:
+    assert told_once(text) == (told, told != text)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         BEFORE,
-        f"{BEFORE} That is a lot at once, and more.",
+        f"{BEFORE} That is a lot at once. What worries you most?",
         f"{BEFORE} Really? Go on. Really? Go on.",
-        f"{STEPS}Response: The job is gone. First hear more of it.",  # what a step says may be said
+        f"{STEPS}Response: Breathe in for four. Hold for four. Breathe out for four. Hold for four. Then again.",
+        f"{STEPS}Response: The job is gone. It came at once. First hear more of it.",  # what a step says may be said
         "The job is gone. The job is gone. The job is gone.",  # no response yet
         f"{STEPS}Response: 我在。嗯，我在。我在。",
         "",
@@ -100,7 +102,7 @@ def test_held_to_their_form_outputs_are_told_once() -> None:
         reference=gold.response,
         candidate_first=True,
     )
-    looping = f"{BEFORE} That is a lot at once. That is"
+    looping = f"{BEFORE} That is a lot at once. That is a lot at once. That is"
     model = ScriptedModel(lambda request: looping)
     held, free = (
         generate_turns(model, [record], Sampling(), 1, constrained=constrained)[0] for constrained in (True, False)

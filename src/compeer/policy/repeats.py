@@ -1,7 +1,8 @@
 """Where an output begins to repeat itself: small models fall into loops, and nobody in need should read them.
 
-A response is over before the first sentence that it has said already, word for word. Sentences of a word or two may
-come again, and so may anything in the steps.
+A response is over before two sentences in a row that it has said in this order already; a loop of one sentence is
+such a thing too. One that comes again alone ("Hold for four.") may, unless it is the last and was just said; so may
+what is very short, and anything in the steps.
 """
 
 from __future__ import annotations
@@ -18,26 +19,36 @@ _HAN = re.compile(r"[㐀-鿿]")
 def told_once(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
     """As much of an output as may be told, and whether it is over because it would repeat itself.
 
-    `begun` is how the output began, before `text`. Unless this is the `last` of it, a sentence that so far goes like an
-    earlier one is held back.
+    `begun` is how the output began, before `text`. Unless this is the `last` of it, what may become a repetition is
+    held back.
     """
     whole = begun + text
     label = next(_RESPONSE.finditer(whole), None)
     if label is None:
         return text, False
-    place, said = label.end(), []
-    for end in _END.finditer(whole, place):
-        sentence = _words(whole[place : end.end()])
-        if sentence in said and _counts(sentence):
-            return _until(whole, place, begun), True
-        said.append(sentence)
-        place = end.end()
-    rest = _words(whole[place:])
+    said: list[str] = []
+    starts = [label.end()]
+    ends = [end.end() for end in _END.finditer(whole, label.end())]
+    for end in [*ends, len(whole)] if last else ends:
+        if sentence := _words(whole[starts[-1] : end]):
+            said.append(sentence)
+            if _loops(said):
+                return _until(whole, starts[-2], begun), True
+            starts.append(end)
     if last:
-        again = rest in said and _counts(rest)
-        return (_until(whole, place, begun), True) if again else (text, False)
-    held = any(one.startswith(rest) for one in said)
-    return (_until(whole, place, begun) if held else text), False
+        stutters = len(said) > 1 and said[-1] == said[-2] and _counts(said[-1])
+        return (_until(whole, starts[-2], begun), True) if stutters else (text, False)
+    rest = _words(whole[starts[-1] :])
+    held = starts[-1] if any(one.startswith(rest) for one in said) else len(whole)
+    if any(said[place + 1].startswith(rest) for place, one in enumerate(said[:-1]) if one == said[-1]):
+        held = starts[-2]
+    return (_until(whole, held, begun) if held < len(whole) else text), False
+
+
+def _loops(said: list[str]) -> bool:
+    """Whether the last two sentences came one after the other before."""
+    pair = said[-2:]
+    return any(pair == said[n : n + 2] for n in range(len(said) - 2)) and any(_counts(one) for one in pair)
 
 
 def _until(whole: str, place: int, begun: str) -> str:
