@@ -27,13 +27,16 @@ def told_once(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]
     if label is None:
         return text, False
     said: list[str] = []
+    pairs: set[tuple[str, str]] = set()
     starts = [label.end()]
     ends = [end.end() for end in _END.finditer(whole, label.end())]
     for end in [*ends, len(whole)] if last else ends:
         if sentence := _words(whole[starts[-1] : end]):
-            said.append(sentence)
-            if _loops(said):
+            pair = (said[-1] if said else "", sentence)
+            if pair in pairs and any(_counts(one) for one in pair):
                 return _until(whole, starts[-2], begun), True
+            pairs.add(pair)
+            said.append(sentence)
             starts.append(end)
     if last:
         stutters = len(said) > 1 and said[-1] == said[-2] and _counts(said[-1])
@@ -43,12 +46,6 @@ def told_once(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]
     if any(said[place + 1].startswith(rest) for place, one in enumerate(said[:-1]) if one == said[-1]):
         held = starts[-2]
     return (_until(whole, held, begun) if held < len(whole) else text), False
-
-
-def _loops(said: list[str]) -> bool:
-    """Whether the last two sentences came one after the other before."""
-    pair = said[-2:]
-    return any(pair == said[n : n + 2] for n in range(len(said) - 2)) and any(_counts(one) for one in pair)
 
 
 def _until(whole: str, place: int, begun: str) -> str:
