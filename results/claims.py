@@ -22,6 +22,9 @@ from compeer.report.wording import DASH, decimal, signed
 
 ROOT = Path(__file__).parents[1]
 PARTS = {"history": "step 1", "emotion": "step 2", "strategy": "step 3", "response": "response"}
+UNCOUNTED = ("feedback", "judge of feedback", "chosen", "whole form")
+"""What is shown and does not count: a judge that is no better than chance, the judge that chose, and what its own score
+holds already."""
 PUBLISHED_SETS = ("D, data duplicated", "R, plain rewriting", "P, by personality")
 TESTS = {"esconv": "ESConv", "near": "near pairs", "random": "random pairs", "llm": "LLM labels"}
 
@@ -31,10 +34,18 @@ def estimate_of(figure: Mapping[str, Any]) -> list[float | None]:
     return [figure["value"], figure["low"], figure["high"]]
 
 
-def difference_of(comparison: Mapping[str, Any], judge: str, rival: str) -> dict[str, list[float | None]]:
-    """By part, the difference of two judges in Weighted-F1."""
+def difference_of(
+    comparison: Mapping[str, Any], judge: str, rival: str, figure: str = "weighted_f1"
+) -> dict[str, list[float | None]]:
+    """By part, the difference of two judges in a figure."""
     rows = [row for row in comparison["differences"] if (row["judge"], row["rival"]) == (judge, rival)]
-    return {part: estimate_of(rows[0]["parts"][part]["weighted_f1"]) for part in PARTS} if rows else {}
+    return {part: estimate_of(one[figure]) for part, one in rows[0]["parts"].items() if figure in one} if rows else {}
+
+
+def asked_for(key: str, name: str, estimate: Sequence[float | None], wanted: str) -> Condition:
+    """A condition on a figure; one that does not count says only what was found."""
+    found = condition(name, estimate, wanted, SCALES.get(key, IN_PERCENT))
+    return replace(found, met=None) if key in UNCOUNTED else found
 
 
 def forest(key: str, title: str, differences: Mapping[str, Sequence[float | None]], name: str) -> str:
@@ -65,7 +76,7 @@ def _comparison_table() -> ModuleType:
 
 REASONING = {
     "outcome": "as good as the human's reply, by a judge of responses",
-    "feedback": "as good as an anchor, by a judge of seekers' feedback",
+    "feedback": "as good as the anchor, by the judge of feedback",
     "strategy_probability": "probability of the human's strategy",
     "distinct_2": "distinct-2 of a history's replies",
     "s_in": "similarity of a history's replies",
@@ -79,9 +90,9 @@ SUPPORTERS = {
     "stage": "stage as the corpus has it",
     "emotion": "emotion as the corpus has it",
     "strategy": "strategy as the corpus has it",
-    "second judge": "score by a judge that did not train it (−5 to 5)",
-    "judge of feedback": "as good as an anchor, by a judge of seekers' feedback",
-    "raw reward": "score by the judge that trained it (−5 to 5)",
+    "second judge": "score by the second judge (−5 to 5)",
+    "judge of feedback": "as good as the anchor, by the judge of feedback",
+    "raw reward": "score by the judge that gives the rewards (−5 to 5)",
     "whole form": "whole form",
     "similarity in a group": "similarity of a history's replies",
     "distinct_2_by_history": "distinct-2 of a history's replies",
@@ -93,11 +104,14 @@ SUPPORTERS = {
     "strategy, likeliest": "the likeliest output: strategy",
     "whole, likeliest": "the likeliest output: whole form",
 }
+DECISIONS = ("stage", "emotion", "strategy")
 IN_FULL = ("sft", "sft-whole", "reweighted", "plain")
 """Supporters that are shown with all their figures."""
+RETRAINED = ("second judge", "judge of feedback")
+"""Judges of which each round of measuring had its own, so that only differences within a round can be compared."""
 OF_WAYS = (
     *("similarity in a group", "words", "raw reward", "second judge", "judge of feedback"),
-    *("stage", "emotion", "strategy", "rejected by the guard"),
+    *(*DECISIONS, "rejected by the guard"),
 )
 """Figures by which ways of reweighting are compared."""
 HABITS = {
@@ -124,7 +138,7 @@ def reasoning(found: Any) -> Claim:
     claim = Claim(found)
     apart = found["difference"]
     asked = [key for key in ("outcome", "feedback", "strategy_probability") if key in apart]
-    claim.conditions = [condition(REASONING[key], apart[key], "more", IN_PERCENT) for key in asked]
+    claim.conditions = [asked_for(key, REASONING[key], apart[key], "more") for key in asked]
     claim.tables["figures"] = by_figure({**found["supporters"], "steps − direct": apart}, REASONING)
     shares = {name: apart[key] for key, name in _REASONING_IN_SHORT.items() if key in apart}
     claim.plots["reasoning"] = forest("reasoning", "With steps minus without, in points", shares, "no difference")
@@ -139,6 +153,12 @@ def judges(found: Any, cpu: Any, gpu: Any) -> Claim:
         claim.conditions.append(
             condition(f"{name}, Weighted-F1 on ESConv, points", apart["ESConv"][part], "more", IN_PERCENT)
         )
+    claim.words["llm_response"] = cell(apart["LLM labels"]["response"], IN_PERCENT)
+    accuracy = difference_of(own, "UnifiReward", "PRM + ORM", "accuracy")["response"]
+    claim.words["accuracy"] = cell(accuracy, IN_PERCENT)
+    rated = [rows for name, rows in found["people"].items() if name.startswith("feedback-")]
+    together = [row for rows in rated for row in rows if (row["corpus"], row["by"]) == ("together", "judge")]
+    claim.words["feedback"] = ", ".join(decimal(row["auc"]["value"], 2) for row in together)
     told = own["contradictions"]["by the annotators"]["judges"]
     ratio = [told["UnifiReward"]["to_rival"], *told["UnifiReward"]["intervals"]["to_rival"]]
     claim.conditions.append(
@@ -218,10 +238,13 @@ def personality(found: Any) -> Claim:
 def by_reward(found: Any, read: Any = None) -> Claim:
     """Claim 4: GRPO with UnifiReward improves on SFT. `read` is what a reader of outputs found in them."""
     claim, apart = Claim(found), found["differences"].get("reweighted - sft", {})
-    for key in ("stage", "emotion", "strategy", "second judge", "judge of feedback"):
+    for key in (*DECISIONS, *(f"{key}, likeliest" for key in DECISIONS), "second judge", "judge of feedback"):
         if key in apart:
-            claim.conditions.append(condition(SUPPORTERS[key], apart[key], "more", SCALES.get(key, IN_PERCENT)))
+            claim.conditions.append(asked_for(key, SUPPORTERS[key], apart[key], "more"))
     ways = {name: one for name, one in found["supporters"].items() if name in IN_FULL}
+    if "sft-whole" in ways:  # measured when both had been trained anew: only its difference to sft says anything
+        own = ways["sft-whole"].items()
+        ways["sft-whole"] = {key: one for key, one in own if key not in RETRAINED}
     claim.tables["figures"] = supporter_table(ways)
     if found.get("decisions"):
         claim.tables["decisions"] = decisions_table(found["decisions"])
@@ -261,7 +284,7 @@ def decisions_table(found: Mapping[str, Any]) -> str:
         columns[title]["whole form"] = report["complete"]
         columns["the largest class"] = {key: figures[key]["majority_accuracy"] for key in figures}
     columns["the largest class"] = columns.pop("the largest class")  # at the end
-    return by_figure(columns, {key: SUPPORTERS[key] for key in ("stage", "emotion", "strategy", "whole form")})
+    return by_figure(columns, {key: SUPPORTERS[key] for key in (*DECISIONS, "whole form")})
 
 
 def curves_of(found: Any, key: str) -> list[Series]:
@@ -293,10 +316,8 @@ def alike(found: Any) -> Claim:
     )
     for pair, key, wanted in asked:
         if key in found["differences"].get(pair, {}):
-            estimate, scale = found["differences"][pair][key], SCALES.get(key, IN_PERCENT)
-            claim.conditions.append(
-                condition(f"{pair.replace(' - ', ' − ')}: {SUPPORTERS[key]}", estimate, wanted, scale)
-            )
+            title = f"{pair.replace(' - ', ' − ')}: {SUPPORTERS[key]}"
+            claim.conditions.append(asked_for(key, title, found["differences"][pair][key], wanted))
     ways = {name: one for name, one in found["supporters"].items() if name != "sft-whole"}
     apart = {f"{name} ({one['seeds']})": found["differences"].get(f"{name} - sft") for name, one in ways.items()}
     columns = {name: one for name, one in apart.items() if one}
@@ -309,32 +330,27 @@ def alike(found: Any) -> Claim:
     return claim
 
 
-def supporter_table(supporters: Mapping[str, Any]) -> str:
-    """Some supporters' figures; of diversity, which is one figure a seed, the mean."""
+def supporter_table(supporters: Mapping[str, Any], names: Mapping[str, str] = SUPPORTERS) -> str:
+    """Some supporters' figures; of diversity, which may be one figure a seed, the mean."""
     columns = {
         name: {
-            key: sum(value) / len(value) if key.startswith("distinct") else value
+            key: sum(value) / len(value) if key.startswith("distinct") and isinstance(value, list) else value
             for key, value in one.items()
-            if key in SUPPORTERS
         }
         for name, one in supporters.items()
     }
-    return by_figure(columns, SUPPORTERS)
+    return by_figure(columns, names)
 
 
 def best_of(found: Any) -> Claim:
-    """Claim 6: choosing the best of n improves on one, history by history.
-
-    What the judge that chose thinks of its choice (`chosen`) must rise with n; it is shown and does not count.
-    """
+    """Claim 6: choosing the best of n improves on one, history by history."""
     claim, rows = Claim(found), sorted(found["rows"], key=lambda row: row["n"])
     names = [key for key, value in rows[0].items() if isinstance(value, list) and len(value) == 3]
     first, last = rows[0], rows[-1]
     for key in names:
         gain = found["differences"][str(last["n"])][key]
         title = f"{key}, n = {last['n']} against {first['n']}"
-        asked = condition(title, gain, "less" if "rejected" in key else "more", SCALES.get(key, IN_PERCENT))
-        claim.conditions.append(replace(asked, met=None) if key == "chosen" else asked)
+        claim.conditions.append(asked_for(key, title, gain, "less" if "rejected" in key else "more"))
     cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
     claim.tables["figures"] = table(["n", *names], cells)
     for key in ("chosen", "second judge", "judge of feedback"):
@@ -347,29 +363,32 @@ def best_of(found: Any) -> Claim:
     return claim
 
 
-def transfer(found: Any, at_home: Any) -> Claim:
+CORPORA = {"failed": "FailedESConv", "sample": "the sample corpus"}
+
+
+def transfer(found: Any, judge_at_home: Any, supporter_at_home: Any) -> Claim:
     """Claim 7: judge and supporter hold on what they were not trained on, which is: they do better than guessing there.
 
-    `at_home` has the figures of both on held-out dialogues of ESConv, to be seen beside.
+    At home is on held-out dialogues of ESConv, to be seen beside.
     """
     claim = Claim(found)
-    verdicts = {name: _right_or_wrong(comparison) for name, comparison in found["judge"].items()}
+    verdicts = {CORPORA[name]: _right_or_wrong(comparison) for name, comparison in found["judge"].items()}
     for corpus, parts in verdicts.items():
         for name, estimate in parts.items():
             beyond = [None if one is None else one - 0.5 for one in estimate]
             title = f"judge on {corpus}, {name}: balanced accuracy over chance, points"
             claim.conditions.append(condition(title, beyond, "more", IN_PERCENT))
-    for corpus, figures in found["supporter"].items():
+    answers = {CORPORA[name]: figures for name, figures in found["supporter"].items()}
+    for corpus, figures in answers.items():
         for key, majority in figures["majority"].items():
             beyond = [None if one is None else one - majority for one in figures[key]]
             title = f"supporter on {corpus}, {key}: accuracy over the largest class, points"
             claim.conditions.append(condition(title, beyond, "more", IN_PERCENT))
-    home = at_home["supporter"]
-    here = {key: home[f"{key}_right"] for key in ("stage", "emotion", "strategy")}
-    here |= {key: home[key.replace(" ", "_")] for key in _AT_HOME} | {"raw reward": home["reward"]}
-    names = {**SUPPORTERS, "distinct_2": "distinct-2 of all replies"}
-    claim.tables["judge"] = by_figure({"ESConv": _right_or_wrong(at_home["judge"]["esconv"]), **verdicts}, _SAME_NAMES)
-    claim.tables["supporter"] = by_figure({"ESConv": here, **found["supporter"]}, names)
+    verdicts = {"ESConv": _right_or_wrong(judge_at_home["judge"]["esconv"]), **verdicts}
+    claim.tables["judge"] = by_figure(verdicts, _SAME_NAMES)
+    home = supporter_at_home["supporters"]["sft"]
+    shown = {key: name for key, name in SUPPORTERS.items() if key not in RETRAINED and key != "distinct_2_by_history"}
+    claim.tables["supporter"] = supporter_table({"ESConv": home, **answers}, shown)
     rows = {f"{corpus}, {name}": one for corpus, parts in verdicts.items() for name, one in parts.items()}
     drawn = [Dot(name, *(None if one is None else 100 * one for one in estimate)) for name, estimate in rows.items()]
     claim.plots["transfer"] = plots.dots(
@@ -378,11 +397,6 @@ def transfer(found: Any, at_home: Any) -> Claim:
     return claim
 
 
-_AT_HOME = (
-    *("second judge", "judge of feedback", "whole form", "similarity in a group"),
-    *("distinct_2", "words", "rejected by the guard"),
-)
-"""What is told of the packaged supporter on ESConv under the same names, but for blanks."""
 _SAME_NAMES = {name: name for name in PARTS.values()}
 
 

@@ -43,7 +43,12 @@ def claims_of(results: Path) -> dict[str, Claim]:
         "by_reward": (claims.by_reward, supporter, read(results, "supporter/read.json") or {}),
         "alike": (claims.alike, supporter),
         "best_of": (claims.best_of, read(results, "best_of/results.json")),
-        "transfer": (claims.transfer, read(results, "transfer/results.json"), read(results, "weights/figures.json")),
+        "transfer": (
+            claims.transfer,
+            read(results, "transfer/results.json"),
+            read(results, "weights/figures.json"),
+            supporter,
+        ),
     }
     return {name: Claim(None) if None in found else make(*found) for name, (make, *found) in files.items()}
 

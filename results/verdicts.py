@@ -48,6 +48,7 @@ class Claim:
     conditions: list[Condition] = field(default_factory=list)
     tables: dict[str, str] = field(default_factory=dict)
     plots: dict[str, str] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -67,7 +68,7 @@ class Claim:
         open_ones = sum(condition.found == NO_DIFFERENCE for condition in failed)
         words = [f"{len(counted) - len(failed)} of {len(counted)} conditions are met"]
         words += [f"in {open_ones} no difference was found"] if open_ones else []
-        words += [f"in {len(failed) - open_ones} the opposite was"] if len(failed) > open_ones else []
+        words += [f"in {len(failed) - open_ones} the opposite was found"] if len(failed) > open_ones else []
         return ", ".join(words)
 
     @property

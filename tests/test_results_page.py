@@ -72,7 +72,7 @@ def test_nothing_lost_is_another_question_than_something_gained(tmp_path: Path) 
 
 def test_the_other_claims_are_told(tmp_path: Path) -> None:
     settings = {"steps": 320, "batch": 16, "lora_rank": 8, "histories": 256, "group": 4, "records_a_step": 16}
-    apart = {"outcome": BETTER, "feedback": SAME, "words": [3.0, 1.0, 4.0]}
+    apart = {"outcome": BETTER, "feedback": WORSE, "strategy_probability": SAME, "words": [3.0, 1.0, 4.0]}
     told = {"settings": settings, "supporters": {"steps": apart, "direct": apart}, "difference": apart, "trainings": {}}
     save(tmp_path, "reasoning", told)
     best = {"chosen": [3.5, 3.4, 3.6], "second judge": [3.1, 3.0, 3.2]}
@@ -87,10 +87,11 @@ def test_the_other_claims_are_told(tmp_path: Path) -> None:
     home = json.loads((ROOT / "results" / "weights" / "figures.json").read_text(encoding="utf-8"))
     save(tmp_path, "weights", home, "figures.json")
     elsewhere = {"stage": [0.5, 0.45, 0.55], "majority": {"stage": 0.4}}
+    save(tmp_path, "supporter", supporters({}))
     save(tmp_path, "transfer", {"judge": {"sample": home["judge"]["llm"]}, "supporter": {"sample": elsewhere}})
     save(tmp_path, "personality", {"settings": settings, "tests": {"near": near}, "trainings": {}})
     found = page.claims_of(tmp_path)
-    assert {name: claim.verdict for name, claim in found.items() if claim.measured} == {
+    assert {name: claim.verdict for name, claim in found.items() if claim.conditions} == {
         "reasoning": "holds in part",
         "personality": "does not hold",
         "best_of": "does not hold",
@@ -98,9 +99,10 @@ def test_the_other_claims_are_told(tmp_path: Path) -> None:
     }
     text = page.written(tmp_path)["results.md"]
     assert "| words of a reply | 3.0 (1.0 to 4.0) |" in text
+    assert "| as good as the anchor, by the judge of feedback | −10.0 (−15.0 to −5.0) | less | – |" in text
     assert "| chosen, n = 4 against 1 | +0.50 (0.30 to 0.70) | more | – |" in text
     assert (
-        "| supporter on sample, stage: accuracy over the largest class, points | +10.0 (5.0 to 15.0) | more | yes |"
+        "| supporter on the sample corpus, stage: accuracy over the largest class, points | +10.0 (5.0 to 15.0) | more | yes |"
         in text
     )
 
