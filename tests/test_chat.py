@@ -23,7 +23,7 @@ from compeer.safety import Finding, Guard, Risk
 from compeer.talk import Candidate, Event, Wish
 from compeer.talk.guarded import GuardedSupporter
 from compeer.talk.session import Session
-from compeer.talk.writing import Ending
+from compeer.talk.writing import Ending, NotWritten
 from tests.test_talk import TURN, WHOLE, WordJudge
 
 runner = CliRunner()
@@ -239,6 +239,38 @@ def test_say_prints_one_turn(opened: list[Any]) -> None:
 
 
 @pytest.mark.usefixtures("opened")
+def test_say_reads_the_standard_input() -> None:
+    done = runner.invoke(app, ["say", "-"], input="I lost my job.\n")
+    assert done.exit_code == 0, done.output
+    assert "That is a lot at once (1)." in done.stdout
+    nothing = runner.invoke(app, ["say", "-"], input="\n")
+    assert isinstance(nothing.exception, InputError)
+
+
+@pytest.mark.usefixtures("opened")
+def test_why_nothing_was_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def write(*_: Any) -> AsyncGenerator[str | Ending, None]:
+        raise NotWritten("prompt and answer need 5000 tokens; the model takes 4096", passing=False)
+        yield ""
+
+    monkeypatch.setattr(Writer, "write", write)
+    done = runner.invoke(app, ["say", "I lost my job."])
+    assert done.exit_code == 1
+    assert "the model takes 4096" in done.stdout.replace("\n", " ")
+    as_json = runner.invoke(app, ["say", "I lost my job.", "--json"])
+    assert as_json.exit_code == 1
+    assert "the model takes 4096" in json.loads(as_json.stdout)["problems"][0]
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_place_without_numbers_for_help_is_named() -> None:
+    done = runner.invoke(app, ["say", "I lost my job.", "--locale", "zz-ZZ"])
+    assert done.exit_code == 0, done.output
+    assert "for the locale 'zz-ZZ', so none is named" in done.stderr.replace("\n", " ")
+    assert "locale" not in runner.invoke(app, ["say", "I lost my job.", "--locale", "en-GB"]).stderr
+
+
+@pytest.mark.usefixtures("opened")
 def test_say_as_json_holds_the_decisions_and_the_candidates() -> None:
     done = runner.invoke(app, ["say", "I lost my job.", "--json", "--best-of", "3", "--judge", "x"])
     assert done.exit_code == 0, done.output
@@ -271,6 +303,7 @@ def test_chat_talks_until_the_input_ends() -> None:
     [
         (["say", "  "], "nothing to answer"),
         (["say", "x", "--stage", "foo"], "unknown stage 'foo'"),
+        (["say", "x", "--base", "--model", "mine"], "--base means the packaged model"),
     ],
 )
 @pytest.mark.usefixtures("opened")

@@ -15,7 +15,7 @@ from compeer.cli import app
 from compeer.errors import InputError
 from compeer.models import shipped
 from compeer.models.adapters import WEIGHTS, add_adapters, extract_adapters
-from compeer.models.local import model_folder
+from compeer.models.local import load_network, model_folder
 from compeer.models.opening import open_model
 from compeer.models.shipped import SHIPPED, packaged_mark, shipped_model
 from compeer.models.training import model_card
@@ -134,6 +134,8 @@ def test_a_turn_can_be_piped_as_json_and_nonsense_is_named() -> None:
         result = CliRunner().invoke(app, ["reward", "judge", "--said", SAID, "--output", "-"], input=given)
         assert result.exit_code != 0
         assert what in str(result.exception)
+    with pytest.raises(InputError, match="says nothing"):
+        CliRunner().invoke(app, ["reward", "judge", "--said", " ", "--output", "x"], catch_exceptions=False)
     assert judged("--output", "nonsense")["missing"] == ["history", "emotion", "strategy", "response"]
     with pytest.raises(InputError, match="nothing to judge"):
         CliRunner().invoke(app, ["reward", "judge"], catch_exceptions=False)
@@ -143,3 +145,16 @@ def test_adapters_lie_where_they_are_looked_for() -> None:
     for name in SHIPPED:
         folder = Path(shipped.__file__).parents[1] / "weights" / name
         assert {path.name for path in folder.iterdir()} >= {WEIGHTS, "adapter_config.json", "compeer.json", "README.md"}
+
+
+def test_damaged_weights_are_named_and_those_of_the_cache_may_be_deleted(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / "cache"))
+    for folder, advice in ((tmp_path / "mine", False), (tmp_path / "cache" / "judge-1", True)):
+        shutil.copytree(tiny_model, folder)
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-100])
+        with pytest.raises(InputError, match="cannot load it") as caught:
+            load_network(folder, torch.device("cpu"), torch.float32)
+        assert ("Delete this folder" in str(caught.value)) == advice

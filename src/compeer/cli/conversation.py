@@ -54,7 +54,7 @@ class Screen:
 
     def _print(self, event: Event) -> None:
         from compeer.reasoning import LABELS
-        from compeer.talk.turn import Candidate, Done, Reply, Retracted, StepWritten
+        from compeer.talk.turn import NO_REPLY, Candidate, Done, Reply, Retracted, StepWritten
 
         match event:
             case StepWritten(part, text):
@@ -75,7 +75,7 @@ class Screen:
                 self.shown = ""
             case Done():
                 self._write("\n")
-                if event.guarded.replaced is None and event.problems:
+                if event.problems and event.guarded.replaced in (None, NO_REPLY):
                     self._write(f"({'; '.join(event.problems)})\n", "dim")
 
     def _write(self, text: str, style: str = "") -> None:

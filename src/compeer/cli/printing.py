@@ -10,6 +10,18 @@ def plain(text: str) -> str:
     return escape(text)
 
 
+def tell_unknown_place(locale: str | None) -> None:
+    """Says so where a locale was given that names no country whose numbers for help are known."""
+    from compeer.progress import console
+    from compeer.safety.resources import load_resources
+
+    resources = load_resources()
+    if locale and resources.country(locale) is None:
+        known = ", ".join(sorted(resources.countries))
+        told = f"No numbers for help are known for the locale '{locale}', so none is named. Countries: {known}."
+        console.print(f"[yellow]{plain(told)}[/]", highlight=False, soft_wrap=True)
+
+
 def silence_libraries() -> None:
     """No chatter from the libraries below."""
     import logging

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compeer.cli.printing import plain, silence_libraries
+from compeer.cli.printing import plain, silence_libraries, tell_unknown_place
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -127,6 +127,7 @@ def _guard(
             do = "Leave out --no-guard or --webhook."
             raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
         return None, None
+    tell_unknown_place(locale)
     hooks: list[Hook] = [LogLine()]
     if not webhook:
         return Guard(locale=locale, hooks=hooks), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compeer.cli.conversation import Chat, Screen, matched
-from compeer.cli.printing import silence_libraries
+from compeer.cli.printing import silence_libraries, tell_unknown_place
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from compeer.talk.turn import Event, Supporter, Wish
 
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
+SUPPORTER = "supporter"
 Model = Annotated[
     str, typer.Option(help="'supporter' (packaged, trained), a supporter's folder, or NAME@http://host:8000/v1.")
 ]
@@ -42,8 +44,8 @@ Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 
 
 def say(
-    text: Annotated[str, typer.Argument(help="What the seeker says.")],
-    model: Model = "supporter",
+    text: Annotated[str, typer.Argument(help="What the seeker says; - reads it from the standard input.")],
+    model: Model = SUPPORTER,
     base: Base = False,
     judge: JudgeName = "judge",
     best_of: BestOf = 1,
@@ -61,21 +63,27 @@ def say(
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
     from compeer.models.base import Sampling
     from compeer.talk.session import Session
+    from compeer.talk.turn import NO_REPLY
 
+    text = sys.stdin.read() if text == "-" else text
     if not text.strip():
         raise InputError("there is nothing to answer.", field="text", do='Write: compeer say "I cannot sleep."')
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
-    with _opened("embedded" if base else model, judge if best_of > 1 else None, locale, no_guard) as supporter:
+    with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
         wish = Session(control, best_of, sampling, seed).say(text)
         if as_json:
-            typer.echo(json.dumps(_collected(supporter, wish), ensure_ascii=False, indent=1))
+            found = _collected(supporter, wish)
+            typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+            replaced = found["replaced"]
         else:
-            Screen(_printer()).show(supporter, wish)
+            replaced = Screen(_printer()).show(supporter, wish).guarded.replaced
+    if replaced == NO_REPLY:
+        raise typer.Exit(1)
 
 
 def chat(
-    model: Model = "supporter",
+    model: Model = SUPPORTER,
     base: Base = False,
     judge: JudgeName = "judge",
     best_of: BestOf = 1,
@@ -95,11 +103,17 @@ def chat(
 
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
     session = Session(control, best_of, Sampling(temperature=temperature, max_tokens=max_tokens), seed)
-    with _opened("embedded" if base else model, judge if best_of > 1 else None, locale, no_guard) as supporter:
+    with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
         Chat(supporter, session, _printer()).run()
 
 
 # --- what both share --------------------------------------------------------------------------------------------------
+
+
+def _chosen(model: str, base: bool) -> str:
+    if base and model != SUPPORTER:
+        raise InputError("--base means the packaged model, and --model another.", do="Give one of the two.")
+    return "embedded" if base else model
 
 
 def _control(**wanted: str | None) -> Control:
@@ -117,6 +131,7 @@ def _opened(model: str, judge: str | None, locale: str | None, no_guard: bool) -
     silence_libraries()
     if no_guard:
         console.print(f"[bold red]{UNGUARDED}[/]", highlight=False, soft_wrap=True)
+    tell_unknown_place(locale)
     guard = None if no_guard else Guard(locale=locale)
     supporter = open_supporter(model, guard, open_judge(judge) if judge else None)
     try:

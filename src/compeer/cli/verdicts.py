@@ -10,7 +10,6 @@ import typer
 
 from compeer.cli.printing import plain
 from compeer.errors import InputError
-from compeer.progress import console
 
 if TYPE_CHECKING:
     from compeer.reasoning import ParsedTurn
@@ -19,11 +18,16 @@ if TYPE_CHECKING:
 
 def judge_turn(judge: Judge, said: str, output: str | None, reference: str | None, as_json: bool) -> None:
     """Judges a turn and prints what the judge says of each part."""
+    from rich.console import Console
+
     from compeer.dialogue import Utterance
     from compeer.reasoning import STEPS
     from compeer.reward.conversation import Case
     from compeer.reward.score import Judgment, score
 
+    if not said.strip():
+        do = 'Write: compeer reward judge --said "I cannot sleep." --output "…"'
+        raise InputError("the seeker says nothing.", field="said", do=do)
     parsed = read_output(output)
     found = judge.judge([Case((Utterance(speaker="seeker", text=said),), parsed, reference)])[0]
     given = score(parsed, found)
@@ -45,6 +49,7 @@ def judge_turn(judge: Judge, said: str, output: str | None, reference: str | Non
     if as_json:
         typer.echo(json.dumps(told, ensure_ascii=False, indent=1))
         return
+    console = Console()
     for part in STEPS:
         if part in parsed.missing:
             console.print(f"  {part:<9} missing", highlight=False)

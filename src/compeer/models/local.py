@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoTokenizer
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
@@ -22,7 +23,7 @@ from compeer.errors import InputError
 from compeer.models.attention import use_grouped_attention
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.drawing import allowed, drawn
-from compeer.models.embedded import embedded_model
+from compeer.models.embedded import cache_folder, embedded_model
 from compeer.models.grammars import Grammars
 from compeer.models.network import steady_attention
 from compeer.models.prefixes import PromptMemory, can_share
@@ -73,8 +74,9 @@ def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     steady_attention()
     try:
         network = network_class(folder).from_pretrained(folder, dtype=dtype)
-    except (OSError, ValueError, json.JSONDecodeError) as error:
-        raise InputError(f"transformers cannot load it: {error}", file=folder) from error
+    except (OSError, ValueError, json.JSONDecodeError, SafetensorError) as error:
+        again = "Delete this folder and call again: it is unpacked anew." if cache_folder() in folder.parents else None
+        raise InputError(f"transformers cannot load it: {error}", file=folder, do=again) from error
     return network.to(device).eval()
 
 

@@ -117,7 +117,7 @@ def _shown(figure: Mapping[str, Any]) -> str:
         return _DASH
     spread = f" ± {100 * figure['spread']:.1f}" if figure.get("spread") is not None else ""
     interval = ""
-    if figure["low"] is not None:  # drawn anew with few seeds, an interval is stretched, which may carry it past the end
+    if figure["low"] is not None:  # with few seeds it is stretched, which may carry it past the end
         interval = f" ({100 * max(figure['low'], -1):.1f} to {100 * min(figure['high'], 1):.1f})"
     return f"{100 * figure['value']:.1f}{spread}{interval}"
 

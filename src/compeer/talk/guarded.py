@@ -27,7 +27,7 @@ from compeer.statistics import generator
 from compeer.talk.best import Contender, candidates, shown_turn
 from compeer.talk.reading import Said, TurnReader
 from compeer.talk.shown import Shown, ShownSteps, own_words
-from compeer.talk.turn import Busy, Done, Event, Reply, Retracted, Wish
+from compeer.talk.turn import NO_REPLY, Busy, Done, Event, Reply, Retracted, Wish
 from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
 
 ATTEMPTS = 3
@@ -280,7 +280,7 @@ class GuardedSupporter:
         """The turn with a safe reply in the place of what could not be written or shown, steps included."""
         if self._guard is None or screen.gate is None:
             replies = Replies(language_of(messages), load_resources(), None)
-            return replace(turn, reply=replies.safe("general", len(messages)), replaced="no reply")
+            return replace(turn, reply=replies.safe("general", len(messages)), replaced=NO_REPLY)
         return replace(self._guard.after_gate(screen.gate, "", turn, messages), hide_reasoning=True)
 
 

@@ -88,6 +88,10 @@ class Candidate:
     problem: str | None = None
 
 
+NO_REPLY = "no reply"
+"""Why a reply was replaced if the supporter wrote none that could be read."""
+
+
 @dataclass(frozen=True)
 class Done:
     """The turn has ended, one way or another: what the seeker is to read, and how it came about.
