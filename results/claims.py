@@ -145,8 +145,15 @@ def reasoning(found: Any) -> Claim:
     return claim
 
 
-def judges(found: Any, cpu: Any, gpu: Any) -> Claim:
-    """Claim 2: one judge for steps and response."""
+LOOKS = {
+    "UnifiReward, with a second look": "weighed, cost 1",
+    "its second look by itself, as careful": "without the steps, weighed, cost 1",
+}
+"""Which rows of judges/looks.json are shown."""
+
+
+def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
+    """Claim 2: one judge for steps and response. `looks` is what a second look at the responses did."""
     claim, own = Claim(found), found["tests"]["esconv"]
     apart = {name: difference_of(found["tests"][test], "UnifiReward", "PRM + ORM") for test, name in TESTS.items()}
     for part, name in PARTS.items():
@@ -164,6 +171,12 @@ def judges(found: Any, cpu: Any, gpu: Any) -> Claim:
     claim.conditions.append(
         condition("contradictions, ratio to PRM + ORM's, less 1", [one - 1 for one in ratio], "less", (1.0, 2))
     )
+    shown_looks = {name: row for name, row in LOOKS.items() if looks}
+    for name, row in shown_looks.items():
+        less = [one - 1 for one in looks["to_measured"][row]]
+        title = f"contradictions of {name}, ratio to PRM + ORM's, less 1"
+        asked = condition(title, less, "less", (1.0, 2))
+        claim.conditions.append(asked if row == LOOKS["UnifiReward, with a second look"] else replace(asked, met=None))
     for name, cost in (("two CPU cores", cpu), ("one GPU", gpu)):
         saved = cost["seconds"]["unified"] / cost["seconds"]["process_and_outcome"] - 1
         found_once = "less" if saved < 0 else "more"
@@ -184,21 +197,35 @@ def judges(found: Any, cpu: Any, gpu: Any) -> Claim:
     )
     names = ("UnifiReward", "PRM + ORM", "the labels themselves")
     shares = {name: [told[name]["contradictions"], *told[name]["intervals"]["contradictions"]] for name in names}
-    published = [["*UnifiReward*", "*about 3*"], ["*PRM + ORM*", "*about 12*"]]
-    claim.tables["contradictions"] = table(
-        ["", "contradictions"], [*([name, cell(share, IN_PERCENT)] for name, share in shares.items()), *published]
-    )
-    costs = {"UnifiReward": "unified", "PRM + ORM": "process_and_outcome", "four plain calls": "plain_calls"}
+    right = {row["judge"]: row["parts"]["response"]["weighted_f1"] for row in own["rows"] if "response" in row["parts"]}
+    right["PRM + ORM"] = right["ORM"]
+    for name, row in shown_looks.items():
+        one = looks["contradictions"]["judges"][row]
+        shares[name] = [one["contradictions"], *one["intervals"]["contradictions"]]
+        parts = next(judged["parts"] for judged in looks["rows"] if judged["judge"] == row)
+        right[name] = parts["response"]["weighted_f1"]
+    published = [["*UnifiReward*", "*about 3*", DASH], ["*PRM + ORM*", "*about 12*", DASH]]
+    rows = [[name, cell(s, IN_PERCENT), cell(right.get(name, DASH), IN_PERCENT)] for name, s in shares.items()]
+    claim.tables["contradictions"] = table(["", "contradictions", "response, Weighted-F1"], [*rows, *published])
+    costs = {
+        "UnifiReward": "unified",
+        "UnifiReward, with a second look": "unified_two_looks",
+        "PRM + ORM": "process_and_outcome",
+        "four plain calls": "plain_calls",
+    }
     claim.tables["cost"] = table(
         ["seconds", "two CPU cores", gpu["device_name"]],
-        [[name, decimal(cpu["seconds"][key], 1), decimal(gpu["seconds"][key], 3)] for name, key in costs.items()],
+        [
+            [name, decimal(cpu["seconds"].get(key), 1), decimal(gpu["seconds"].get(key), 3)]
+            for name, key in costs.items()
+        ],
     )
     differences = {f"{test}, {PARTS[part]}": one for test, parts in apart.items() for part, one in parts.items()}
     title = "UnifiReward minus PRM + ORM, Weighted-F1 in points"
     claim.plots["judges"] = forest("judges", title, differences, "PRM + ORM")
     share_dots = [Dot(name, *(100 * one for one in share)) for name, share in shares.items()]
     claim.plots["contradictions"] = plots.dots("contradictions", "Contradictions in per cent of outputs", share_dots)
-    bars = [Bar(name, [cpu["seconds"][key]]) for name, key in costs.items()]
+    bars = [Bar(name, [cpu["seconds"][key]]) for name, key in costs.items() if key in cpu["seconds"]]
     claim.plots["cost"] = plots.bars("cost", "Seconds on two CPU cores", bars, lambda value: decimal(value, 1))
     return claim
 

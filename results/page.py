@@ -38,6 +38,7 @@ def claims_of(results: Path) -> dict[str, Claim]:
             read(results, "judges/results.json"),
             read(results, "judges/cost_cpu.json"),
             read(results, "judges/cost_gpu.json"),
+            read(results, "judges/looks.json") or {},
         ),
         "personality": (claims.personality, read(results, "personality/results.json")),
         "by_reward": (claims.by_reward, supporter, read(results, "supporter/read.json") or {}),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.models.training import CARD
-from compeer.reasoning import STEPS
+from compeer.reasoning import STEPS, Part
 from compeer.reward.conversation import record_case
 from compeer.reward.judge import LocalJudge
 from compeer.reward.looks import FEWEST, LookWeights, find_weights, weighed, would_contradict
@@ -23,7 +23,13 @@ from tests.test_judge import record
 CHANCES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
     lambda values: {name: value / sum(values) for name, value in zip(PREFERENCES, values, strict=True)}
 )
-WEIGHTS = LookWeights(with_steps=1, alone=1, right_plan=0.5, wrong_plan=-0.5, offset=-0.2)
+WEIGHTS = LookWeights(with_steps=1, alone=1, follows_right=0.5, follows_wrong=-0.5, steps=0.1, plan=0.1, offset=-0.2)
+
+
+def steps_with(plan: float | None) -> dict[Part, float]:
+    """Two steps that are right, and how likely the third is."""
+    sure: dict[Part, float] = {"history": 1.0, "emotion": 1.0}
+    return sure if plan is None else {**sure, "strategy": plan}
 
 
 def preferring(number: int, value: Preferred, does: str) -> SerRecord:
@@ -39,16 +45,16 @@ def accepting(chance: float) -> dict[Preferred, float]:
 def test_one_verdict_of_two_looks(
     one: dict[Preferred, float], other: dict[Preferred, float], does: float | None, plan: float | None
 ) -> None:
-    looks = [one, other]
-    mean = weighed(looks, does, plan)
+    looks, steps = [one, other], steps_with(plan)
+    mean = weighed(looks, does, steps)
     assert mean == pytest.approx({value: (one[value] + other[value]) / 2 for value in PREFERENCES})
-    found = weighed(looks, does, plan, WEIGHTS)
+    found = weighed(looks, does, steps, WEIGHTS)
     assert sum(found.values()) == pytest.approx(1)
     assert found["candidate"] * mean["both"] == pytest.approx(found["both"] * mean["candidate"])
     assert found["reference"] * mean["neither"] == pytest.approx(found["neither"] * mean["reference"])
     chance = sum(found[value] for value in ACCEPTABLE)
-    assert math.log(chance / (1 - chance)) == pytest.approx(WEIGHTS.odds(looks, does, plan), abs=1e-6)
-    assert weighed([one], does, plan, WEIGHTS) == pytest.approx(one), "one look is what it is"
+    assert math.log(chance / (1 - chance)) == pytest.approx(WEIGHTS.odds(looks, does, steps), abs=1e-6)
+    assert weighed([one], does, steps, WEIGHTS) == pytest.approx(one), "one look is what it is"
 
 
 @given(CHANCES, CHANCES, st.floats(0, 1), st.floats(0, 1))
@@ -57,16 +63,17 @@ def test_to_carry_out_a_plan_is_as_good_as_the_plan(
 ) -> None:
     low, high = sorted((less, more))
     for plan, worse, better in ((1.0, low, high), (0.0, high, low)):
-        verdicts = [weighed([one, other], does, plan, WEIGHTS) for does in (worse, better)]
+        verdicts = [weighed([one, other], does, steps_with(plan), WEIGHTS) for does in (worse, better)]
         chances = [sum(verdict[value] for value in ACCEPTABLE) for verdict in verdicts]
         assert chances[0] <= chances[1] + 1e-12
 
 
 def test_certainty_is_no_error() -> None:
     sure: dict[Preferred, float] = {"candidate": 1.0, "reference": 0.0, "both": 0.0, "neither": 0.0}
-    strong = LookWeights(with_steps=50, alone=50, right_plan=50, wrong_plan=0, offset=0)
-    assert weighed([sure, sure], 1.0, 1.0, strong) == pytest.approx(sure, abs=1e-6)
-    refused = weighed([sure, sure], 1.0, 1.0, strong.model_copy(update={"offset": -5000.0}))
+    strong = LookWeights(with_steps=50, alone=50, follows_right=50, follows_wrong=0, steps=0, plan=0, offset=0)
+    steps = steps_with(1.0)
+    assert weighed([sure, sure], 1.0, steps, strong) == pytest.approx(sure, abs=1e-6)
+    refused = weighed([sure, sure], 1.0, steps, strong.model_copy(update={"offset": -5000.0}))
     assert refused == pytest.approx({"candidate": 0, "reference": 0.5, "both": 0, "neither": 0.5}, abs=1e-6)
 
 
@@ -102,10 +109,10 @@ def test_weights_are_found_where_the_truth_is_known() -> None:
     records, judgments = drawn(400)
     weights = find_weights(records, judgments, cost=0)
     assert weights is not None
-    assert weights.right_plan > 0.3
+    assert weights.follows_right > 0.3
 
     def accepted(chosen: LookWeights | None) -> list[bool]:
-        found = [weighed(j.looks, j.carried, 0.9, chosen) for j in judgments if isinstance(j, Judgment)]
+        found = [weighed(j.looks, j.carried, j.steps, chosen) for j in judgments if isinstance(j, Judgment)]
         return [one["candidate"] > one["reference"] for one in found]
 
     truth = [would_contradict(one) for one in records]
@@ -114,6 +121,13 @@ def test_weights_are_found_where_the_truth_is_known() -> None:
     careful = find_weights(records, judgments, cost=3)
     against = [sum(a and t for a, t in zip(accepted(w), truth, strict=True)) for w in (weights, careful)]
     assert against[1] < against[0] / 1.5, "contradictions that cost more are fewer"
+
+
+def test_records_that_do_not_say_what_the_response_does_count_only_among_themselves() -> None:
+    records, judgments = drawn(200)
+    hidden = [one.model_copy(update={"response_strategy": None}) for one in records]
+    assert find_weights(records + hidden, judgments * 2, 1) == find_weights(records, judgments, 1)
+    assert find_weights(hidden, judgments, 1) == find_weights(records, judgments, 0)
 
 
 def test_too_little_to_find_weights() -> None:
@@ -137,7 +151,7 @@ def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_mod
     assert judge.looks == LookWeights.model_validate(card["looks"])
     (found,) = judge.judge([record_case(records[0])])
     assert isinstance(found, Judgment)
-    assert found.response == pytest.approx(weighed(found.looks, found.carried, found.steps["strategy"], judge.looks))
+    assert found.response == pytest.approx(weighed(found.looks, found.carried, found.steps, judge.looks))
     lines = (tmp_path / "validated.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == figures["validation_records"]
     assert all(json.loads(line)["judgment"]["carried"] > 0 for line in lines)

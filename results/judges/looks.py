@@ -5,8 +5,8 @@
 
 Each UnifiReward was trained once and gave three answers about a response (`compeer.reward.looks`); the rows differ in
 what is made of them. Weights are found on dialogues that were held out from training, never on the test set. So that
-care is not taken for insight, the ORM is shown with the same care: its own odds, weighed on the same dialogues by the
-same rule.
+care is not taken for insight, a judge that sees no steps is shown with the same care: its own odds, weighed on the same
+dialogues by the same rule. That is UnifiReward's second look by itself, and, where they were trained, the ORM's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import Any
 from measure import SEEDS, _annotated, settings_of
 
 TEST = "esconv"
-COSTS = (0.0, 1.0, 3.0)
+OTHERS = ("near", "random", "llm")
+COSTS = (0.0, 1.0, 2.0)
+USUAL = 1.0
 
 
 def held_out(folder: Path, name: str, kind: str, seed: int) -> tuple[list[Any], list[Any]]:
@@ -40,13 +42,13 @@ def held_out(folder: Path, name: str, kind: str, seed: int) -> tuple[list[Any], 
 
 def looks_of(said: Sequence[Any]) -> list[Any]:
     """An outcome judge's one look, taken for both: what is weighed is then its own odds, and an offset."""
-    return [replace(one, looks=(one.response, one.response)) if one.response else one for one in said]
+    return [replace(one, looks=(one.response, one.response), carried=None) if one.response else one for one in said]
 
 
 def reweighed(said: Sequence[Any], weights: Any) -> list[Any]:
     from compeer.reward.looks import weighed
 
-    return [replace(one, response=weighed(one.looks, one.carried, one.steps.get("strategy"), weights)) for one in said]
+    return [replace(one, response=weighed(one.looks, one.carried, one.steps, weights)) for one in said]
 
 
 def only(number: int) -> Callable[[Sequence[Any]], list[Any]]:
@@ -70,14 +72,17 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
     responses = {seed: looks_of(one) for seed, one in responses.items()}
     found_weights: dict[str, dict[str, Any]] = {}
 
-    def weighed_rows(name: str, kind: str, judged: Mapping[int, list[Any]], cost: float) -> dict[int, list[Any]]:
+    def weighed_rows(
+        name: str, kind: str, judged: Mapping[int, list[Any]], cost: float, seen: Callable[[Any], list[Any]]
+    ) -> dict[int, list[Any]]:
         rows = {}
         for seed, one in judged.items():
             held, told = held_out(folder, f"{name}-{seed}", kind, seed)
-            weights = find_weights(held, looks_of(told) if kind == "outcome" else told, cost)
+            weights = find_weights(held, seen(told), cost)
             assert weights is not None, "the held-out dialogues are hundreds"
-            found_weights.setdefault(f"{kind}, {cost:g}", {})[str(seed)] = weights.model_dump()
-            rows[seed] = reweighed(one, weights)
+            title = kind if seen is list else f"{kind}, without the steps"
+            found_weights.setdefault(f"{title}, {cost:g}", {})[str(seed)] = weights.model_dump()
+            rows[seed] = reweighed(seen(one), weights)
         return rows
 
     def row(judged: Mapping[int, list[Any]]) -> Any:
@@ -91,9 +96,11 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
         "both alike": row({seed: reweighed(one, None) for seed, one in ours.items()}),
     }
     for cost in COSTS:
-        rows[f"weighed, cost {cost:g}"] = row(weighed_rows("unified-alone", "unified", ours, cost))
+        rows[f"weighed, cost {cost:g}"] = row(weighed_rows("unified-alone", "unified", ours, cost, list))
+        blind = weighed_rows("unified-alone", "unified", ours, cost, lambda said: looks_of(only(1)(said)))
+        rows[f"without the steps, weighed, cost {cost:g}"] = row(blind)
         if rival:
-            careful = row(weighed_rows("outcome-watched", "outcome", responses, cost))
+            careful = row(weighed_rows("outcome-watched", "outcome", responses, cost, looks_of))
             rows[f"{rival}, weighed, cost {cost:g}"] = combined(row(steps), careful)
     comparison = compare_judges(rows, [(name, rival) for name in rows if rival and name != rival])
     annotated = _annotated(contexts)
@@ -104,6 +111,44 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
     comparison["carried"] = {str(seed): carried(one, follows) for seed, one in ours.items()}
     comparison["weights"] = found_weights
     return comparison
+
+
+def elsewhere(folder: Path, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """The response on the other test sets, after the steps and as the looks are weighed, by the same weights."""
+    from compeer.reward.compare import JudgedSet, compare_judges, read_judgments
+    from compeer.reward.looks import LookWeights
+    from compeer.ser.record import read_records
+
+    found = {}
+    for test in OTHERS:
+        records = list(read_records(folder / f"{test}.jsonl"))
+        paths = {seed: folder / "said" / f"unified-alone-{seed}.{test}.jsonl" for seed in SEEDS}
+        said = {seed: read_judgments(path, records) for seed, path in paths.items()}
+        kept = {seed: LookWeights.model_validate(weights[str(seed)]) for seed in SEEDS}
+        rows = {
+            "after the steps": JudgedSet(records, {seed: only(0)(one) for seed, one in said.items()}),
+            "weighed": JudgedSet(records, {seed: reweighed(one, kept[seed]) for seed, one in said.items()}),
+        }
+        found[test] = compare_judges(rows, [("weighed", "after the steps")])
+    return found
+
+
+def to_measured(judges: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Each row's contradictions divided by those of PRM + ORM in results.json, which were measured on the same outputs.
+
+    What those judges said to each output is not kept, so the interval is that of two independent rates (normal in the
+    logarithm), wider than one that draws both from the same dialogues.
+    """
+    measured = json.loads((Path(__file__).parent / "results.json").read_text(encoding="utf-8"))
+    rival = measured["tests"][TEST]["contradictions"]["by the annotators"]["judges"]["PRM + ORM"]
+
+    def spread(one: Mapping[str, Any]) -> float:
+        low, high = one["intervals"]["contradictions"]
+        return math.log(high / low) / 2
+
+    ratios = {name: one["contradictions"] / rival["contradictions"] for name, one in judges.items()}
+    wide = {name: math.exp(math.hypot(spread(one), spread(rival))) for name, one in judges.items()}
+    return {name: [ratio, ratio / wide[name], ratio * wide[name]] for name, ratio in ratios.items()}
 
 
 def carried(said: Sequence[Any], follows: Sequence[bool]) -> float:
@@ -119,6 +164,8 @@ def main() -> None:
     parser.add_argument("--contexts", type=Path, required=True, help="contexts.jsonl of the build")
     options = parser.parse_args()
     found = table(options.folder, options.contexts)
+    found["elsewhere"] = elsewhere(options.folder, found["weights"][f"unified, {USUAL:g}"])
+    found["to_measured"] = to_measured(found["contradictions"]["judges"])
     found["trainings"] = {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
         for path in sorted((options.folder / "said").glob("*.json"))

@@ -65,7 +65,7 @@ def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:
     """The decisions of the likeliest output for every turn of the corpus in FOLDER/TEST.jsonl, against its own.
 
     An output is written freely, or `held` to a turn's form and ended before it repeats itself, by the very engine with
-    which people talk.
+    which people talk. That takes long without a GPU: each output is kept at once, and a second call goes on.
     """
     import torch
 
@@ -74,7 +74,9 @@ def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:
     from compeer.ser.record import read_records
 
     asked = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
-    written = (_held if held else _free)(folder / name / "model", asked, Sampling(temperature=0, max_tokens=TOKENS))
+    sampling = Sampling(temperature=0, max_tokens=TOKENS)
+    model, kept = folder / name / "model", folder / "said" / f"held-{name}@{test}.jsonl"
+    written = _held(model, asked, sampling, kept) if held else _free(model, asked, sampling)
     return {
         "report": decision_report(asked, [parsed for parsed, _ in written]).model_dump(),
         "cut_off": sum(cut_off for _, cut_off in written) / len(written),
@@ -93,9 +95,10 @@ def _free(model: Path, asked: Sequence[Any], sampling: Any) -> list[tuple[Any, b
     return [(answer.parsed, answer.cut_off) for answer in answers if isinstance(answer, Output)]
 
 
-def _held(model: Path, asked: Sequence[Any], sampling: Any) -> list[tuple[Any, bool]]:
+def _held(model: Path, asked: Sequence[Any], sampling: Any, kept: Path) -> list[tuple[Any, bool]]:
     """The same by the engine that serves conversations; turns of one dialogue in a row share what was computed."""
     import asyncio
+    import json
 
     from compeer.policy.control import Control
     from compeer.policy.prompt import supporter_prompt
@@ -103,9 +106,12 @@ def _held(model: Path, asked: Sequence[Any], sampling: Any) -> list[tuple[Any, b
     from compeer.talk.local import LocalWriter
     from compeer.talk.writing import Ending, write_turn
 
+    lines = kept.read_text(encoding="utf-8").split("\n")[:-1] if kept.is_file() else []  # a stop may cut the last one
+    known = {one["id"]: one for one in map(json.loads, lines)}
+    kept.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     writer = LocalWriter(model, rows=SERVED)
 
-    async def turn(record: Any, places: asyncio.Semaphore) -> tuple[Any, bool]:
+    async def turn(record: Any, places: asyncio.Semaphore) -> None:
         async with places:
             text, ending = "", Ending()
             async for piece in write_turn(writer, supporter_prompt(record.history), Control(), sampling, 1):
@@ -113,16 +119,20 @@ def _held(model: Path, asked: Sequence[Any], sampling: Any) -> list[tuple[Any, b
                     ending = piece
                 else:
                     text += piece
-            return parse_turn(text, ending.cut_off), ending.cut_off
+            known[record.id] = {"id": record.id, "text": text, "cut_off": ending.cut_off}
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(known[record.id]) + "\n")
 
-    async def every() -> list[tuple[Any, bool]]:
+    async def every() -> None:
         places = asyncio.Semaphore(2 * SERVED)
-        return list(await asyncio.gather(*(turn(record, places) for record in asked)))
+        await asyncio.gather(*(turn(record, places) for record in asked if record.id not in known))
 
     try:
-        return asyncio.run(every())
+        asyncio.run(every())
     finally:
         writer.close()
+    said = [known[record.id] for record in asked]
+    return [(parse_turn(one["text"], one["cut_off"]), one["cut_off"]) for one in said]
 
 
 def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ def judgment(
         return Unscored("the judge's probabilities are not numbers")
     response: dict[Preferred, float] | None = None
     if orders:
-        response = weighed(looks, carried, steps.get("strategy"), weights)
+        response = weighed(looks, carried, steps, weights)
         if void == COPIED_REFERENCE:
             same = response["candidate"] + response["reference"] + response["both"]
             response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}
