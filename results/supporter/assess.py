@@ -55,10 +55,36 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
         "distinct_2": distinct(responses, 2),
         "distinct_2_by_history": mean(by_history),
         "texts": [output.text for output in outputs],
+        "cut_off": [output.cut_off for output in outputs],
         "records": [record.id for record in asked],
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "torch": torch.__version__,
     }
+
+
+def judged_again(folder: Path, name: str) -> dict[str, Any]:
+    """What was measured of a supporter, its outputs judged once more by the judges that FOLDER has now."""
+    import json
+
+    from compeer.policy import Output
+    from compeer.reasoning import parse_turn
+    from compeer.ser.record import read_records
+
+    measured: dict[str, Any] = json.loads((folder / "said" / f"measure-{name}.json").read_text(encoding="utf-8"))
+    by_id = {record.id: record for record in read_records(folder / "test.jsonl")}
+    asked = [by_id[one] for one in measured["records"]]
+    broken = [parts["format"] < 0 for row in measured["rows"] for parts in row["parts_1"]]
+    whole = [parse_turn(text).turn is not None for text in measured["texts"]]
+    # Not kept at first: an output was cut off if it looks whole and was found broken.
+    ended = measured.get("cut_off") or [one and other for one, other in zip(broken, whole, strict=True)]
+    group = len(ended) // len(asked)
+    outputs = [
+        Output(measured["records"][place // group], text, cut, parse_turn(text, cut))
+        for place, (text, cut) in enumerate(zip(measured["texts"], ended, strict=True))
+    ]
+    rows = _rows(folder, asked, outputs, group)
+    likeliest = [{"likeliest": row["likeliest"]} for row in measured["rows"]]
+    return {**measured, "rows": [{**row, **one} for row, one in zip(rows, likeliest, strict=True)]}
 
 
 def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:

@@ -13,7 +13,8 @@ FOLDER/feedback are judges that the supporter was never trained against (results
 links will do). All answer the same held-out histories, each with a group of outputs (`assess.py`); a history's outputs
 together are what the similarity within a group is measured on. `best-sft` has sixteen outputs a history, for choosing
 the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead. `decided-sft@NAME` has the
-likeliest output for every turn of that file, `held-sft@NAME` the same held to a turn's form.
+likeliest output for every turn of that file, `held-sft@NAME` the same held to a turn's form. `again-NAME` lets the
+judges of FOLDER judge anew what said/measure-NAME.json holds.
 
 What FOLDER does not hold stays as it is in results.json, so results may be gathered over several days; with `table
 --add` so does all that is there already. Where judges were trained anew between two days, give both days' folders: a
@@ -30,7 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assess import CANDIDATES, DECISIONS, GROUP, HISTORIES, assessed, decided
+from assess import CANDIDATES, DECISIONS, GROUP, HISTORIES, assessed, decided, judged_again
 
 from compeer.recipe import load_recipe
 
@@ -99,6 +100,8 @@ def do(folder: Path, name: str) -> None:
         figures = train_supporter(list(read_records(folder / "policy.jsonl")), supporter, folder / name, 1)
     elif variant in VARIANTS | GRID:
         figures = by_reward(folder, name, (VARIANTS | GRID)[variant], int(seed))
+    elif kind == "again":
+        name, figures = f"measure-{rest}", judged_again(folder, rest)
     else:
         model, _, test = rest.partition("@")
         figures = (
