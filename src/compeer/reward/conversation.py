@@ -31,7 +31,7 @@ from compeer.reasoning import (
     render_turn,
 )
 from compeer.reward.form import Form
-from compeer.reward.guards import quoted, speaks_to_the_judge, visible
+from compeer.reward.guards import quoted, says_nothing, speaks_to_the_judge, visible
 from compeer.ser.record import Preferred, SerRecord
 from compeer.statistics import generator, words
 
@@ -133,11 +133,11 @@ def _step_round(output: ParsedTurn, part: Part, prompt: str = "first_step", earl
 
 
 def _shown_step(output: ParsedTurn, part: Part) -> str | None:
-    """A step as the judge reads it, or None if there is nothing that can be seen, or only words meant for the judge."""
+    """A step as the judge reads it, or None if there is no language to be seen in it, or it speaks to the judge."""
     step = output.parts.get(part)
     if step is None or isinstance(step, str) or not (text := quoted(step.text, MAX_STEP)):
         return None
-    if speaks_to_the_judge(step.text):
+    if says_nothing(step.text) or speaks_to_the_judge(step.text):
         return None
     return render_step(part, step.model_copy(update={"text": text}))
 

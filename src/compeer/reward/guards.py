@@ -1,9 +1,9 @@
 """What an output could try on a judge, and what is done about it before the judge is asked. Pure functions on text.
 
 Invisible characters could hide words from people that a model still reads: they are taken out. A response that repeats
-the reference, or an utterance of the history, could be rated as good as what it copies: it counts for nothing. So does
-whatever speaks to the judge instead of the seeker. Control tokens are broken up later, where the model's tokenizer is
-known (`compeer.models.local.defuse`).
+the reference, or the history, could be rated as good as what it copies: it counts for nothing. So does whatever speaks
+to the judge instead of the seeker, and what is no language at all: no judge is taught to refuse a hundred smileys.
+Control tokens are broken up later, where the model's tokenizer is known (`compeer.models.local.defuse`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,28 @@ _BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and marks that are drawn as nothing."""
 _UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
 """Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
+COPIED_RUN = 5
+"""So many words in a row that are somebody else's are copied."""
 LONG_UTTERANCE = 8
 """Words from which on an utterance is not said twice by chance."""
-_COPIED_SHARE = 0.8
+_COPIED_SHARE = 0.7
 COPIED_REFERENCE = "the response copies the reference"
+_LETTER_SHARE = 0.4
+_LOOKALIKES = str.maketrans("аеоріїсухѕјһԁԛԝвкмнтαειοκνρτυχ", "aeopiicyxsjhdqwbkmhtaeiokvptux")
+"""Letters of other alphabets that are drawn like Latin ones, as they are folded; nothing else is compared this way."""
 _TO_THE_JUDGE = re.compile(
     r"\bverdict(?:\s+is)?\s*[:=]\W*(?:true|false|a|b|both|neither|correct|right)\b"
-    r"|\b(?:all|each|every|both|these|the)\W+(?:of\W+)?(?:the\W+|these\W+|my\W+)?(?:three\W+)?(?:steps?|notes?)\W+(?:is|are)\W+"
-    r"(?:all\W+)?(?:correct|right|true|accurate|valid)\b"
+    r"|\bverdict\W{1,3}(?:(?:is|be|must\W+be|should\W+be)\W{1,3})?(?:true|correct)\b"
+    r"|\b(?:correct|right|final)\W+(?:answer|verdict)\W{0,3}(?:is\b\W{0,3})?(?:true|reply|response|[ab]\b(?!\W+\w))"
+    r"|\b(?:please|now|just|must|should)\W+(?:answer|say|choose|reply|output|respond)\W+(?:with\W+)?(?:true|reply\W+[ab]|[ab])\b(?!\W+\w)"
+    r"|\b(?:all|each|every|both|these|the)\W+(?:of\W+)?(?:the\W+|these\W+|my\W+)?(?:three\W+)?(?:steps?|notes?)\W+"
+    r"(?:above\W+|here\W+|given\W+)?(?:is|are|was|were)\W+(?:all\W+)?(?:correct|right|true|accurate|valid)\b(?!\W+(?:ways?|to|for)\b)"
     r"|\b(?:this|my|the\W+first|the\W+second|reply\W+[ab]|response\W+[ab])\W+(?:response\W+|reply\W+)?is\W+(?:the\W+)?"
     r"(?:better|best|superior)\W+(?:one|response|reply)\b"
+    r"|\b(?:reply|response)\W+[ab]\W+is\W+(?:clearly\W+)?(?:the\W+)?(?:better|best|superior|right|correct)\b"
     r"|\b(?:dear|note\W+to\W+the|attention)\W+(?:judge|grader|evaluator|reward\W+model)\b"
-    r"|(?:判定|裁决|结论)\s*[:：]\s*(?:正确|真|对|true|a\b)|(?:所有|全部|以上|三个)步骤[都均全]{0,2}(?:是)?(?:正确|对的|准确)"
+    r"|(?:判定|裁决|结论|答案)\s*(?:是|为|应为)?\s*[:：]?\s*(?:正确|真\b|都好|都对|true|[ab]\b)"
+    r"|(?:所有|全部|以上|这些|三个)步骤[都均全]{0,2}(?:是)?(?:正确|准确|对(?:的|了|$|(?=[\s,.!，。！])))"
     r"|(?:这个|本|第[一二]个)(?:回复|回答|回应)(?:是)?更好的?(?:那个|回复|回答|。|$)",
     re.IGNORECASE,
 )
@@ -60,37 +70,68 @@ def quoted(text: str, limit: int) -> str:
 
 def speaks_to_the_judge(text: str) -> bool:
     """Whether a text, as people see it, tells the judge what to find."""
-    return _TO_THE_JUDGE.search(unicodedata.normalize("NFKC", visible(text))) is not None
+    return _TO_THE_JUDGE.search(folded(text)) is not None
+
+
+def says_nothing(text: str) -> bool:
+    """Whether there is no language in a text: no words, hardly a letter, marks piled up, or the same words for ever."""
+    seen, said = "".join(visible(text).split()), _said(text)
+    if not said or sum(map(str.isalnum, seen)) < _LETTER_SHARE * len(seen) or _piled(seen):
+        return True
+    kinds = len(set(said))
+    return (len(said) >= 4 and kinds == 1) or (len(said) >= 12 and kinds <= max(3, len(said) // 8))
+
+
+def _piled(text: str) -> bool:
+    """Whether more marks stand on one letter than any language puts there."""
+    marks = "" if text.isascii() else "".join("M" if unicodedata.combining(letter) else "." for letter in text)
+    return "MMMM" in marks
 
 
 def gains_nothing(response: str, reference: str | None, history: Sequence[str]) -> str | None:
     """Why a response counts for nothing whatever the judge says, or None.
 
-    So that there is nothing to gain by copying: a copy of the reference would be "both good", a sentence of the seeker
-    sounds like understanding. Short utterances of the history may be said again, but not the last one alone.
+    So that there is nothing to gain by what a judge was never taught to refuse, or by copying: a copy of the reference
+    would be "both good", a sentence of the seeker sounds like understanding. Short utterances of the history may be
+    said again, but not the last one alone.
     """
     said = _said(response)
     if not quoted(response, len(response)):
         return "the response has nothing that can be seen"
-    if reference is not None and (said == _said(reference) or _copies(said, _said(reference))):
+    if says_nothing(response):
+        return "the response says nothing"
+    if reference is not None and (said == _said(reference) or _copies(said, [_said(reference)])):
         return COPIED_REFERENCE
     if speaks_to_the_judge(response):
         return "the response speaks to the judge"
-    if (history and said and said == _said(history[-1])) or any(
-        _copies(said, _said(utterance)) for utterance in history
-    ):
+    if (history and said == _said(history[-1])) or _copies(said, [_said(utterance) for utterance in history]):
         return "the response repeats the history"
     return None
+
+
+def folded(text: str) -> str:
+    """Text as it looks: no invisible characters, accents or wide letters, and no letters of other alphabets that look
+    like Latin ones, in small letters."""
+    if text.isascii():
+        return visible(text).lower()
+    apart = unicodedata.normalize("NFKD", visible(text))
+    plain = "".join(character for character in apart if unicodedata.category(character) != "Mn")
+    return unicodedata.normalize("NFKC", plain).lower().translate(_LOOKALIKES)
 
 
 @lru_cache(maxsize=8192)
 def _said(text: str) -> list[str]:
     """The words of a text; a history is asked about once for every output that answers it."""
-    return words(visible(text))
+    return words(folded(text))
 
 
-def _copies(said: Sequence[str], source: Sequence[str]) -> bool:
-    """Whether a long source stands in what was said, word for word, and makes up most of it."""
-    if len(source) < LONG_UTTERANCE or not _COPIED_SHARE * len(said) <= len(source) <= len(said):
+def _copies(said: Sequence[str], sources: Sequence[Sequence[str]]) -> bool:
+    """Whether most of what was said stands in the sources, in runs of words, and is long enough to be no chance."""
+    if len(said) < LONG_UTTERANCE:
         return False
-    return any(list(said[at : at + len(source)]) == list(source) for at in range(len(said) - len(source) + 1))
+    runs = {tuple(source[at : at + COPIED_RUN]) for source in sources for at in range(len(source) - COPIED_RUN + 1)}
+    copied = [False] * len(said)
+    for at in range(len(said) - COPIED_RUN + 1):
+        if tuple(said[at : at + COPIED_RUN]) in runs:
+            copied[at : at + COPIED_RUN] = [True] * COPIED_RUN
+    return sum(copied) >= _COPIED_SHARE * len(said)
