@@ -163,6 +163,9 @@ def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
     claim.words["llm_response"] = cell(apart["LLM labels"]["response"], IN_PERCENT)
     accuracy = difference_of(own, "UnifiReward", "PRM + ORM", "accuracy")["response"]
     claim.words["accuracy"] = cell(accuracy, IN_PERCENT)
+    by_llm = next(row["margin"] for row in found["tests"]["llm"]["rows"] if row["judge"] == "UnifiReward")
+    areas = {PARTS[part]: one.get("auc") or one["acceptable_auc"] for part, one in by_llm.items()}
+    claim.words["auc"] = ", ".join(f"{cell(estimate_of(one), (1.0, 2))} for {name}" for name, one in areas.items())
     rated = [rows for name, rows in found["people"].items() if name.startswith("feedback-")]
     together = [row for rows in rated for row in rows if (row["corpus"], row["by"]) == ("together", "judge")]
     claim.words["feedback"] = ", ".join(decimal(row["auc"]["value"], 2) for row in together)
