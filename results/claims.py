@@ -18,6 +18,7 @@ import plots
 from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, condition, table
 
 from compeer.report.charts import Bar, Dot, Series
+from compeer.report.reliability import reliability_svg
 from compeer.report.wording import DASH, decimal, signed
 
 ROOT = Path(__file__).parents[1]
@@ -228,6 +229,7 @@ def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
     claim.plots["judges"] = forest("judges", title, differences, "PRM + ORM")
     share_dots = [Dot(name, *(100 * one for one in share)) for name, share in shares.items()]
     claim.plots["contradictions"] = plots.dots("contradictions", "Contradictions in per cent of outputs", share_dots)
+    claim.plots["reliability"] = reliability_svg(own["calibration"]["UnifiReward"])
     bars = [Bar(name, [cpu["seconds"][key]]) for name, key in costs.items() if key in cpu["seconds"]]
     claim.plots["cost"] = plots.bars("cost", "Seconds on two CPU cores", bars, lambda value: decimal(value, 1))
     return claim

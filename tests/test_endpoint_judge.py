@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compeer.dialogue import Utterance
+from compeer.dialogue import Media, Utterance
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import parse_turn
@@ -161,6 +162,68 @@ def test_control_tokens_in_an_output_are_broken_up() -> None:
     asked = str(model.requests[-1].messages[-1]["content"])
     assert "im_end" in asked
     assert not any(token in asked for token in ("<|im_end|>", "<|im_start|>", "[/INST]", "</s>"))
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def seen(*pictures: str) -> Case:
+    """The case with pictures that the seeker sent; a recording is no picture."""
+    media = (*(Media(kind="image", path=path) for path in pictures), Media(kind="audio", path="sigh.wav"))
+    return replace(CASE, history=(Utterance(speaker="seeker", text="Look at this.", media=media), *HISTORY))
+
+
+@pytest.mark.parametrize("kind", ["unified", "process", "outcome"])
+def test_the_pictures_of_a_history_are_sent_with_it(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "shed.jpg").write_bytes(b"not really a picture")
+    model = ScriptedModel(lambda request: words_of(request)[0])
+    judge = ModelJudge(model, Form.model_validate({"kind": kind}), both_orders=True, media=tmp_path)
+    (found,) = judge.judge([seen("shed.jpg", "https://example.org/river.png")])
+    assert isinstance(found, Judgment)
+    file = {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,bm90IHJlYWxseSBhIHBpY3R1cmU="}}
+    address = {"type": "image_url", "image_url": {"url": "https://example.org/river.png"}}
+    for request in model.requests:
+        opening = request.messages[1]["content"]
+        assert opening[:2] == [file, address]
+        assert isinstance(opening[2], dict)
+        assert "The river took our shed" in opening[2]["text"]
+        assert all(isinstance(message["content"], str) for message in request.messages[2:])
+
+
+def test_a_picture_that_cannot_be_read_leaves_only_its_case_unscored(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone.png")
+    model = ScriptedModel(lambda request: words_of(request)[0])
+    first, second = ModelJudge(model).judge([seen(gone), CASE])
+    assert first == Unscored(f"the picture {gone} cannot be read: No such file or directory")
+    assert isinstance(second, Judgment)
+    assert len(model.requests) == 4, "nobody is asked about what cannot be shown"
+
+
+def test_a_blind_judge_and_one_of_the_last_words_need_no_older_pictures() -> None:
+    for form in (Form(blind=True), Form(history=1)):
+        (found,) = ModelJudge(ScriptedModel(lambda request: words_of(request)[0]), form).judge([seen("gone.png")])
+        assert isinstance(found, Judgment)
+
+
+def test_a_model_that_sees_none_does_not_judge_a_history_with_pictures(tiny_model: Path, tmp_path: Path) -> None:
+    from compeer.models.opening import open_model
+
+    for model in (open_model(str(tiny_model)), open_model(str(tiny_model), cache=tmp_path / "answers.sqlite")):
+        (found,) = ModelJudge(model).judge([seen("shed.jpg")])
+        assert found == Unscored("the history has pictures, and the judge's model cannot be shown any")
+
+
+def test_a_model_in_this_process_that_sees_reads_the_file(tiny_seeing_model: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    from compeer.models.local import LocalModel
+
+    Image.new("RGB", (64, 64), "green").save(tmp_path / "shed.png")
+    judge = ModelJudge(LocalModel(tiny_seeing_model), Form(kind="outcome", history=2), trained=True, media=tmp_path)
+    (found, lost) = judge.judge([seen("shed.png"), seen("gone.png")])
+    assert isinstance(found, Judgment)
+    assert isinstance(lost, Unscored)
+    assert "gone.png cannot be read" in lost.reason
 
 
 # --- both orders ------------------------------------------------------------------------------------------------------

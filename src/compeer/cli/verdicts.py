@@ -13,34 +13,44 @@ from compeer.errors import InputError
 
 if TYPE_CHECKING:
     from compeer.reasoning import ParsedTurn
+    from compeer.reward.conversation import Case
     from compeer.reward.form import Judge
 
 
-def judge_turn(judge: Judge, said: str, output: str | None, reference: str | None, as_json: bool) -> None:
-    """Judges a turn and prints what the judge says of each part."""
-    from rich.console import Console
-
+def turn_case(said: str, output: str | None, reference: str | None) -> Case:
+    """The turn as it was given, to be judged."""
     from compeer.dialogue import Utterance
-    from compeer.reasoning import STEPS
     from compeer.reward.conversation import Case
-    from compeer.reward.score import Judgment, score
 
     if not said.strip():
         do = 'Write: compeer reward judge --said "I cannot sleep." --output "…"'
         raise InputError("the seeker says nothing.", field="said", do=do)
-    parsed = read_output(output)
-    found = judge.judge([Case((Utterance(speaker="seeker", text=said),), parsed, reference)])[0]
+    return Case((Utterance(speaker="seeker", text=said),), read_output(output), reference)
+
+
+def judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
+    """Judges a turn and prints what the judge says of each part; whether it could be asked."""
+    from rich.console import Console
+
+    from compeer.reasoning import STEPS
+    from compeer.reward.score import Judgment, score
+
+    parsed = case.output
+    found = judge.judge([case])[0]
     given = score(parsed, found)
+    answered = isinstance(found, Judgment) or given.unscored is None
     steps = {
         part: {"right": found.step(part), "probability": round(found.steps[part], 4)}
         for part in STEPS
         if isinstance(found, Judgment) and part in found.steps
     }
     preferred = found.preferred() if isinstance(found, Judgment) else None
+    void = found.void if isinstance(found, Judgment) else None
     told: dict[str, Any] = {
         "judge": judge.name,
         "steps": steps,
         "preferred": preferred,
+        "void": void,
         "score": {**given.parts(), "total": given.total},
         "unscored": given.unscored,
         "missing": list(parsed.missing),
@@ -48,7 +58,7 @@ def judge_turn(judge: Judge, said: str, output: str | None, reference: str | Non
     }
     if as_json:
         typer.echo(json.dumps(told, ensure_ascii=False, indent=1))
-        return
+        return answered
     console = Console()
     for part in STEPS:
         if part in parsed.missing:
@@ -58,13 +68,16 @@ def judge_turn(judge: Judge, said: str, output: str | None, reference: str | Non
             console.print(f"  {part:<9} {verdict}  p(True) {steps[part]['probability']:.2f}", highlight=False)
     if preferred:
         console.print(f"  {'response':<9} better: {preferred}", highlight=False)
+    if void:
+        console.print(f"  {'response':<9} counts for nothing: {plain(void)}", highlight=False, soft_wrap=True)
     for problem in parsed.problems:
         console.print(f"  [yellow]![/] {plain(problem)}", highlight=False, soft_wrap=True)
     if given.unscored:
         console.print(f"  not scored: {plain(given.unscored)}", highlight=False, soft_wrap=True)
-        return
+        return answered
     most = "5" if given.response is not None else "4 (there is no response to compare with)"
     console.print(f"  {'total':<9} {given.total} of {most}", highlight=False)
+    return answered
 
 
 def read_output(output: str | None) -> ParsedTurn:
@@ -73,7 +86,7 @@ def read_output(output: str | None) -> ParsedTurn:
 
     from compeer.reasoning import SupportTurn, parse_turn, render_turn
 
-    text = sys.stdin.read() if output == "-" else output or ""
+    text = _standard_input() if output == "-" else output or ""
     if not text.strip():
         do = 'Give its four lines, or pipe it: compeer say "…" --json | compeer reward judge --said "…" --output -'
         raise InputError("there is no output to judge.", field="output", do=do)
@@ -82,7 +95,15 @@ def read_output(output: str | None) -> ParsedTurn:
     try:
         given = json.loads(text)
         turn = SupportTurn.model_validate(given.get("turn", given))
-    except (ValueError, ValidationError) as error:
+    except (ValueError, RecursionError, ValidationError) as error:
         do = "Give the JSON of `compeer say --json`, or the four lines of an output."
         raise InputError("this JSON holds no turn.", field="output", do=do) from error
     return parse_turn(render_turn(turn))
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        what = f"the standard input is not UTF-8 text: {error.reason}"
+        raise InputError(what, field="output", do="Give text in UTF-8.") from None

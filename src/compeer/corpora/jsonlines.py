@@ -19,7 +19,7 @@ def dialogue_of(item: Item) -> Dialogue:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """The number and value of each line that is not blank; an error names the file and line."""
-    for item in line_items(path):
+    for item in line_items(path, "Mend this line, or take it out: each line that is not blank is one JSON value."):
         if isinstance(item, InputError):
             raise item
         yield item.line or 0, item.value

@@ -125,8 +125,8 @@ def first_bytes(path: Path) -> bytes:
         raise InputError(f"this cannot be opened: {error.strerror}", file=path) from None
 
 
-def line_items(path: Path) -> Iterator[Item | InputError]:
-    """An item for each line that is not blank."""
+def line_items(path: Path, mend: str = MEND) -> Iterator[Item | InputError]:
+    """An item for each line that is not blank; `mend` says what to do about one that cannot be read."""
     position = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -137,7 +137,7 @@ def line_items(path: Path) -> Iterator[Item | InputError]:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 value = _writable(text, json.loads(text))
             except (ValueError, RecursionError) as error:
-                yield _unreadable(error, path, number)
+                yield _unreadable(error, path, number, mend)
             else:
                 yield Item(value, path, position, number)
 
@@ -236,10 +236,10 @@ def _writable(text: str, value: Any) -> Any:
     return value
 
 
-def _unreadable(error: Exception, path: Path, line: int) -> InputError:
+def _unreadable(error: Exception, path: Path, line: int, mend: str) -> InputError:
     if isinstance(error, json.JSONDecodeError):
-        return InputError(f"this is not JSON: {error.msg} at character {error.colno}", file=path, line=line, do=MEND)
+        return InputError(f"this is not JSON: {error.msg} at character {error.colno}", file=path, line=line, do=mend)
     if isinstance(error, UnicodeError):
         reason = getattr(error, "reason", error)
         return InputError(f"this is not UTF-8 text: {reason}", file=path, line=line, do="Save the file as UTF-8.")
-    return InputError(f"this cannot be read: {error}", file=path, line=line, do=MEND)
+    return InputError(f"this cannot be read: {error}", file=path, line=line, do=mend)

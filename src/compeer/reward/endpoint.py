@@ -8,6 +8,9 @@ how to answer, so that it can stand beside trained judges in a table.
 An answer is read strictly: the verdict alone, or a last line that is the verdict. What cannot be read is asked again
 with the complaint, and then makes the case `Unscored`; nothing is guessed from an essay. A verdict in words has no
 probability of its own: it counts as 1, and the others as 0.
+
+The pictures of a history go with it, as `compeer.reward.pictures` says. Where they cannot be shown the case is
+`Unscored`: a judge that did not see what the seeker showed has not judged the same conversation.
 """
 
 from __future__ import annotations
@@ -17,12 +20,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.reasoning import STEPS, Part
 from compeer.reward.conversation import BEFORE_VERDICT, Case, Question, branches, carried_out, preferred, system_message
 from compeer.reward.form import Form
 from compeer.reward.guards import gains_nothing, quoted
+from compeer.reward.pictures import Unseen, picture_blocks
 from compeer.reward.score import Judgment, Order, Unscored, judgment
 from compeer.ser.asking import Answer, Complaint, Read, ask_until_read
 from compeer.ser.record import PREFERENCES, Preferred
@@ -38,6 +44,7 @@ class ModelJudge:
     """Judges by asking a model in words; `trained` says that it was trained as a judge of this form.
 
     With `both_orders` the responses are compared a second time in the other order, and the verdicts averaged.
+    `media` is the folder from which paths of pictures count.
     """
 
     def __init__(
@@ -51,8 +58,10 @@ class ModelJudge:
         max_tokens: int | None = None,
         name: str | None = None,
         progress: Callable[[int], None] | None = None,
+        media: str | Path = "",
     ) -> None:
         self.form = form or Form()
+        self._media = media
         self._model, self._both_orders, self._retries = model, both_orders, retries
         self._name = name or model.name
         self._system = _trained_system(self.form) if trained else untrained_system(self.form)
@@ -102,13 +111,15 @@ class ModelJudge:
 
     def _branches(self, case: Case) -> list[list[Question]]:
         """The chats of a case; one who was not trained is told which kinds of help there are."""
-        found = branches(case, self.form)
+        found = branches(case, self.form, images=True)
         if self._trained:
             return found
         return [[_with_words(question) if question.part == "kind" else question for question in one] for one in found]
 
     async def _ask(self, block: Sequence[_Branch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
+        for branch in block:
+            branch.look(self._model, self._media)
         for number in range(max(len(branch.rounds) for branch in block)):
             going = [branch for branch in block if number < len(branch.rounds) and branch.problem is None]
             rows = [(branch, question) for branch in going for question in branch.rounds[number]]
@@ -116,11 +127,13 @@ class ModelJudge:
             answers = iter(await self._answers(asked))
             for branch, question in rows:
                 branch.take(question, next(answers) if question.asked else _NOT_ASKED, self.form.reasons)
+        for branch in block:
+            branch.pictures = []  # they are large, and there may be thousands of cases
 
     async def _answers(self, asked: Sequence[tuple[_Branch, Question]]) -> list[Answer[str]]:
         grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
         requests = [
-            Request((*branch.messages, _user(question)), grammar=grammars[question.words]) for branch, question in asked
+            Request(branch.messages_with(question), grammar=grammars[question.words]) for branch, question in asked
         ]
 
         def read(index: int, generation: Generation) -> str | Complaint:
@@ -146,6 +159,23 @@ class _Branch:
     messages: list[Message]
     answers: list[tuple[Question, Read[str]]] = field(default_factory=list)
     problem: str | None = None
+    pictures: list[dict[str, Any]] = field(default_factory=list)
+
+    def look(self, model: TextModel, media: str | Path) -> None:
+        """Takes up the pictures of the history; where they cannot be shown, why."""
+        if any(question.asked for questions in self.rounds for question in questions):
+            try:
+                self.pictures = picture_blocks(self.rounds[0][0].images, model, media)
+            except Unseen as error:
+                self.problem = str(error)
+
+    def messages_with(self, question: Question) -> tuple[Message, ...]:
+        """The chat so far and a question; the pictures stand with the history, which opens the chat."""
+        system, opening, *others = (*self.messages, _user(question))
+        if self.pictures:
+            text = {"type": "text", "text": opening["content"]}
+            opening = {"role": "user", "content": [*self.pictures, text]}
+        return (system, opening, *others)
 
     def take(self, question: Question, answer: Answer[str], reasons: bool) -> None:
         """Adds an answer to the chat; of one that is none, why."""
