@@ -727,9 +727,9 @@ def test_figures_and_threshold_by_hand() -> None:
     # always True on T, T, T, F: F1 of True = 6/7, weighted by 3/4
     assert figures["history"] == pytest.approx(0.75 * 6 / 7)
     assert figures["response"] == pytest.approx(0.75 * 6 / 7)
-    assert best_threshold(records, said(0.9, 0.8, 0.75, 0.6)) == 0.7
+    assert best_threshold(records * 13, said(0.9, 0.8, 0.75, 0.6) * 13) == 0.7
     assert part_figures(records, [*said(0.9, 0.8, 0.75), Unscored("away")])["history"] == pytest.approx(0.75)
-    assert best_threshold(records, [Judgment({}, {"both": 1.0})] * 4) == 0.5
+    assert best_threshold(records * 13, [Judgment({}, {"both": 1.0})] * 52) == 0.5
     assert "response" not in part_figures(records, [Judgment(dict.fromkeys(STEPS, 0.9))] * 4)
     assert weighted_f1([True, True, True, False], [True, True, True, None]) == pytest.approx(0.75)
 

@@ -2,14 +2,15 @@
 
 Judging may need a GPU; comparing does not. So judgments are kept in a file of their own, a line a record:
 
-    {"id": "r1", "judgment": {"steps": {"history": 0.93, …}, "response": {"candidate": 0.61, …}, "orders": {…}, …}}
-    {"id": "r2", "unscored": "the history is too long"}
+    {"id": "r1", "shown": "5f1c…", "judgment": {"steps": {"history": 0.93, …}, "response": {"candidate": 0.61, …}, …}}
+    {"id": "r2", "shown": "08ab…", "unscored": "the history is too long"}
 
-and everything here is a pure function of records and judgments. A judge may have been trained several times, with one
-seed each. Its figure is the mean over seeds; the interval draws dialogues and, independently, seeds, both with
-replacement. Drawing S seeds of S finds only (S − 1)/S of the variance between them, so the seeds' deviations are
-stretched by √(S / (S − 1)); with three seeds the interval is still on the narrow side, and the spread (the standard
-deviation over seeds) stands beside it. What is said of one seed holds for that model only.
+where `shown` is a digest of what was judged: a line is refused if its record has another text by now. Everything here
+is a pure function of records and judgments. A judge may have been trained several times, with one seed each. Its figure
+is the mean over seeds; the interval draws dialogues and, independently, seeds, both with replacement. Drawing S seeds
+of S finds only (S − 1)/S of the variance between them, so the seeds' deviations are stretched by √(S / (S − 1)); with
+three seeds the interval is still on the narrow side, and the spread (the standard deviation over seeds) stands beside
+it. What is said of one seed holds for that model only.
 
 The blind twin is the same judge, trained and asked without histories. The margin, judge minus twin, is taken seed by
 seed on the records that both judged and with the same draws for both; so is the difference between two judges.
@@ -18,8 +19,8 @@ seed on the records that both judged and with the same draws for both; so is the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
 from compeer.reasoning import STEPS, Part
-from compeer.reward.metrics import REPEATS, drawn_figures, part_verdicts, test_set_hash
+from compeer.reward.metrics import REPEATS, drawn_figures, part_verdicts, shown_digest, test_set_hash
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import PREFERENCES, SerRecord
 from compeer.statistics import Numbers, drawn_interval, generator, group_weights
@@ -37,6 +38,8 @@ from compeer.statistics import Numbers, drawn_interval, generator, group_weights
 Said = Sequence[Judgment | Unscored]
 _PARTS: tuple[Part, ...] = (*STEPS, "response")
 _Drawn = dict[Part, dict[str, Numbers]]
+_ROUNDING = 1e-6
+"""By how much a sum of probabilities may miss 1."""
 
 
 # --- judgments in a file ----------------------------------------------------------------------------------------------
@@ -46,6 +49,8 @@ class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     id: str
+    shown: str | None = None
+    """A digest of the record as the judge was shown it; older files have none."""
     judgment: Judgment | None = None
     unscored: str | None = None
 
@@ -56,10 +61,11 @@ def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterabl
     count = 0
     with unfinished.open("w", encoding="utf-8") as file:
         for record, said in zip(records, judgments, strict=True):
+            line = _Line(id=record.id, shown=shown_digest(record))
             if isinstance(said, Unscored):
-                line = _Line(id=record.id, unscored=said.reason)
+                line.unscored = said.reason
             else:
-                line = _Line(id=record.id, judgment=said)
+                line.judgment = said
             file.write(line.model_dump_json(exclude_none=True) + "\n")
             count += 1
     os.replace(unfinished, path)
@@ -67,9 +73,14 @@ def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterabl
 
 
 def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | Unscored]:
-    """What was said to each of the records, in their order; one that the file does not have is `Unscored`."""
+    """What was said to each of the records, in their order; one that the file does not have is `Unscored`.
+
+    A line about a record that was judged with another text is an error, and so is a probability that is none.
+    """
     if not path.is_file():
         raise InputError("there is no such file of judgments.", file=path)
+    records = list(records)
+    shown = {record.id: shown_digest(record) for record in records}
     found: dict[str, Judgment | Unscored] = {}
     for number, value in read_json_lines(path):
         try:
@@ -80,8 +91,27 @@ def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | 
             raise InputError(f"record '{line.id}' is judged twice.", file=path, line=number, field="id")
         if (line.judgment is None) == (line.unscored is None):
             raise InputError("a line holds either a judgment or why there is none.", file=path, line=number)
+        if line.shown is not None and line.shown != shown.get(line.id, line.shown):
+            what = f"record '{line.id}' has another text, or its responses another order, than when it was judged."
+            do = "Give the records that were judged, or judge these with `compeer reward judge`."
+            raise InputError(what, file=path, line=number, field="shown", do=do)
+        for name, chance in _chances(asdict(line.judgment) if line.judgment else {}, "judgment"):
+            if not 0 <= chance <= 1 + _ROUNDING:
+                raise InputError(f"{chance} is not a probability.", file=path, line=number, field=name)
         found[line.id] = line.judgment or Unscored(line.unscored or "")
     return [found.get(record.id, Unscored("not in the file of judgments")) for record in records]
+
+
+def _chances(value: Any, name: str) -> Iterator[tuple[str, float]]:
+    """Every number in a judgment, with the name of its field; all are probabilities."""
+    if isinstance(value, float):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _chances(inner, f"{name}.{key}")
+    elif isinstance(value, list | tuple):
+        for place, inner in enumerate(value):
+            yield from _chances(inner, f"{name}.{place}")
 
 
 # --- what is compared -------------------------------------------------------------------------------------------------

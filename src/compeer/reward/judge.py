@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from compeer.models.local import (
 )
 from compeer.models.training import model_card
 from compeer.models.vision import Picture, PictureError, SeeingCache, picture_reader
-from compeer.reasoning import STEPS, STRATEGIES
+from compeer.reasoning import MAX_RESPONSE, STEPS, STRATEGIES, ParsedTurn, Part, Step
 from compeer.reward.conversation import (
     BEFORE_VERDICT,
     RESPONSE_WORDS,
@@ -52,6 +53,7 @@ from compeer.reward.rows import common_prefix as _common_prefix
 from compeer.reward.score import Judgment, Order, Unscored, judgment
 
 _MISSING_REASON = "There is no note."
+_TOO_LONG = "too long for the judge"
 
 
 class LocalJudge:
@@ -159,7 +161,8 @@ class LocalJudge:
 
     def _tokenise(self, rows: Sequence[Row]) -> None:
         """Turns the texts of all rows into tokens, in one call."""
-        ids = iter(self._tokenizer([t for row in rows for t in row.texts], add_special_tokens=False)["input_ids"])
+        texts = [text for row in rows for text in row.texts]
+        ids = iter(self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [])
         for row in rows:
             row.pieces = [next(ids) for _ in row.texts]
             if self._reader and row.pictures:
@@ -176,28 +179,65 @@ class LocalJudge:
                 rows.extend(self._rows(number, case, read))
             except PictureError as error:
                 found[number] = Unscored(error.reason)
-        if rows:
-            self._tokenise(rows)
-        answer = 2 + (self._reason_tokens + len(self._before) if self.form.reasons else 0)
-        for row in rows:
-            if (length := sum(len(piece) + answer for piece in row.pieces)) > self._limit:
-                found[row.case] = Unscored(f"the case has {length} tokens; the judge takes {self._limit}")
-        rows = [row for row in rows if isinstance(found[row.case], Judgment)]
+        self._tokenise(rows)
+        judged = list(cases)
+        for number in sorted({row.case for row in rows if self._length(row) > self._limit}):
+            own, rows = [row for row in rows if row.case == number], [row for row in rows if row.case != number]
+            if (least := self._least(number, cases[number], read)) > self._limit:
+                found[number] = Unscored(f"history and reference need {least} tokens; the judge takes {self._limit}")
+            else:
+                judged[number], own = self._shortened(cases[number], own, read)
+                rows.extend(own)
         if rows:
             self._ask(cases, rows, said)
         for number, case in enumerate(cases):
             if isinstance(found[number], Judgment):
-                found[number] = self._read(case, said[number])
+                found[number] = self._read(case, judged[number], said[number])
         return found
 
-    def _read(self, case: Case, said: Said) -> Judgment | Unscored:
+    def _length(self, row: Row) -> int:
+        """The tokens of a row and of its answers."""
+        answer = 2 + (self._reason_tokens + len(self._before) if self.form.reasons else 0)
+        return sum(len(piece) + answer for piece in row.pieces)
+
+    def _least(self, number: int, case: Case, read: dict[str, Picture]) -> int:
+        """The tokens of the longest branch of a case if nothing of its output were there; the reference is shown."""
+        response: dict[Part, Step | str] = {"response": ""} if "response" in case.output.parts else {}
+        bare = replace(case, output=replace(case.output, turn=None, parts=response))
+        rows = [self._row(number, bare, branch, rounds, read) for branch, rounds in enumerate(self._branches(bare))]
+        self._tokenise(rows)
+        return max(map(self._length, rows))
+
+    def _shortened(self, case: Case, rows: list[Row], read: dict[str, Picture]) -> tuple[Case, list[Row]]:
+        """A case whose rows are too long without the longest parts of its output, and the rows that are left.
+
+        What is too long in an output counts as missing: no output can keep itself from being scored.
+        """
+        number = rows[0].case
+        while any(self._length(row) > self._limit for row in rows):
+            asked = {question.part for row in rows for question in row.rounds if question.asked}
+            shown = [part for part in case.output.parts if part in asked]
+            case = replace(case, output=_without(case.output, max(shown, key=partial(self._part_length, case.output))))
+            rows = self._rows(number, case, read)
+            self._tokenise(rows)
+        return case, rows
+
+    def _part_length(self, output: ParsedTurn, part: Part) -> int:
+        """The tokens of a part as the judge is shown it."""
+        value = output.parts[part]
+        return len(self._ids(quoted(value if isinstance(value, str) else value.text, MAX_RESPONSE)))
+
+    def _read(self, case: Case, judged: Case, said: Said) -> Judgment | Unscored:
+        """What was said of a case; what the output has, but not in the case as it was `judged`, was too long."""
         response = case.output.parts.get("response")
         void = None
         if isinstance(response, str) and self.form.kind != "process":
             void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
+            if "response" not in judged.output.parts:
+                void = f"the response is {_TOO_LONG}"
         if self.form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
             said.steps = {part: said.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
-        carried = carried_out(case, said.kinds)
+        carried = carried_out(judged, said.kinds)
         return judgment(said.steps, said.compared, self.threshold, said.reasons, void, carried, self.looks)
 
     def _ask(self, cases: Sequence[Case], rows: Sequence[Row], said: Sequence[Said]) -> None:
@@ -323,3 +363,9 @@ class LocalJudge:
     def _word_ids(self, word: str) -> list[int]:
         """A verdict's tokens: it opens the answer, or follows a reason and a blank."""
         return self._ids(f" {word}" if self.form.reasons else word)
+
+
+def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
+    """An output in which a part counts as missing because of its length."""
+    parts = {name: value for name, value in output.parts.items() if name != part}
+    return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})

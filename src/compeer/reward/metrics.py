@@ -67,18 +67,33 @@ def test_set_hash(records: Sequence[SerRecord]) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
+def shown_digest(record: SerRecord) -> str:
+    """What was judged is known by: any other history, candidate, reference or order gives another digest.
+
+    Labels are no part of it: they may be corrected after a judge was asked.
+    """
+    return _digest(_shown(record))[:16]
+
+
 def _record_digest(record: SerRecord) -> str:
     labels = [getattr(record.labels, part) for part in STEPS] if record.labels else []
-    content = [
-        record.id,
-        record.dialogue,
-        [[utterance.speaker, utterance.text] for utterance in record.history],
-        render_turn(record.candidate),
-        record.reference,
-        record.candidate_first,
-        [[label.value, label.source, label.kind] for label in labels],
-        [record.preference.value, record.preference.source] if record.preference else None,
-    ]
+    return _digest(
+        [
+            record.id,
+            record.dialogue,
+            *_shown(record),
+            [[label.value, label.source, label.kind] for label in labels],
+            [record.preference.value, record.preference.source] if record.preference else None,
+        ]
+    )
+
+
+def _shown(record: SerRecord) -> list[Any]:
+    history = [[utterance.speaker, utterance.text] for utterance in record.history]
+    return [history, render_turn(record.candidate), record.reference, record.candidate_first]
+
+
+def _digest(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()
 
 

@@ -3,7 +3,7 @@
 A judge is trained in the form in which it will be asked, which its card keeps. Which records it sees how often is
 decided before training: sources of labels can be weighted, records with mistakes drawn more often, and the order of the
 two responses drawn anew each time a record comes round. With `evaluate_every` some dialogues are held out, the best
-weights on them are kept, and the threshold for False is tuned on them.
+weights on them are kept, and the threshold for False is tuned on them if they are enough.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -34,6 +34,8 @@ from compeer.reward.validation import Watch, best_threshold, hold_out, judged, p
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
 
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 class RewardSettings(SftSettings):
     """How the judge is trained."""
@@ -50,7 +52,7 @@ class RewardSettings(SftSettings):
         default=False,
         description="UnifiReward looks at the responses once more without the steps; `batch` counts both chats",
     )
-    sources: dict[Literal["human", "llm", "silver"], float] = Field(
+    sources: dict[Literal["human", "llm", "silver"], NonNegative] = Field(
         default={}, description="how often records of a label source are drawn, beside 1 for the others"
     )
     balance: float = Field(default=0, ge=0, lt=1, description="share of False among the steps drawn; 0: as they are")
@@ -99,7 +101,8 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     tokenizer = load_tokenizer(model)
     watch = Watch(held_out, settings.form, model, tokenizer, folder, settings.evaluate_every, settings.patience, batch)
     chosen = training_chats(training, settings, seed, sees)
-    figures = train_sft(model, chosen, settings, folder, seed, title, card, callbacks=[watch], weigh=weigh)
+    how = settings.model_copy(update={"steps": watch.stopped() or settings.steps})  # what stopped early has ended
+    figures = train_sft(model, chosen, how, folder, seed, title, card, callbacks=[watch], weigh=weigh)
     said = judged(LocalJudge(folder / "model", batch, threshold=0.5), held_out)
     if first_process():
         write_judgments(folder / "validated.jsonl", held_out, said)
@@ -175,6 +178,9 @@ def training_chats(
 def draw_weights(records: Sequence[SerRecord], settings: RewardSettings) -> list[float]:
     """How often each record is to be drawn, relative to the others."""
     weights = [_source_weight(record, settings) for record in records]
+    if weights and not any(weights):
+        what = "no record would ever be drawn: all their labels are of sources with weight 0."
+        raise InputError(what, field="sources", do="Give a source of these records a weight above 0.")
     if not settings.balance or settings.kind == "outcome":
         return weights
     wrong = [sum(not getattr(record.labels, part).value for part in STEPS) / len(STEPS) for record in records]

@@ -1,9 +1,9 @@
 """Watching a judge while it is trained: how well it does on held-out dialogues, when to stop, which weights to keep.
 
 Every so many steps the judge is measured on the validation records by the mean Weighted-F1 of its parts. The weights of
-the best measurement are kept beside the checkpoints and are put back at the end. A training that was stopped goes on
+the best measurement are kept beside the checkpoints and are put back at the end. A training that was killed goes on
 with the measurements that its last whole checkpoint has seen; best weights are only removed once a checkpoint knows of
-better ones.
+better ones. One that stopped because nothing got better has a checkpoint of that step, and is not taken up again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
+from compeer.models.training import last_checkpoint
 from compeer.reasoning import STEPS
 from compeer.reward.conversation import record_case
 from compeer.reward.form import Form, Judge
 from compeer.reward.judge import LocalJudge
+from compeer.reward.looks import FEWEST
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator, mean, weighted_f1
@@ -54,10 +56,11 @@ def part_figures(records: Sequence[SerRecord], judgments: Sequence[Judgment | Un
 def best_threshold(records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored]) -> float:
     """The probability of True below which a step counts as False, best for the steps' mean Weighted-F1.
 
-    Of several equally good ones the middle is taken: it is the one most likely to hold elsewhere. Without steps, 0.5.
+    Of several equally good ones the middle is taken: it is the one most likely to hold elsewhere. With fewer than
+    `FEWEST` records whose steps were judged it would be a matter of luck: 0.5.
     """
     scored = [(r, j) for r, j in zip(records, judgments, strict=True) if isinstance(j, Judgment) and j.steps]
-    if not scored:
+    if len(scored) < FEWEST:
         return 0.5
     truths = {part: [bool(getattr(record.labels, part).value) for record, _ in scored] for part in STEPS}
     figures = [
@@ -96,12 +99,30 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         """The best measurement; of equal ones the earliest."""
         return max(self.measured, key=lambda row: row["mean"]) if self.measured else None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether so many measurements are not better than the best one that training shall stop."""
+        since = {row["step"] for row in self.measured if self.best and row["step"] > self.best["step"]}
+        return 0 < self._patience <= len(since)
+
+    def stopped(self) -> int | None:
+        """The step at which an earlier call ran out of patience; None if training shall go on."""
+        checkpoint = last_checkpoint(self._folder / "checkpoints")
+        step = int(checkpoint.name.split("-")[1]) if checkpoint else 0
+        self._recall(step)
+        return step if self.out_of_patience else None
+
+    def _recall(self, step: int) -> None:
+        """Takes up the measurements of earlier calls, up to a step."""
         path = self._folder / "validation.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
         rows = [json.loads(line) for line in lines if line.endswith("\n")]
-        self.measured = [row for row in rows if row["step"] <= state.global_step]
+        self.measured = [row for row in rows if row["step"] <= step]
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._recall(state.global_step)
         self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / "validation.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in self.measured), encoding="utf-8")
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -120,9 +141,8 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         self.measured.append(row)
         with (self._folder / "validation.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        since = sum(other["step"] > self.best["step"] for other in self.measured) if self.best else 0
-        if self._patience and since >= self._patience:
-            control.should_training_stop = True
+        if self.out_of_patience:
+            control.should_training_stop = control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         for path in (self._folder / "checkpoints").glob("best-*.safetensors"):
