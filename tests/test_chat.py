@@ -243,6 +243,9 @@ def test_say_reads_the_standard_input() -> None:
     done = runner.invoke(app, ["say", "-"], input="I lost my job.\n")
     assert done.exit_code == 0, done.output
     assert "That is a lot at once (1)." in done.stdout
+    no_text = runner.invoke(app, ["say", "-"], input=b"\xff hi")
+    assert isinstance(no_text.exception, InputError)
+    assert "not UTF-8" in str(no_text.exception)
     nothing = runner.invoke(app, ["say", "-"], input="\n")
     assert isinstance(nothing.exception, InputError)
 

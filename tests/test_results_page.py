@@ -28,6 +28,14 @@ def test_what_has_no_file_is_said_to_be_unmeasured_and_nothing_else(tmp_path: Pa
     assert all(section.partition("\n")[2].strip() == "Not measured yet." for section in sections)
 
 
+def test_the_readme_counts_the_claims_as_the_page_does() -> None:
+    verdicts = [claim.verdict for claim in page.claims_of(ROOT / "results").values()]
+    numbers = ("none", "one", "two", "three", "four", "five", "six", "seven")
+    failed, partly = (numbers[verdicts.count(one)] for one in ("does not hold", "holds in part"))
+    told = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"{failed} do not hold there, {partly} hold in part" in told
+
+
 BETTER, WORSE, SAME = [0.1, 0.05, 0.15], [-0.1, -0.15, -0.05], [0.01, -0.05, 0.05]
 
 

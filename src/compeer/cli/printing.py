@@ -1,6 +1,10 @@
-"""What the commands share when they print."""
+"""What the commands share when they read what is piped in, and when they print."""
 
 from __future__ import annotations
+
+import sys
+
+from compeer.errors import InputError
 
 
 def plain(text: str) -> str:
@@ -20,6 +24,17 @@ def tell_unknown_place(locale: str | None) -> None:
         known = ", ".join(sorted(resources.countries))
         told = f"No numbers for help are known for the locale '{locale}', so none is named. Countries: {known}."
         console.print(f"[yellow]{plain(told)}[/]", highlight=False, soft_wrap=True)
+
+
+def standard_input() -> str:
+    """What was piped in; an error if it is no text."""
+    try:
+        text = sys.stdin.read()
+        text.encode()  # what cannot be decoded may come as surrogates
+    except UnicodeError as error:
+        reason = getattr(error, "reason", error)
+        raise InputError(f"the standard input is not UTF-8 text: {reason}", do="Give text in UTF-8.") from None
+    return text
 
 
 def silence_libraries() -> None:

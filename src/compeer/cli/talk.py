@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compeer.cli.conversation import Chat, Screen, matched
-from compeer.cli.printing import silence_libraries, tell_unknown_place
+from compeer.cli.printing import silence_libraries, standard_input, tell_unknown_place
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -65,7 +64,7 @@ def say(
     from compeer.talk.session import Session
     from compeer.talk.turn import NO_REPLY
 
-    text = sys.stdin.read() if text == "-" else text
+    text = standard_input() if text == "-" else text
     if not text.strip():
         raise InputError("there is nothing to answer.", field="text", do='Write: compeer say "I cannot sleep."')
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)

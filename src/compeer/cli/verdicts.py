@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from compeer.cli.printing import plain
+from compeer.cli.printing import plain, standard_input
 from compeer.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def read_output(output: str | None) -> ParsedTurn:
 
     from compeer.reasoning import SupportTurn, parse_turn, render_turn
 
-    text = _standard_input() if output == "-" else output or ""
+    text = standard_input() if output == "-" else output or ""
     if not text.strip():
         do = 'Give its four lines, or pipe it: compeer say "…" --json | compeer reward judge --said "…" --output -'
         raise InputError("there is no output to judge.", field="output", do=do)
@@ -99,11 +98,3 @@ def read_output(output: str | None) -> ParsedTurn:
         do = "Give the JSON of `compeer say --json`, or the four lines of an output."
         raise InputError("this JSON holds no turn.", field="output", do=do) from error
     return parse_turn(render_turn(turn))
-
-
-def _standard_input() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        what = f"the standard input is not UTF-8 text: {error.reason}"
-        raise InputError(what, field="output", do="Give text in UTF-8.") from None
