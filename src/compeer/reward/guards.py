@@ -100,11 +100,11 @@ def gains_nothing(response: str, reference: str | None, history: Sequence[str]) 
         return "the response has nothing that can be seen"
     if says_nothing(response):
         return "the response says nothing"
-    if reference is not None and (said == _said(reference) or _copies(said, [_said(reference)])):
+    if reference is not None and (said == _said(reference) or _copies(said, (reference,))):
         return COPIED_REFERENCE
     if speaks_to_the_judge(response):
         return "the response speaks to the judge"
-    if (history and said == _said(history[-1])) or _copies(said, [_said(utterance) for utterance in history]):
+    if (history and said == _said(history[-1])) or _copies(said, tuple(history)):
         return "the response repeats the history"
     return None
 
@@ -125,13 +125,20 @@ def _said(text: str) -> list[str]:
     return words(folded(text))
 
 
-def _copies(said: Sequence[str], sources: Sequence[Sequence[str]]) -> bool:
+def _copies(said: Sequence[str], sources: tuple[str, ...]) -> bool:
     """Whether most of what was said stands in the sources, in runs of words, and is long enough to be no chance."""
     if len(said) < LONG_UTTERANCE:
         return False
-    runs = {tuple(source[at : at + COPIED_RUN]) for source in sources for at in range(len(source) - COPIED_RUN + 1)}
+    runs = _runs(sources)
     copied = [False] * len(said)
     for at in range(len(said) - COPIED_RUN + 1):
         if tuple(said[at : at + COPIED_RUN]) in runs:
             copied[at : at + COPIED_RUN] = [True] * COPIED_RUN
     return sum(copied) >= _COPIED_SHARE * len(said)
+
+
+@lru_cache(maxsize=1024)
+def _runs(sources: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """All runs of words in some texts; several outputs are compared with one history."""
+    all_said = map(_said, sources)
+    return frozenset(tuple(said[at : at + COPIED_RUN]) for said in all_said for at in range(len(said) - COPIED_RUN + 1))

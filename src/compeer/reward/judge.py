@@ -243,7 +243,8 @@ class LocalJudge:
     def _ask(self, cases: Sequence[Case], rows: Sequence[Row], said: Sequence[Said]) -> None:
         """Asks round after round, all rows at a time; rows end with their last round, and forks begin with theirs."""
         active = [row for row in rows if not row.starts]
-        cache, mask = self._shared_prefixes([transcript(cases[row.case].history) for row in active], active)
+        histories = {number: transcript(cases[number].history) for number in {row.case for row in active}}
+        cache, mask = self._shared_prefixes([histories[row.case] for row in active], active)
         for number in range(max(len(row.rounds) for row in rows)):
             going = [row for row in rows if row.starts <= number < len(row.rounds)]
             if going != active:
@@ -259,19 +260,21 @@ class LocalJudge:
             if self.form.reasons:
                 reasons, logits, mask = self._give_reasons([row.rounds[number] for row in active], logits, cache, mask)
             # all rows at a time: each by itself would wait for the device
-            words = torch.tensor([self._places(row.rounds[number].words) for row in active], device=self._device)
-            values = logits.gather(1, words).float().cpu()
-            for row, reason, own in zip(active, reasons, values, strict=True):
+            chances = self._chances(logits, [row.rounds[number].words for row in active])
+            for row, reason, own in zip(active, reasons, chances, strict=True):
                 self._hear(row, row.rounds[number], own, reason, said[row.case])
 
-    def _places(self, words: Sequence[str]) -> list[int]:
-        """The tokens that begin the allowed words, filled up to as many as any question allows."""
-        places = [self._words[word] for word in words]
-        return places + places[:1] * (self._most_words - len(places))
+    def _chances(self, logits: torch.Tensor, allowed: Sequence[Sequence[str]]) -> list[list[float]]:
+        """The probabilities of the words that each row may answer with."""
+        tokens = [[self._words[word] for word in words] for words in allowed]
+        filled = [row + row[:1] * (self._most_words - len(row)) for row in tokens]
+        values = logits.gather(1, torch.tensor(filled, device=self._device)).float().cpu()
+        beyond = torch.arange(self._most_words) >= torch.tensor([len(row) for row in tokens]).unsqueeze(1)
+        chances = torch.softmax(values.masked_fill(beyond, -torch.inf), 1).tolist()
+        return [own[: len(row)] for own, row in zip(chances, tokens, strict=True)]
 
-    def _hear(self, row: Row, question: Question, logits: torch.Tensor, reason: list[int], said: Said) -> None:
+    def _hear(self, row: Row, question: Question, chances: list[float], reason: list[int], said: Said) -> None:
         """Takes down a verdict's probabilities; the likeliest word is what the next round will see."""
-        chances = torch.softmax(logits[: len(question.words)], 0).tolist()
         word = question.words[max(range(len(chances)), key=chances.__getitem__)]
         if not question.asked:
             word = "False"
