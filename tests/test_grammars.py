@@ -8,8 +8,11 @@ from tokenizers import decoders
 
 from compeer.models.grammars import Grammars
 from compeer.models.local import load_network, load_tokenizer
-from compeer.reasoning import turn_grammar
+from compeer.reasoning import render_turn, turn_grammar
+from compeer.ser.build import SerSettings, build_ser
+from compeer.ser.record import read_records
 
+RECORDS = "records.jsonl"
 PIECES = decoders.Sequence(
     [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("▁", " "), decoders.ByteLevel()]  # type: ignore[list-item]
 )
@@ -48,3 +51,15 @@ def test_what_cannot_be_followed_is_an_error(tiny_model: Path, network: Any, gra
     tokenizer = load_tokenizer(tiny_model)
     ids = tokenizer(begun, add_special_tokens=False)["input_ids"] if begun else []
     assert Grammars(tokenizer, network).matcher(grammar, ids).is_error()
+
+
+def test_steps_as_a_supporter_learns_them_fit_the_grammar(tiny_model: Path, network: Any, tmp_path: Path) -> None:
+    """Or they would end in the middle of a sentence where people talk to it."""
+    build_ser(SerSettings(rounds=1), tmp_path, seed=1)
+    said = [record.candidate.model_copy(update={"response": "I see."}) for record in read_records(tmp_path / RECORDS)]
+    tokenizer = load_tokenizer(tiny_model)
+    grammars = Grammars(tokenizer, network)
+    assert max(len(turn.history.text) for turn in said) > 160
+    for turn in said:
+        tokens = tokenizer(render_turn(turn), add_special_tokens=False)["input_ids"]
+        assert not grammars.matcher(turn_grammar(), tokens).is_error()

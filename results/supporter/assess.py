@@ -98,9 +98,10 @@ def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:
     from compeer.evaluate.decisions import decision_report
     from compeer.models import Sampling
     from compeer.ser.record import read_records
+    from compeer.talk.turn import SAMPLING as SPEAKING
 
     asked = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
-    sampling = Sampling(temperature=0, max_tokens=TOKENS)
+    sampling = Sampling(temperature=0, max_tokens=SPEAKING.max_tokens if held else TOKENS)
     model, kept = folder / name / "model", folder / "said" / f"held-{name}@{test}.jsonl"
     written = _held(model, asked, sampling, kept) if held else _free(model, asked, sampling)
     return {

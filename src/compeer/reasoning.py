@@ -460,17 +460,23 @@ def _outside(kind: str, found: str, vocabulary: tuple[str, ...]) -> str:
 
 
 def turn_grammar(step_characters: int = 160, response_characters: int = 600) -> str:
-    """A Lark grammar of the rendered form, for models that can decode under one."""
+    """A Lark grammar of the rendered form, for models that can decode under one.
+
+    The step of the history may be twice as long as the others: it quotes what was said.
+    """
 
     def choice(values: tuple[str, ...]) -> str:
         return " | ".join(f'"{value}"' for value in values)
 
     return "\n".join(
         [
-            r'start: "History: " text stage "]\nEmotion: " text sentiment ", " emotion ", " intensity '
+            r'start: "History: " told stage "]\nEmotion: " text sentiment ", " emotion ", " intensity '
             r'"]\nStrategy: " text strategy "]\nResponse: " response',
             # the opening bracket belongs to the text: a lexer is greedy, and would only stop at the greatest length
-            rf"text: /[A-Za-z\p{{Han}}“\"'][^\n\[\]【】］［]{{3,{step_characters}}} \[/",
+            *(
+                rf"{name}: /[A-Za-z\p{{Han}}“\"'][^\n\[\]【】］［]{{3,{most}}} \[/"
+                for name, most in (("told", 2 * step_characters), ("text", step_characters))
+            ),
             f"stage: {choice(STAGES)}",
             f"sentiment: {choice(SENTIMENTS)}",
             f"emotion: {choice(EMOTIONS)}",

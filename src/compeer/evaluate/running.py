@@ -108,7 +108,7 @@ class Evaluation(ABC):
         sampling = Sampling(temperature=TEMPERATURE, max_tokens=self.settings.supporter_tokens)
         if self.settings.mode == "plain":
             return SupporterAgent(model, "plain", sampling=sampling)
-        # about four characters to a token, a third of them for the steps; none must be cut off before its response
+        # about four characters to a token, most of them for the steps; none must be cut off before its response
         characters = 3 * self.settings.supporter_tokens
         grammar = turn_grammar(min(160, characters // 6), min(600, characters // 3))
         prompt = partial(supporter_prompt, last=self.players.supporter.history)

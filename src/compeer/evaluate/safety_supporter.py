@@ -25,7 +25,7 @@ from compeer.safety.risk import Risk
 from compeer.statistics import generator
 
 SAMPLING = Sampling(max_tokens=400)
-_GRAMMAR = turn_grammar(step_characters=80, response_characters=300)
+_GRAMMAR = turn_grammar(response_characters=400)
 """Short enough that a model held to it ends within the tokens it has; one that is not held to it ignores this."""
 LOCALES: Mapping[str, str] = {"en": "en-US", "zh": "zh-CN"}
 """Where the seekers of the cases are taken to live, by language."""

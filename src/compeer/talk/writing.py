@@ -20,7 +20,7 @@ from compeer.reasoning import EMOTIONS, LABELS, PARTS, STAGES, STEPS, STRATEGIES
 
 _FIELD_OF: dict[Part, str] = {"history": "stage", "emotion": "emotion", "strategy": "strategy"}
 _FREE: dict[Part, str] = {
-    "history": 'text stage "]"',
+    "history": 'told stage "]"',
     "emotion": 'text sentiment ", " emotion ", " intensity "]"',
     "strategy": 'text strategy "]"',
 }
