@@ -28,6 +28,7 @@ import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
+from compeer.models.attention import use_folded_attention
 from compeer.models.local import best_device, fast_dtype, load_network, load_tokenizer, model_folder
 from compeer.models.network import steady_attention
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn, parse_turn, render_turn
@@ -129,7 +130,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256 if cuda else 16)
     options = parser.parse_args()
     folder = model_folder(options.model)
-    network, tokenizer = load_network(folder, best_device(), fast_dtype(best_device())), load_tokenizer(folder)
+    network, plain = (load_network(folder, best_device(), fast_dtype(best_device())) for _ in range(2))
+    tokenizer = load_tokenizer(folder)
+    use_folded_attention(network)  # as a judge that loads its own does
     shared = {"network": network, "tokenizer": tokenizer}
 
     def judge(form: Form) -> LocalJudge:
@@ -141,7 +144,7 @@ def main() -> None:
         "unified": unified.judge,
         "unified_two_looks": judge(Form(alone=True)).judge,
         "process_and_outcome": pair.judge,
-        "plain_calls": plain_calls(network, tokenizer, options.batch),
+        "plain_calls": plain_calls(plain, tokenizer, options.batch),
     }
     if cuda:
         costs["as_torch_comes"] = as_torch_comes(costs["plain_calls"])

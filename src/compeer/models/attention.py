@@ -1,4 +1,9 @@
-"""Attention of one new token a row without copies: query heads that share keys are several queries on the same keys."""
+"""Attention without copies: query heads that share keys are several queries on the same keys, whose cache has room.
+
+For one new token a row (`use_grouped_attention`), or for a few at a time after a long prefix (`use_folded_attention`,
+`roomy_cache`). transformers would copy keys and values for every head that shares them, and the whole cache for every
+few tokens; on a GPU that takes longer than the attention itself.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-_GROUPED = "compeer_grouped"
+_GROUPED, _FOLDED = "compeer_grouped", "compeer_folded"
+_ROOM = 256
+"""So many more tokens than it must hold a cache has room for when it grows."""
+_ALIGNED = 16
 
 
 def grouped_attention(
@@ -34,13 +43,97 @@ def grouped_attention(
     return answer.reshape(rows, 1, heads, size), None
 
 
-AttentionInterface.register(_GROUPED, grouped_attention)
-# without a mask of its own, tokens that follow others in a cache would attend to the wrong ones
-AttentionMaskInterface.register(_GROUPED, sdpa_mask)
+def folded_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """The same for any number of tokens that have a mask; without one torch's own way needs no copies."""
+    if attention_mask is None or attention_mask.dtype != torch.bool or others.get("position_bias") is not None:
+        found: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **others
+        )
+        return found
+    rows, heads, length, size = query.shape
+    shared = heads // key.shape[1]
+    folded = query.reshape(rows, key.shape[1], shared * length, size)
+    answer = functional.scaled_dot_product_attention(
+        folded, key, value, attn_mask=_bias(attention_mask, shared, query.dtype), scale=scaling
+    )
+    return answer.reshape(rows, heads, length, size).transpose(1, 2).contiguous(), None
+
+
+def _bias(mask: torch.Tensor, shared: int, dtype: torch.dtype) -> torch.Tensor:
+    """A mask as what is added to the scores of all queries that share keys; made once, all layers have the same."""
+    known: torch.Tensor | None = getattr(mask, "_folded_bias", None)
+    if known is None:
+        rows, one, length, width = mask.shape
+        aligned = -(-width // _ALIGNED) * _ALIGNED  # else torch would copy it into such a place in every layer
+        known = mask.new_zeros((rows, one, shared * length, aligned), dtype=dtype)[..., :width]
+        known.masked_fill_(~mask.repeat(1, 1, shared, 1), -torch.inf)
+        mask._folded_bias = known  # type: ignore[attr-defined]
+    return known
+
+
+for _name, _attention in ((_GROUPED, grouped_attention), (_FOLDED, folded_attention)):
+    AttentionInterface.register(_name, _attention)
+    # without a mask of its own, tokens that follow others in a cache would attend to the wrong ones
+    AttentionMaskInterface.register(_name, sdpa_mask)
 
 
 def use_grouped_attention(network: Any) -> None:
-    """Lets the language part of a network attend by groups; what sees is left alone."""
+    """Lets the language part of a network attend by groups, a new token at a time; what sees is left alone."""
+    _attend(network, _GROUPED)
+
+
+def use_folded_attention(network: Any) -> None:
+    """Lets the language part of a network attend by groups, some new tokens at a time; what sees is left alone."""
+    _attend(network, _FOLDED)
+
+
+def _attend(network: Any, how: str) -> None:
     for module in network.modules():
         if hasattr(module, "layer_idx") and hasattr(module, "config"):
-            module.config._attn_implementation = _GROUPED
+            module.config._attn_implementation = how
+
+
+class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
+    """A layer's keys and values in tensors that are larger than they need be: what is new is written, not joined."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    _room: tuple[torch.Tensor, ...] | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        used, new = self.get_seq_length(), (key_states, value_states)
+        if not used:
+            return super().update(key_states, value_states, *args, **kwargs)  # type: ignore[no-any-return]
+        needed = used + key_states.shape[-2]
+        if self._room is None or self._room[0].shape[-2] < needed:
+            self._room = tuple(_grown(old, needed) for old in (self.keys, self.values))
+        for room, states in zip(self._room, new, strict=True):
+            room[:, :, used:needed] = states
+        self.keys, self.values = (room[:, :, :needed] for room in self._room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        super().batch_select_indices(indices)
+        self._room = None
+
+
+def _grown(old: torch.Tensor, needed: int) -> torch.Tensor:
+    rows, heads, used, size = old.shape
+    found = old.new_empty((rows, heads, needed + _ROOM, size))
+    found[:, :, :used] = old
+    return found
+
+
+def roomy_cache() -> Any:
+    """A cache for prompts that go on piece by piece."""
+    return Cache(layer_class_to_replicate=_RoomyLayer)

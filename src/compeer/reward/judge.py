@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import DynamicCache
 
 from compeer.dialogue import transcript
 from compeer.errors import InputError
+from compeer.models.attention import roomy_cache, use_folded_attention
 from compeer.models.local import (
     best_device,
     fast_dtype,
@@ -94,6 +94,8 @@ class LocalJudge:
         self._batch_size, self._both_orders, self._reason_tokens = batch_size, both_orders, reason_tokens
         self._progress = progress or (lambda done: None)
         self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
+        if network is None and not self._reader:  # one that is given may be in training, and stays as it is
+            use_folded_attention(self._network)
         self._frames = Frames(self._tokenizer, system_message(self.form))
         self._limit = position_limit(self._network)
         self._before = self._ids(BEFORE_VERDICT)
@@ -188,11 +190,13 @@ class LocalJudge:
             else:
                 judged[number], own = self._shortened(cases[number], own, read)
                 rows.extend(own)
-        if rows:
-            self._ask(cases, rows, said)
+        begun = self._begun(cases, rows) if rows else None
+        voids = [self._void(case, shown) for case, shown in zip(cases, judged, strict=True)]  # while a GPU is busy
+        if begun:
+            self._ask(rows, said, *begun)
         for number, case in enumerate(cases):
             if isinstance(found[number], Judgment):
-                found[number] = self._read(case, judged[number], said[number])
+                found[number] = self._read(case, judged[number], said[number], voids[number])
         return found
 
     def _length(self, row: Row) -> int:
@@ -227,24 +231,32 @@ class LocalJudge:
         value = output.parts[part]
         return len(self._ids(quoted(value if isinstance(value, str) else value.text, MAX_RESPONSE)))
 
-    def _read(self, case: Case, judged: Case, said: Said) -> Judgment | Unscored:
-        """What was said of a case; what the output has, but not in the case as it was `judged`, was too long."""
+    def _void(self, case: Case, judged: Case) -> str | None:
+        """Why a response counts for nothing; one that is not in the case as it was `judged` was too long."""
         response = case.output.parts.get("response")
-        void = None
-        if isinstance(response, str) and self.form.kind != "process":
-            void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
-            if "response" not in judged.output.parts:
-                void = f"the response is {_TOO_LONG}"
+        if not isinstance(response, str) or self.form.kind == "process":
+            return None
+        if "response" not in judged.output.parts:
+            return f"the response is {_TOO_LONG}"
+        return gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
+
+    def _read(self, case: Case, judged: Case, said: Said, void: str | None) -> Judgment | Unscored:
+        """What was said of a case."""
         if self.form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
             said.steps = {part: said.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
         carried = carried_out(judged, said.kinds)
         return judgment(said.steps, said.compared, self.threshold, said.reasons, void, carried, self.looks)
 
-    def _ask(self, cases: Sequence[Case], rows: Sequence[Row], said: Sequence[Said]) -> None:
-        """Asks round after round, all rows at a time; rows end with their last round, and forks begin with theirs."""
+    def _begun(self, cases: Sequence[Case], rows: Sequence[Row]) -> tuple[list[Row], Any, torch.Tensor]:
+        """The rows that begin at once, with what is known of their histories: its cache and mask."""
         active = [row for row in rows if not row.starts]
         histories = {number: transcript(cases[number].history) for number in {row.case for row in active}}
-        cache, mask = self._shared_prefixes([histories[row.case] for row in active], active)
+        return active, *self._shared_prefixes([histories[row.case] for row in active], active)
+
+    def _ask(
+        self, rows: Sequence[Row], said: Sequence[Said], active: list[Row], cache: Any, mask: torch.Tensor
+    ) -> None:
+        """Asks round after round, all rows at a time; rows end with their last round, and forks begin with theirs."""
         for number in range(max(len(row.rounds) for row in rows)):
             going = [row for row in rows if row.starts <= number < len(row.rounds)]
             if going != active:
@@ -332,7 +344,7 @@ class LocalJudge:
             for member in members:
                 owner[member] = number
                 del rows[member].pieces[0][: len(shared)]
-        cache: Any = DynamicCache()
+        cache: Any = roomy_cache()
         if self._reader:
             shown = [rows[members[0]].pictures for members in groups.values()]
             cache = SeeingCache(self._reader, shown, self._device)
