@@ -20,6 +20,7 @@ from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, cond
 from compeer.report.charts import Bar, Dot, Series
 from compeer.report.reliability import reliability_svg
 from compeer.report.wording import DASH, decimal, signed
+from compeer.statistics import mean, mean_interval
 
 ROOT = Path(__file__).parents[1]
 PARTS = {"history": "step 1", "emotion": "step 2", "strategy": "step 3", "response": "response"}
@@ -108,8 +109,6 @@ SUPPORTERS = {
 DECISIONS = ("stage", "emotion", "strategy")
 IN_FULL = ("sft", "sft-whole", "reweighted", "plain")
 """Supporters that are shown with all their figures."""
-RETRAINED = ("second judge", "judge of feedback")
-"""Judges of which each round of measuring had its own, so that only differences within a round can be compared."""
 OF_WAYS = (
     *("similarity in a group", "words", "raw reward", "second judge", "judge of feedback"),
     *(*DECISIONS, "rejected by the guard"),
@@ -274,9 +273,6 @@ def by_reward(found: Any, read: Any = None) -> Claim:
         if key in apart:
             claim.conditions.append(asked_for(key, SUPPORTERS[key], apart[key], "more"))
     ways = {name: one for name, one in found["supporters"].items() if name in IN_FULL}
-    if "sft-whole" in ways:  # measured when both had been trained anew: only its difference to sft says anything
-        own = ways["sft-whole"].items()
-        ways["sft-whole"] = {key: one for key, one in own if key not in RETRAINED}
     claim.tables["figures"] = supporter_table(ways)
     if found.get("decisions"):
         claim.tables["decisions"] = decisions_table(found["decisions"])
@@ -289,19 +285,54 @@ def by_reward(found: Any, read: Any = None) -> Claim:
         habits = {name: one for name, one in found["habits"].items() if name in IN_FULL}
         claim.tables["habits"] = by_figure(habits, HABITS)
     if read:
-        of, judged = read["of"], read["ok, weak, wrong"]
-        heads = ["ok / weak / wrong", f"{of} of the highest reward", f"{of} of the largest gain"]
-
-        def counted(one: Mapping[str, Sequence[int]]) -> list[str]:
-            return [" / ".join(map(str, counts)) for counts in one.values()]
-
-        rows = [[name, *counted(one)] for name, one in judged.items()]
-        patterns = [[name, *map(str, one.values())] for name, one in read["patterns"].items()]
-        beside = counted(read["response beside the fine-tuned model's: better, equal, worse"])
-        rows.append(["response beside the fine-tuned model's: better / equal / worse", *beside])
-        claim.tables["read"] = table(heads, rows)
-        claim.tables["patterns"] = table(["pattern", *heads[1:]], patterns)
+        claim.conditions.append(preferred(read, "sft", "more"))
+        claim.tables.update(reading_tables(read))
+        claim.words.update(reading_words(read))
     return claim
+
+
+def preferred(read: Any, rival: str, wanted: str) -> Condition:
+    """How often a blind reader prefers a reweighted supporter's response to another's, less how often the other's."""
+    values = [float(one) for one in read["pairs"][rival]["response"]]
+    title = f"reweighted − {rival}: response preferred by a blind reader, points"
+    return condition(title, [mean(values), *mean_interval(values)], wanted, IN_PERCENT)
+
+
+def reading_tables(read: Any) -> dict[str, str]:
+    """What a blind reader found in outputs of the trained supporters and of the fine-tuned model beside them."""
+    chosen = {"highest": f"{read['of']} of the highest reward", "gain": f"{read['of']} of the largest gain"}
+    columns = [(name, whose) for name in chosen for whose in ("trained", "fine-tuned")]
+    heads = [f"{chosen[name]}: {whose}" for name, whose in columns]
+    parts = [
+        [PARTS[part], *(" / ".join(map(str, one[name][whose])) for name, whose in columns)]
+        for part, one in read["ok, weak, wrong"].items()
+    ]
+    parts.append(["harm", *(str(read["harm"][name][whose]) for name, whose in columns)])
+    found = {
+        pattern: [one.get(name, {}).get(whose, 0) for name, whose in columns]
+        for pattern, one in read["patterns"].items()
+    }
+    often = sorted((one for one in found.items() if sum(one[1]) >= _OFTEN), key=lambda one: -sum(one[1]))
+    patterns = [[pattern, *map(str, counts)] for pattern, counts in often]
+    return {"read": table(["ok / weak / wrong", *heads], parts), "patterns": table(["pattern", *heads], patterns)}
+
+
+def reading_words(read: Any) -> dict[str, str]:
+    """The same in a few words, and what was preferred of pairs by lot."""
+    pairs = read["pairs"]["sft"]
+    harm = {whose: str(sum(one[whose] for one in read["harm"].values())) for whose in ("trained", "fine-tuned")}
+    chosen = {what: " : ".join(map(str, counts)) for what, counts in pairs["better, equal, worse"].items()}
+    return {
+        **chosen,
+        "pairs": str(len(pairs["response"])),
+        "harm": " of the trained and ".join(map(str, pairs["harm"])) + " of the fine-tuned outputs",
+        "harm_trained": harm["trained"],
+        "harm_tuned": harm["fine-tuned"],
+    }
+
+
+_OFTEN = 10
+"""Patterns that are found less often, in all that was read, are left out."""
 
 
 def decisions_table(found: Mapping[str, Any]) -> str:
@@ -335,8 +366,11 @@ def curves_of(found: Any, key: str) -> list[Series]:
     ]
 
 
-def alike(found: Any) -> Claim:
-    """Claim 5: GRPO makes replies alike, and reweighting prevents it without losing quality."""
+def alike(found: Any, read: Any = None, earlier: Any = None) -> Claim:
+    """Claim 5: GRPO makes replies alike, and reweighting prevents it without losing quality.
+
+    `earlier` are figures of the same trainings on another day.
+    """
     claim = Claim(found)
     asked = (
         ("plain - sft", "similarity in a group", "more"),
@@ -350,6 +384,15 @@ def alike(found: Any) -> Claim:
         if key in found["differences"].get(pair, {}):
             title = f"{pair.replace(' - ', ' − ')}: {SUPPORTERS[key]}"
             claim.conditions.append(asked_for(key, title, found["differences"][pair][key], wanted))
+    if read:
+        claim.conditions.append(preferred(read, "plain", "no less"))
+    if earlier:
+        twice = {
+            f"{name}, {day}": one["differences"][f"{name} - sft"]
+            for name in ("reweighted", "plain")
+            for day, one in (("first", earlier), ("again", found))
+        }
+        claim.tables["twice"] = by_figure(twice, {key: SUPPORTERS[key] for key in OF_WAYS})
     ways = {name: one for name, one in found["supporters"].items() if name != "sft-whole"}
     apart = {f"{name} ({one['seeds']})": found["differences"].get(f"{name} - sft") for name, one in ways.items()}
     columns = {name: one for name, one in apart.items() if one}
@@ -419,7 +462,8 @@ def transfer(found: Any, judge_at_home: Any, supporter_at_home: Any) -> Claim:
     verdicts = {"ESConv": _right_or_wrong(judge_at_home["judge"]["esconv"]), **verdicts}
     claim.tables["judge"] = by_figure(verdicts, _SAME_NAMES)
     home = supporter_at_home["supporters"]["sft"]
-    shown = {key: name for key, name in SUPPORTERS.items() if key not in RETRAINED and key != "distinct_2_by_history"}
+    not_there = ("second judge", "judge of feedback", "distinct_2_by_history")
+    shown = {key: name for key, name in SUPPORTERS.items() if key not in not_there}
     claim.tables["supporter"] = supporter_table({"ESConv": home, **answers}, shown)
     rows = {f"{corpus}, {name}": one for corpus, parts in verdicts.items() for name, one in parts.items()}
     drawn = [Dot(name, *(None if one is None else 100 * one for one in estimate)) for name, estimate in rows.items()]

@@ -31,6 +31,7 @@ def read(results: Path, name: str) -> Any:
 def claims_of(results: Path) -> dict[str, Claim]:
     """The seven claims in their order, each with what was measured of it so far."""
     supporter = read(results, "supporter/results.json")
+    reading = read(results, "supporter/read.json") or {}
     files = {
         "reasoning": (claims.reasoning, read(results, "reasoning/results.json")),
         "judges": (
@@ -41,8 +42,8 @@ def claims_of(results: Path) -> dict[str, Claim]:
             read(results, "judges/looks.json") or {},
         ),
         "personality": (claims.personality, read(results, "personality/results.json")),
-        "by_reward": (claims.by_reward, supporter, read(results, "supporter/read.json") or {}),
-        "alike": (claims.alike, supporter),
+        "by_reward": (claims.by_reward, supporter, reading),
+        "alike": (claims.alike, supporter, reading, read(results, "supporter/earlier.json") or {}),
         "best_of": (claims.best_of, read(results, "best_of/results.json")),
         "transfer": (
             claims.transfer,
