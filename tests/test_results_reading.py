@@ -1,0 +1,81 @@
+"""Blind reading: the reader is not told whose an output is, and what it finds is counted for the right one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compeer.ser.record import write_records
+from tests.annotate_support import record
+from tests.test_results_agree import ROOT, script
+
+PARTS = ("history", "emotion", "strategy", "response")
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "results" / "supporter")
+    return script("supporter/read")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of measurements in which every output names its supporter."""
+    records = [record(number) for number in range(130)]
+    write_records(tmp_path / "test.jsonl", records)
+    (tmp_path / "said").mkdir()
+    for name in ("sft", *(f"{way}-{seed}" for way in ("reweighted", "plain") for seed in (1, 2, 3))):
+        rows = [{"judge_1": [5 if name != "sft" else 1] * 4, "judge_2": [5] * 4} for _ in records]
+        texts = [f"{name} says {number}" for number in range(4 * len(records))]
+        told = {"records": [one.id for one in records], "rows": rows, "texts": texts}
+        (tmp_path / "said" / f"measure-{name}.json").write_text(json.dumps(told))
+    return tmp_path
+
+
+def test_whose_an_output_is_stands_in_the_key_alone(read: Any, folder: Path) -> None:
+    reading = folder / "reading"
+    read.draw(folder, reading)
+    key = json.loads((reading / "key.json").read_text())
+    for name, rival in (("highest", "sft"), ("gain", "sft"), ("sft", "sft"), ("plain", "plain")):
+        items = [json.loads(line) for line in (reading / f"{name}.jsonl").read_text().splitlines()]
+        assert len(items) == (50 if name in ("highest", "gain") else 120)
+        assert {frozenset(item) for item in items} == {frozenset({"id", "conversation", "X", "Y"})}
+        for item in items:
+            own = key[item["id"]]["trained"]
+            assert item[own].startswith("reweighted")
+            assert item["Y" if own == "X" else "X"].startswith(rival)
+        assert {key[item["id"]]["trained"] for item in items} == {"X", "Y"}  # by lot
+    histories = [one["history"] for name, one in key.items() if name.startswith("gain")]
+    assert len(set(histories)) == 50
+
+
+def test_what_was_found_is_counted_for_the_right_one(read: Any, folder: Path) -> None:
+    reading = folder / "reading"
+    read.draw(folder, reading)
+    key = json.loads((reading / "key.json").read_text())
+    good = {**dict.fromkeys(PARTS, "ok"), "patterns": [], "harm": False}
+    bad = {**dict.fromkeys(PARTS, "wrong"), "patterns": ["an incoherent reply"], "harm": True}
+    for name in ("highest", "gain", "sft", "plain"):
+        lines = []
+        for item in (one for one in key if one.rpartition("-")[0] == name):
+            own = key[item]["trained"]
+            other = "Y" if own == "X" else "X"
+            if name in ("highest", "gain"):
+                lines.append({"id": item, own: good, other: bad, "better_response": own})
+            else:
+                lines.append({"id": item, "response": other, "steps": "equal", "harm": {own: True, other: False}})
+        (reading / f"{name}_rated.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = read.count(reading)
+    assert found["ok, weak, wrong"]["response"]["gain"] == {"trained": [50, 0, 0], "fine-tuned": [0, 0, 50]}
+    assert found["better, equal, worse"] == {"highest": [50, 0, 0], "gain": [50, 0, 0]}
+    assert found["harm"]["highest"] == {"trained": 0, "fine-tuned": 50}
+    assert found["patterns"] == {"an incoherent reply": {name: {"fine-tuned": 50} for name in ("highest", "gain")}}
+    pairs = found["pairs"]["plain"]
+    assert pairs["response"] == [-1] * 120
+    assert pairs["better, equal, worse"] == {"response": [0, 0, 120], "steps": [0, 120, 0]}
+    assert pairs["harm"] == [120, 0]
+    rated = (reading / "sft_rated.jsonl").read_text().splitlines()
+    (reading / "sft_rated.jsonl").write_text("\n".join(rated[1:]))
+    with pytest.raises(SystemExit, match="sft_rated"):
+        read.count(reading)
