@@ -342,11 +342,13 @@ def decisions_table(found: Mapping[str, Any]) -> str:
         way, _, rest = name.partition("-")
         report = one["report"]
         figures = {**report["gold"], **report["derived"]}
-        title = f"{rest.partition('@')[0]}, {'held to the form' if way == 'held' else 'written freely'}"
+        how = "held to the form" if way == "held" else "written freely"
+        title = f"{rest.partition('@')[0]}, {how}, {report['turns']:,} turns"
         columns[title] = {key: estimate_of(figures[key]["accuracy"]) for key in figures}
         columns[title]["whole form"] = report["complete"]
-        columns["the largest class"] = {key: figures[key]["majority_accuracy"] for key in figures}
-    columns["the largest class"] = columns.pop("the largest class")  # at the end
+    most = max((one["report"] for one in found.values()), key=lambda report: report["turns"])
+    figures = {**most["gold"], **most["derived"]}
+    columns["the largest class"] = {key: figures[key]["majority_accuracy"] for key in figures}
     return by_figure(columns, {key: SUPPORTERS[key] for key in (*DECISIONS, "whole form")})
 
 
