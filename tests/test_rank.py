@@ -137,6 +137,25 @@ def test_a_failure_of_the_judge_is_named() -> None:
     assert nothing == [Ranked(0, None, problem="the judge fell asleep")]
 
 
+@pytest.mark.parametrize("others", [[4], [4, 2]])
+def test_an_output_that_is_too_long_for_others_to_be_compared_with_loses(others: list[int]) -> None:
+    class Short(Judge):
+        def _one(self, case: Case) -> Judgment | Unscored:
+            if case.reference and len(case.reference) > 500:
+                return Unscored("history and reference need 9000 tokens")
+            if len(text_of(case)) > 500:
+                return Judgment(dict.fromkeys(STEPS, 0.5), void="the response is longer than the judge takes")
+            return super()._one(case)
+
+    long = output("long " * 200 + "99")
+    found = rank(Short(), HISTORY, [long, *(output(f"Reply number {number}") for number in others)])
+    first, last = found[0], found[-1]
+    assert (first.index, first.score is None) == (1, False)
+    assert first.wins is not None
+    assert last.index == 0
+    assert last.wins == pytest.approx(0.5 / (1 + len(others)))  # against itself
+
+
 def test_a_single_output_and_a_judge_of_steps_have_no_wins() -> None:
     (alone,) = rank(Judge(), HISTORY, [output("Reply number 3")])
     assert (alone.score, alone.wins) == (0.0, None)

@@ -67,6 +67,9 @@ async def arank(
     asked = comparisons(responses, chosen)
     cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
     found = dict(zip(asked, await judge.ajudge(cases), strict=True))
+    if found and (unheard := _unheard(found)):  # what they were compared with may be more than the judge takes
+        alone = [Case(tuple(history), outputs[index], None) for index in unheard]
+        found |= {(index, None): one for index, one in zip(unheard, await judge.ajudge(alone), strict=True)}
     same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
     shares = shares_of(found)
     failures = {index: entry.reason for ask, entry in found.items() if isinstance(entry, Unscored) for index in ask}
@@ -117,8 +120,10 @@ def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[As
 def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int], float]:
     """What each output wins of each other, where both ways of asking gave an answer: one way would favour a place.
 
-    A response that counts for nothing (it repeats the history, say) loses to any that does not.
+    A response that counts for nothing (it repeats the history, say, or is too long) loses to any that does not, even
+    if the judge could not be asked both ways.
     """
+    heard = {ask[0] for ask, entry in found.items() if isinstance(entry, Judgment)}
     void = {
         ask[0]
         for ask, entry in found.items()
@@ -126,14 +131,20 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
     }
     shares = {}
     for (one, other), entry in found.items():
-        back = found.get((other, one)) if other is not None else None
-        if other is None or not isinstance(entry, Judgment) or not isinstance(back, Judgment):
+        if other is None:
             continue
-        if (one in void) != (other in void):
+        back = found.get((other, one))
+        if (one in void) != (other in void) and {one, other} <= heard:
             shares[one, other] = 0.0 if one in void else 1.0
-        elif entry.response and back.response:
+        elif isinstance(entry, Judgment) and isinstance(back, Judgment) and entry.response and back.response:
             shares[one, other] = (won(entry.response) + 1 - won(back.response)) / 2
     return shares
+
+
+def _unheard(found: Mapping[Ask, Judgment | Unscored]) -> list[int]:
+    """The outputs that the judge said nothing about whenever they were compared."""
+    compared = {index for index, other in found if other is not None}
+    return sorted(compared - {index for (index, _), entry in found.items() if isinstance(entry, Judgment)})
 
 
 def steps_of(index: int, found: Mapping[Ask, Judgment | Unscored]) -> dict[Part, float]:
