@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Media, Utterance
+from compeer.errors import InputError
 from compeer.models.local import load_tokenizer
 from compeer.models.training import model_card
 from compeer.reasoning import (
@@ -373,6 +374,8 @@ def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Pa
     assert isinstance(found, Judgment)
     assert (found.threshold, found.response) == (0.9, None)
     assert LocalJudge(tmp_path / "judge", device=CPU, threshold=0.2).threshold == 0.2
+    with pytest.raises(InputError, match="no probability"):
+        LocalJudge(tmp_path / "judge", device=CPU, threshold=7)
 
 
 def test_a_pair_gives_whole_judgments(tiny_model: Path) -> None:

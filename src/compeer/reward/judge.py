@@ -87,6 +87,9 @@ class LocalJudge:
         self._name = name or str(model)
         self.form = form or Form.model_validate({key: card[key] for key in Form.model_fields if key in card})
         self.threshold = card.get("threshold", 0.5) if threshold is None else threshold
+        if not 0 <= self.threshold <= 1:
+            problem = f"the threshold {self.threshold} is no probability."
+            raise InputError(problem, file=folder, do="Give one from 0 to 1.")
         self.looks = LookWeights.model_validate(card["looks"]) if "looks" in card else None
         self._device = network.device if network is not None else device or best_device()
         self._tokenizer = tokenizer or load_tokenizer(folder)
