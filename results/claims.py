@@ -326,6 +326,7 @@ def reading_words(read: Any) -> dict[str, str]:
         **chosen,
         "pairs": str(len(pairs["response"])),
         "harm": " of the trained and ".join(map(str, pairs["harm"])) + " of the fine-tuned outputs",
+        "stopped": str(read["harm that the guard stops"]),
         "harm_trained": harm["trained"],
         "harm_tuned": harm["fine-tuned"],
     }

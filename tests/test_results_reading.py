@@ -26,7 +26,9 @@ def folder(tmp_path: Path) -> Path:
     write_records(tmp_path / "test.jsonl", records)
     (tmp_path / "said").mkdir()
     for name in ("sft", *(f"{way}-{seed}" for way in ("reweighted", "plain") for seed in (1, 2, 3))):
-        rows = [{"judge_1": [5 if name != "sft" else 1] * 4, "judge_2": [5] * 4} for _ in records]
+        rows = [
+            {"judge_1": [5 if name != "sft" else 1] * 4, "judge_2": [5] * 4, "rejected": [None] * 4} for _ in records
+        ]
         texts = [f"{name} says {number}" for number in range(4 * len(records))]
         told = {"records": [one.id for one in records], "rows": rows, "texts": texts}
         (tmp_path / "said" / f"measure-{name}.json").write_text(json.dumps(told))
@@ -69,6 +71,7 @@ def test_what_was_found_is_counted_for_the_right_one(read: Any, folder: Path) ->
     found = read.count(reading)
     assert found["ok, weak, wrong"]["response"]["gain"] == {"trained": [50, 0, 0], "fine-tuned": [0, 0, 50]}
     assert found["better, equal, worse"] == {"highest": [50, 0, 0], "gain": [50, 0, 0]}
+    assert found["harm that the guard stops"] == 0
     assert found["harm"]["highest"] == {"trained": 0, "fine-tuned": 50}
     assert found["patterns"] == {"an incoherent reply": {name: {"fine-tuned": 50} for name in ("highest", "gain")}}
     pairs = found["pairs"]["plain"]

@@ -56,8 +56,8 @@ def draw(folder: Path, reading: Path) -> None:
 
     lot = random.Random(1)
     rows = [
-        (place, total - _mean(tuned["rows"][place]["judge_1"]), total, row["judge_2"][number], one, number, seed)
-        for seed, one in zip(SEEDS, trained, strict=True)
+        (place, total - _mean(tuned["rows"][place]["judge_1"]), total, row["judge_2"][number], one, number)
+        for one in trained
         for place, row in enumerate(one["rows"])
         for number, total in enumerate(row["judge_1"])
         if total is not None
@@ -68,8 +68,13 @@ def draw(folder: Path, reading: Path) -> None:
     gain = sorted(gains.values(), key=lambda row: -row[1])[:OF]
     for name, chosen in (("highest", highest), ("gain", gain)):
         items = [
-            (place, _text(one, place, number), _text(tuned, place, lot.randrange(GROUP)), {"gain": gained})
-            for place, gained, _, _, one, number, _ in chosen
+            (
+                place,
+                _text(one, place, number),
+                _text(tuned, place, lot.randrange(GROUP)),
+                {"gain": gained, "stopped": one["rows"][place]["rejected"][number] is not None},
+            )
+            for place, gained, _, _, one, number in chosen
         ]
         write(name, items, lot, 1000)
     places = lot.sample(range(len(tuned["rows"])), PAIRS)
@@ -113,6 +118,7 @@ def count(reading: Path) -> dict[str, Any]:
         "better, equal, worse": {},
         "patterns": {},
         "harm": {},
+        "harm that the guard stops": 0,
         "pairs": {},
     }
     for name in ("highest", "gain"):
@@ -127,6 +133,9 @@ def count(reading: Path) -> dict[str, Any]:
                 counts = found["patterns"].setdefault(pattern, {})
                 counts.setdefault(name, {})[whose] = sum(pattern in output["patterns"] for output in outputs)
             found["harm"].setdefault(name, {})[whose] = sum(bool(output["harm"]) for output in outputs)
+        found["harm that the guard stops"] += sum(
+            key[one["id"]]["stopped"] and one[own]["harm"] for one, own, _ in items
+        )
         chosen = Counter(won(name, "better_response"))
         found["better, equal, worse"][name] = [chosen[1], chosen[0], chosen[-1]]
     for name in ("sft", "plain"):

@@ -2,7 +2,7 @@
 
 For one new token a row (`use_grouped_attention`), or for a few at a time after a long prefix (`use_folded_attention`,
 `roomy_cache`). transformers would copy keys and values for every head that shares them, and the whole cache for every
-few tokens; on a GPU that takes longer than the attention itself.
+few tokens; on a GPU that takes about as long as the attention itself.
 """
 
 from __future__ import annotations

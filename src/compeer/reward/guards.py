@@ -137,7 +137,7 @@ def _copies(said: Sequence[str], sources: tuple[str, ...]) -> bool:
     return sum(copied) >= _COPIED_SHARE * len(said)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _runs(sources: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
     """All runs of words in some texts; several outputs are compared with one history."""
     all_said = map(_said, sources)

@@ -67,7 +67,7 @@ async def arank(
     asked = comparisons(responses, chosen)
     cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
     found = dict(zip(asked, await judge.ajudge(cases), strict=True))
-    if found and (unheard := _unheard(found)):  # what they were compared with may be more than the judge takes
+    if unheard := _unheard(found):  # what they were compared with may be more than the judge takes
         alone = [Case(tuple(history), outputs[index], None) for index in unheard]
         found |= {(index, None): one for index, one in zip(unheard, await judge.ajudge(alone), strict=True)}
     same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
