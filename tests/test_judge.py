@@ -31,7 +31,7 @@ from compeer.reasoning import (
 )
 from compeer.reward import Case, Form, Judgment, LocalJudge, PairJudge, RewardSettings, Unscored, score, train_judge
 from compeer.reward.conversation import BEFORE_VERDICT, branches, chat, chats
-from compeer.reward.guards import COPIED_REFERENCE, gains_nothing, quoted, speaks_to_the_judge, visible
+from compeer.reward.guards import COPIED_REFERENCE, gains_nothing, own_sentences, quoted, speaks_to_the_judge, visible
 from compeer.reward.score import judgment
 from compeer.reward.train import draw_weights, spread, tilted, training_chats
 from compeer.reward.validation import best_threshold, hold_out, part_figures
@@ -182,12 +182,11 @@ def scripted(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch, reason: str) ->
     """Makes the judge give this reason each time; returns what is fed, piece by piece, for a batch of one row."""
     tokenizer = judge._tokenizer
     script = [*tokenizer(reason, add_special_tokens=False)["input_ids"], tokenizer("\n")["input_ids"][0]]
-    fed: list[list[int]] = []
-    feed, place = judge._feed, -1
+    fed = recorded(judge, monkeypatch)
+    feed, place = judge._feed, 0
 
     def follows(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
         nonlocal place
-        fed.extend([list(piece) for piece in pieces])
         logits, mask = feed(pieces, cache, mask)
         place = place + 1 if pieces[0] == script[place : place + 1] else 0
         logits[:, script[place]] = 1e4
@@ -225,14 +224,15 @@ def test_what_is_fed_is_the_chat_of_training(
 
 
 def recorded(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """What is fed, piece by piece, for a batch of one row."""
     fed: list[list[int]] = []
-    feed = judge._feed
+    padded = judge._padded
 
-    def follows(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
+    def follows(pieces: Any, left: bool) -> Any:
         fed.extend([list(piece) for piece in pieces])
-        return feed(pieces, cache, mask)
+        return padded(pieces, left)
 
-    monkeypatch.setattr(judge, "_feed", follows)
+    monkeypatch.setattr(judge, "_padded", follows)
     return fed
 
 
@@ -494,6 +494,37 @@ def test_a_copy_is_at_most_as_good_as_the_reference() -> None:
     assert isinstance(found, Judgment)
     assert found.response == pytest.approx({"candidate": 0.0, "reference": 0.0, "both": 0.8, "neither": 0.2})
     assert found.orders == {"candidate first": said}, "what was said stays on record"
+
+
+def test_what_the_steps_say_is_not_said_to_the_seeker_again() -> None:
+    """A sentence in all parts makes them fit each other, whatever it is: the response is shown without it."""
+    padding = "The weather here has been changing."
+    own = "That sounds hard. What happened?"
+    steps = [f"Lost a job. {padding}", "Afraid."]
+    assert own_sentences(f"{padding} {own}", steps).strip() == own
+    assert own_sentences(f"{own}\nthe WEATHER here, has been changing!", steps).strip() == own
+    assert own_sentences(f"{own} Lost a job.", steps) == f"{own} Lost a job.", "short ones may be said again"
+    assert own_sentences("The weather here has been changing a lot.", steps).endswith("a lot."), "another sentence"
+    assert own_sentences("天气最近一直在变。你还好吗？", ["天气最近一直在变。"]) == "你还好吗？"
+    assert gains_nothing(f"{padding} {padding}", None, [], steps) == "the response repeats its steps"
+    assert gains_nothing(padding, None, []) is None
+
+    plain, more = (
+        Case(HISTORY, parse_turn(render_turn(turn(response, steps[0]))), REFERENCE)
+        for response in (own, f"{own} {padding}")
+    )
+    for form in (Form(), Form(alone=True)):
+        assert branches(more, form) == branches(plain, form)
+    assert branches(more, Form(kind="outcome")) != branches(plain, Form(kind="outcome")), "that one knows no steps"
+
+
+@given(st.text(max_size=60), st.lists(st.text(max_size=60), max_size=3))
+def test_own_sentences_are_some_of_the_response(response: str, steps: list[str]) -> None:
+    own = own_sentences(response, steps)
+    rest = iter(response)
+    assert all(letter in rest for letter in own), "in their order"
+    assert own_sentences(own, steps) == own
+    assert own_sentences(response, []) == response
 
 
 def test_what_counts_as_a_copy() -> None:

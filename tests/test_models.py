@@ -530,13 +530,13 @@ def test_a_shared_history_changes_nothing(judge: LocalJudge, monkeypatch: pytest
 
 def test_a_shared_history_is_computed_once(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[int] = []
-    feed = judge._feed
+    padded = judge._padded
 
-    def counted(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
+    def counted(pieces: Any, left: bool) -> Any:
         shapes.append(len(pieces))
-        return feed(pieces, cache, mask)
+        return padded(pieces, left)
 
-    monkeypatch.setattr(judge, "_feed", counted)
+    monkeypatch.setattr(judge, "_padded", counted)
     judge.judge([CASES[0], CASES[2], CASES[1]])
     assert shapes == [2, 3, 3, 3, 3]
 

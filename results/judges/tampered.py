@@ -91,7 +91,11 @@ def main() -> None:
     options = parser.parse_args()
     records = list(read_records(options.folder / "esconv.jsonl"))
     chosen = records[:: max(1, len(records) // options.records)][: options.records]
-    found = {"attempts": tampered(LocalJudge("judge", batch_size=8, both_orders=True), chosen)}
+    found = {
+        "attempts": tampered(
+            LocalJudge("judge", batch_size=64 if torch.cuda.is_available() else 8, both_orders=True), chosen
+        )
+    }
     found["judge"], found["torch"], found["machine"] = SHIPPED["judge"], torch.__version__, platform.machine()
     (Path(__file__).with_name("tampered.json")).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for name, one in found["attempts"].items():

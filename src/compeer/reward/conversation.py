@@ -31,7 +31,7 @@ from compeer.reasoning import (
     render_turn,
 )
 from compeer.reward.form import Form
-from compeer.reward.guards import quoted, says_nothing, speaks_to_the_judge, visible
+from compeer.reward.guards import gains_nothing, own_sentences, quoted, says_nothing, speaks_to_the_judge, visible
 from compeer.ser.record import Preferred, SerRecord
 from compeer.statistics import generator, words
 
@@ -81,6 +81,8 @@ class Question:
     """Whether the judge is needed: a step that is missing is False without asking."""
     images: tuple[str, ...] = ()
     """Pictures that go with the history, by path or address, for judges that see."""
+    history: str = ""
+    """The history that a chat opens with, as it is shown; what follows it in the same message is the question."""
 
     @property
     def content(self) -> str | list[dict[str, Any]]:
@@ -102,7 +104,8 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
     With `images` the pictures of the utterances that are shown go with the history; a judge that reads text only is
     told nothing of them.
     """
-    compared = _response_round(case, with_notes=form.kind == "unified" and form.marked)
+    response = _shown_response(case, form)
+    compared = _response_round(case, response, with_notes=form.kind == "unified" and form.marked)
     if form.kind == "process":
         found = [[_step_round(case.output, part, earlier=STEPS[:number])] for number, part in enumerate(STEPS)]
     elif form.kind == "outcome":
@@ -112,7 +115,9 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
         rounds = [_step_round(case.output, first), *(_step_round(case.output, part, "next_step") for part in others)]
         found = [[*rounds, *compared]]
         if form.alone and compared:
-            found.append(_response_round(case, with_notes=False) + ([] if form.reasons else [_kind_round(case)]))
+            found.append(
+                _response_round(case, response, with_notes=False) + ([] if form.reasons else [_kind_round(case)])
+            )
     shown = () if form.blind else case.history[-form.history :] if form.history else case.history
     history = NOT_SHOWN if form.blind else visible(transcript(shown))
     pictures = tuple(media.path for u in shown for media in u.media if media.kind == "image") if images else ()
@@ -121,7 +126,7 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
 
 def _opening(question: Question, history: str, pictures: tuple[str, ...]) -> Question:
     text = _prompt("opening").format(history=history, question=question.text)
-    return replace(question, text=text, images=pictures)
+    return replace(question, text=text, images=pictures, history=history)
 
 
 def _step_round(output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()) -> Question:
@@ -139,17 +144,16 @@ def _shown_step(output: ParsedTurn, part: Part) -> str | None:
         return None
     if says_nothing(step.text) or speaks_to_the_judge(step.text):
         return None
-    return render_step(part, step.model_copy(update={"text": text}))
+    return render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
 
 
-def _response_round(case: Case, with_notes: bool) -> list[Question]:
-    """The round that compares the responses, or none where there are not two.
+def _response_round(case: Case, response: str | None, with_notes: bool) -> list[Question]:
+    """The round that compares the response, as it is shown, with the reference; none where there are not two.
 
     Where the notes were shown (`with_notes`), it is said which of the two was written after them, and as what kind of
     help it was meant: a verdict on the steps says nothing about a response that may be anyone's.
     """
-    response = case.output.parts.get("response")
-    if case.reference is None or not isinstance(response, str):
+    if case.reference is None or response is None:
         return []
     replies = [quoted(text, MAX_RESPONSE) or MISSING for text in (response, case.reference)]
     plan = case.output.parts.get("strategy")
@@ -157,6 +161,30 @@ def _response_round(case: Case, with_notes: bool) -> list[Question]:
     marked = [f"{meant}: {replies[0]}", f": {replies[1]}"]
     first, second = marked if case.candidate_first else marked[::-1]
     return [Question("response", _prompt("responses").format(first=first, second=second), RESPONSE_WORDS)]
+
+
+def _shown_response(case: Case, form: Form) -> str | None:
+    """The response as the judge reads it, before it is quoted, or None if there is none."""
+    response = case.output.parts.get("response")
+    return own_sentences(response, _steps_told(case, form)) if isinstance(response, str) else None
+
+
+def void_response(case: Case, form: Form) -> str | None:
+    """Why the response of a case counts for nothing whatever such a judge says of it, or None."""
+    response = case.output.parts.get("response")
+    if not isinstance(response, str) or form.kind == "process":
+        return None
+    said = [utterance.text for utterance in case.history]
+    return gains_nothing(response, case.reference, said, _steps_told(case, form))
+
+
+def _steps_told(case: Case, form: Form) -> list[str]:
+    """What the steps say, for a judge that is to see whether a response fits them."""
+    return (
+        [step.text for step in case.output.parts.values() if not isinstance(step, str)]
+        if form.kind == "unified"
+        else []
+    )
 
 
 def _kind_round(case: Case) -> Question:

@@ -25,9 +25,18 @@ from typing import Any
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.reasoning import STEPS, Part
-from compeer.reward.conversation import BEFORE_VERDICT, Case, Question, branches, carried_out, preferred, system_message
+from compeer.reward.conversation import (
+    BEFORE_VERDICT,
+    Case,
+    Question,
+    branches,
+    carried_out,
+    preferred,
+    system_message,
+    void_response,
+)
 from compeer.reward.form import Form
-from compeer.reward.guards import gains_nothing, quoted
+from compeer.reward.guards import quoted
 from compeer.reward.pictures import Unseen, picture_blocks
 from compeer.reward.score import Judgment, Order, Unscored, judgment
 from compeer.ser.asking import Answer, Complaint, Read, ask_until_read
@@ -212,12 +221,9 @@ def _judgment(case: Case, form: Form, chats: Sequence[_Branch]) -> Judgment | Un
                 first = not first  # a second comparison in the same chat is in the other order
             else:
                 steps[question.part] = float(answer.value == "True")
-    response, void = case.output.parts.get("response"), None
-    if isinstance(response, str) and form.kind != "process":
-        void = gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
     if form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
         steps = {part: steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
-    return judgment(steps, compared, 0.5, reasons, void, carried_out(case, kinds))
+    return judgment(steps, compared, 0.5, reasons, void_response(case, form), carried_out(case, kinds))
 
 
 # --- what is said and how it is read ----------------------------------------------------------------------------------

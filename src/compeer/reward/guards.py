@@ -3,6 +3,8 @@
 Invisible characters could hide words from people that a model still reads: they are taken out. A response that repeats
 the reference, or the history, could be rated as good as what it copies: it counts for nothing. So does whatever speaks
 to the judge instead of the seeker, and what is no language at all: no judge is taught to refuse a hundred smileys.
+A sentence that stands in the steps and again in the response makes the two fit each other, whatever it says: the
+response is shown without it.
 Control tokens are broken up later, where the model's tokenizer is known (`compeer.models.local.defuse`).
 """
 
@@ -27,6 +29,9 @@ COPIED_RUN = 5
 LONG_UTTERANCE = 8
 """Words from which on an utterance is not said twice by chance."""
 _COPIED_SHARE = 0.7
+_SENTENCE_END = re.compile(r"(?<=[.!?…。！？；\n])")
+_SHORT_SENTENCE = 3
+"""Words up to which a sentence may be said in the steps and to the seeker."""
 COPIED_REFERENCE = "the response copies the reference"
 _LETTER_SHARE = 0.4
 _LOOKALIKES = str.maketrans("аеоріїсухѕјһԁԛԝвкмнтαειοκνρτυχ", "aeopiicyxsjhdqwbkmhtaeiokvptux")
@@ -88,7 +93,20 @@ def _piled(text: str) -> bool:
     return "MMMM" in marks
 
 
-def gains_nothing(response: str, reference: str | None, history: Sequence[str]) -> str | None:
+def own_sentences(response: str, steps: Sequence[str]) -> str:
+    """A response without the sentences that its steps hold word for word."""
+    noted = [f" {' '.join(_said(step))} " for step in steps]
+
+    def own(sentence: str) -> bool:
+        said = _said(sentence)
+        return len(said) <= _SHORT_SENTENCE or not any(f" {' '.join(said)} " in note for note in noted)
+
+    return "".join(filter(own, _SENTENCE_END.split(response)))
+
+
+def gains_nothing(
+    response: str, reference: str | None, history: Sequence[str], steps: Sequence[str] = ()
+) -> str | None:
     """Why a response counts for nothing whatever the judge says, or None.
 
     So that there is nothing to gain by what a judge was never taught to refuse, or by copying: a copy of the reference
@@ -104,6 +122,8 @@ def gains_nothing(response: str, reference: str | None, history: Sequence[str]) 
         return COPIED_REFERENCE
     if speaks_to_the_judge(response):
         return "the response speaks to the judge"
+    if not own_sentences(response, steps).strip():
+        return "the response repeats its steps"
     if (history and said == _said(history[-1])) or _copies(said, tuple(history)):
         return "the response repeats the history"
     return None

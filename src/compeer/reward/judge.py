@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from compeer.dialogue import transcript
 from compeer.errors import InputError
 from compeer.models.attention import roomy_cache, use_folded_attention
 from compeer.models.local import (
@@ -43,10 +42,11 @@ from compeer.reward.conversation import (
     carried_out,
     preferred,
     system_message,
+    void_response,
 )
 from compeer.reward.form import Form
 from compeer.reward.frames import Frames
-from compeer.reward.guards import gains_nothing, quoted
+from compeer.reward.guards import quoted
 from compeer.reward.looks import LookWeights
 from compeer.reward.rows import Row, Said
 from compeer.reward.rows import common_prefix as _common_prefix
@@ -167,7 +167,8 @@ class LocalJudge:
     def _tokenise(self, rows: Sequence[Row]) -> None:
         """Turns the texts of all rows into tokens, in one call."""
         texts = [text for row in rows for text in row.texts]
-        ids = iter(self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [])
+        found = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False) if texts else {}
+        ids = iter(found.get("input_ids", []))
         for row in rows:
             row.pieces = [next(ids) for _ in row.texts]
             if self._reader and row.pictures:
@@ -193,7 +194,7 @@ class LocalJudge:
             else:
                 judged[number], own = self._shortened(cases[number], own, read)
                 rows.extend(own)
-        begun = self._begun(cases, rows) if rows else None
+        begun = self._begun(rows) if rows else None
         voids = [self._void(case, shown) for case, shown in zip(cases, judged, strict=True)]  # while a GPU is busy
         if begun:
             self._ask(rows, said, *begun)
@@ -236,12 +237,8 @@ class LocalJudge:
 
     def _void(self, case: Case, judged: Case) -> str | None:
         """Why a response counts for nothing; one that is not in the case as it was `judged` was too long."""
-        response = case.output.parts.get("response")
-        if not isinstance(response, str) or self.form.kind == "process":
-            return None
-        if "response" not in judged.output.parts:
-            return f"the response is {_TOO_LONG}"
-        return gains_nothing(response, case.reference, [utterance.text for utterance in case.history])
+        too_long = self.form.kind != "process" and "response" in set(case.output.parts) - set(judged.output.parts)
+        return f"the response is {_TOO_LONG}" if too_long else void_response(case, self.form)
 
     def _read(self, case: Case, judged: Case, said: Said, void: str | None) -> Judgment | Unscored:
         """What was said of a case."""
@@ -250,11 +247,10 @@ class LocalJudge:
         carried = carried_out(judged, said.kinds)
         return judgment(said.steps, said.compared, self.threshold, said.reasons, void, carried, self.looks)
 
-    def _begun(self, cases: Sequence[Case], rows: Sequence[Row]) -> tuple[list[Row], Any, torch.Tensor]:
+    def _begun(self, rows: Sequence[Row]) -> tuple[list[Row], Any, torch.Tensor]:
         """The rows that begin at once, with what is known of their histories: its cache and mask."""
         active = [row for row in rows if not row.starts]
-        histories = {number: transcript(cases[number].history) for number in {row.case for row in active}}
-        return active, *self._shared_prefixes([histories[row.case] for row in active], active)
+        return active, *self._shared_prefixes(active)
 
     def _ask(
         self, rows: Sequence[Row], said: Sequence[Said], active: list[Row], cache: Any, mask: torch.Tensor
@@ -267,7 +263,7 @@ class LocalJudge:
                 for row in going:
                     if row.parent and 0 < row.starts == number:
                         row.unfed = list(row.parent.unfed)
-                keep = torch.tensor(places, device=self._device)
+                keep = self._given(places)
                 cache.batch_select_indices(keep)
                 mask, active = mask[keep], going
             logits, mask = self._feed([row.unfed + row.pieces[number] for row in active], cache, mask)
@@ -283,7 +279,7 @@ class LocalJudge:
         """The probabilities of the words that each row may answer with."""
         tokens = [[self._words[word] for word in words] for words in allowed]
         filled = [row + row[:1] * (self._most_words - len(row)) for row in tokens]
-        values = logits.gather(1, torch.tensor(filled, device=self._device)).float().cpu()
+        values = logits.gather(1, self._given(filled)).float().cpu()
         beyond = torch.arange(self._most_words) >= torch.tensor([len(row) for row in tokens]).unsqueeze(1)
         chances = torch.softmax(values.masked_fill(beyond, -torch.inf), 1).tolist()
         return [own[: len(row)] for own, row in zip(chances, tokens, strict=True)]
@@ -334,11 +330,11 @@ class LocalJudge:
         logits, mask = self._feed([u + a for u, a in zip(unfed, after, strict=True)], cache, mask)
         return found, logits, mask
 
-    def _shared_prefixes(self, histories: Sequence[str], rows: Sequence[Row]) -> tuple[Any, torch.Tensor]:
+    def _shared_prefixes(self, rows: Sequence[Row]) -> tuple[Any, torch.Tensor]:
         """The cache of what the rows of one history have in common, computed once a history; cuts it off the pieces."""
         groups: dict[tuple[str, ...], list[int]] = {}
-        for number, (history, row) in enumerate(zip(histories, rows, strict=True)):
-            groups.setdefault((history, *row.rounds[0].images), []).append(number)
+        for number, row in enumerate(rows):
+            groups.setdefault((row.rounds[0].history, *row.rounds[0].images), []).append(number)
         prefixes: list[list[int]] = []
         owner = [0] * len(rows)
         for number, members in enumerate(groups.values()):
@@ -347,32 +343,53 @@ class LocalJudge:
             for member in members:
                 owner[member] = number
                 del rows[member].pieces[0][: len(shared)]
-        cache: Any = roomy_cache()
+        places = self._given(owner)
         if self._reader:
             shown = [rows[members[0]].pictures for members in groups.values()]
-            cache = SeeingCache(self._reader, shown, self._device)
-        empty = torch.zeros((len(prefixes), 0), dtype=torch.long, device=self._device)
-        _, mask = self._feed(prefixes, cache, empty)
-        places = torch.tensor(owner, device=self._device)
+            cache: Any = SeeingCache(self._reader, shown, self._device)
+            empty = torch.zeros((len(prefixes), 0), dtype=torch.long, device=self._device)
+            _, mask = self._feed(prefixes, cache, empty)
+        else:
+            cache, mask = self._begin(prefixes)
         cache.batch_select_indices(places)
         return cache, mask[places]
 
+    def _begin(self, prefixes: Sequence[list[int]]) -> tuple[Any, torch.Tensor]:
+        """A new cache that holds the prefixes, and the mask of what in it is real.
+
+        They are padded on the right, where no token of theirs looks: so this, most of the work, needs no mask.
+        """
+        cache = roomy_cache()
+        ids, mask = self._padded(prefixes, left=False)
+        self._network(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return cache, mask
+
     def _feed(self, pieces: Sequence[list[int]], cache: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Feeds a piece to each row; returns the logits after it and the mask of all that was fed."""
-        width = max(len(piece) for piece in pieces)
-        filled = np.full((len(pieces), width), self._tokenizer.pad_token_id)
-        real = np.zeros_like(filled)
-        for row, piece in enumerate(pieces):
-            if piece:
-                filled[row, -len(piece) :], real[row, -len(piece) :] = piece, 1
-        ids, new = (torch.from_numpy(array).to(self._device) for array in (filled, real))
+        ids, new = self._padded(pieces, left=True)
         mask = torch.cat([mask, new], dim=1)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -width:]
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         seen = cache.inputs(pieces, positions) if self._reader else {"position_ids": positions}
         output = self._network(
             input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, logits_to_keep=1, **seen
         )
         return output.logits[:, -1], mask
+
+    def _padded(self, pieces: Sequence[list[int]], left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pieces as one table of tokens, and which of them are real."""
+        width = max(map(len, pieces))
+        filled = np.full((len(pieces), width), self._tokenizer.pad_token_id)
+        real = np.zeros_like(filled)
+        for row, piece in enumerate(pieces):
+            own = slice(width - len(piece), width) if left else slice(len(piece))
+            filled[row, own], real[row, own] = piece, 1
+        return self._given(filled), self._given(real)
+
+    def _given(self, values: Any) -> torch.Tensor:
+        """Numbers on the judge's device; a GPU goes on with what it has to do while it is given them."""
+        tensor = torch.from_numpy(np.asarray(values))
+        cuda = self._device.type == "cuda"
+        return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
