@@ -109,11 +109,14 @@ SUPPORTERS = {
 DECISIONS = ("stage", "emotion", "strategy")
 IN_FULL = ("sft", "sft-whole", "reweighted", "plain")
 """Supporters that are shown with all their figures."""
+TRIED = "anchored"
+"""What was tried to mend claim 4; its rewards are not the judge's alone."""
 OF_WAYS = (
     *("similarity in a group", "words", "raw reward", "second judge", "judge of feedback"),
     *(*DECISIONS, "rejected by the guard"),
 )
 """Figures by which ways of reweighting are compared."""
+OF_TRIED = (*OF_WAYS[:5], *DECISIONS, *(f"{decision}, likeliest" for decision in DECISIONS), "rejected by the guard")
 HABITS = {
     "five sentences": "the five most frequent sentences for step 3",
     "one stage": "the most frequent stage",
@@ -276,14 +279,19 @@ def by_reward(found: Any, read: Any = None) -> Claim:
     claim.tables["figures"] = supporter_table(ways)
     if found.get("decisions"):
         claim.tables["decisions"] = decisions_table(found["decisions"])
+        claim.words["official"] = f"{max(one['report']['turns'] for one in found['decisions'].values()):,}"
     shares = {key: apart[key] for key in SUPPORTERS if key in apart and key not in SCALES}
     if shares:
         claim.plots["grpo"] = forest("grpo", "GRPO with reweighting minus SFT, in points", shares, "SFT")
     if curves := curves_of(found, "raw/total"):
         claim.plots["grpo-curve"] = plots.lines("grpo-curve", "Raw reward in training", curves, "raw reward")
     if "habits" in found:
-        habits = {name: one for name, one in found["habits"].items() if name in IN_FULL}
+        habits = {name: one for name, one in found["habits"].items() if name in (*IN_FULL, TRIED)}
         claim.tables["habits"] = by_figure(habits, HABITS)
+    if tried := found["differences"].get(f"{TRIED} - sft"):
+        claim.tables["tried"] = by_figure(
+            {TRIED: tried, "reweighted": apart}, {key: SUPPORTERS[key] for key in OF_TRIED}
+        )
     if read:
         claim.conditions.append(preferred(read, "sft", "more"))
         claim.tables.update(reading_tables(read))
@@ -343,13 +351,10 @@ def decisions_table(found: Mapping[str, Any]) -> str:
         way, _, rest = name.partition("-")
         report = one["report"]
         figures = {**report["gold"], **report["derived"]}
-        how = "held to the form" if way == "held" else "written freely"
-        title = f"{rest.partition('@')[0]}, {how}, {report['turns']:,} turns"
+        title = rest.partition("@")[0] + (", held to the form" if way == "held" else "")
         columns[title] = {key: estimate_of(figures[key]["accuracy"]) for key in figures}
         columns[title]["whole form"] = report["complete"]
-    most = max((one["report"] for one in found.values()), key=lambda report: report["turns"])
-    figures = {**most["gold"], **most["derived"]}
-    columns["the largest class"] = {key: figures[key]["majority_accuracy"] for key in figures}
+    columns["the largest class"] = {key: one["majority_accuracy"] for key, one in figures.items()}
     return by_figure(columns, {key: SUPPORTERS[key] for key in (*DECISIONS, "whole form")})
 
 
@@ -357,7 +362,7 @@ def curves_of(found: Any, key: str) -> list[Series]:
     """By way of training, the mean over seeds of a figure of every step."""
     by_way: dict[str, list[Any]] = {}
     for name, training in found["trainings"].items():
-        if "curve" in training:
+        if "curve" in training and not name.startswith(TRIED):
             by_way.setdefault(name.rpartition("-")[0], []).append(training["curve"])
     return [
         Series(
@@ -396,7 +401,7 @@ def alike(found: Any, read: Any = None, earlier: Any = None) -> Claim:
             for day, one in (("first", earlier), ("again", found))
         }
         claim.tables["twice"] = by_figure(twice, {key: SUPPORTERS[key] for key in OF_WAYS})
-    ways = {name: one for name, one in found["supporters"].items() if name != "sft-whole"}
+    ways = {name: one for name, one in found["supporters"].items() if name not in ("sft-whole", TRIED)}
     apart = {f"{name} ({one['seeds']})": found["differences"].get(f"{name} - sft") for name, one in ways.items()}
     columns = {name: one for name, one in apart.items() if one}
     claim.tables["figures"] = by_figure(columns, {key: SUPPORTERS[key] for key in OF_WAYS})

@@ -170,11 +170,11 @@ def table(folders: Sequence[Path], add: bool = False) -> None:
             values[name] = {}
             for number, one in there:
                 values[name].setdefault(number, []).append(values_by_history(one))
-            parts = ("distinct_1", "distinct_2", "distinct_2_by_history")
-            whole = {key: [one[key] for _, one in there] for key in parts}
-            every = [one for mine in values[name].values() for one in mine]
-            found["supporters"][name] = {**intervals(averaged(every)), **whole, "seeds": len(there)}
-            each = [habits(one["texts"]) for _, one in there]
+            first = min(values[name])  # what several days measured counts as the judges of the first saw it
+            own = [one for number, one in there if number == first]
+            whole = {key: [one[key] for one in own] for key in ("distinct_1", "distinct_2", "distinct_2_by_history")}
+            found["supporters"][name] = {**intervals(averaged(values[name][first])), **whole, "seeds": len(own)}
+            each = [habits(one["texts"]) for one in own]
             found["habits"][name] = {key: sum(one[key] for one in each) / len(each) for key in each[0]}
     for name, rival in COMPARED:
         mine, others = values.get(name, {}), values.get(rival, {})
