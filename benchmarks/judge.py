@@ -1,11 +1,11 @@
 """What a judgment costs: UnifiReward against PRM + ORM on the same engine, and against four plain `generate` calls.
 
 All judge the same outputs with the same weights in one process, one after the other, and the whole round is repeated
-so that a busy machine disturbs all alike; the median counts. Plain calls feed the whole chat anew for each verdict, in
-batches of the same size, and draw one token. On a GPU they are measured twice: as torch comes (`as_torch_comes`), where
-it attends by cuDNN and makes a plan for every new shape, and without that, as everything here runs
-(`models/network.py`). Then the same for more outputs a history and for longer histories: a cost a unit that stays the
-same means that cost grows linearly.
+with other outputs, so that a busy machine disturbs all alike and nobody has met what it is given; the median counts.
+Plain calls feed the whole chat anew for each verdict, in batches of the same size, and draw one token. On a GPU they
+are measured twice: as torch comes (`as_torch_comes`), where it attends by cuDNN and makes a plan for every new shape,
+and without that, as everything here runs (`models/network.py`). Then the same for more outputs a history and for longer
+histories: a cost a unit that stays the same means that cost grows linearly.
 
     python benchmarks/judge.py [--model embedded] [--histories 4] [--outputs 4] [--repeats 3]
 
@@ -38,13 +38,19 @@ from compeer.reward.conversation import branches, system_message
 Cost = Callable[[Sequence[Case]], object]
 
 
-def made_up(histories: int, outputs: int, utterances: int) -> list[Case]:
-    """Cases from the sample corpus: `outputs` for each history of `utterances` utterances, each output another."""
+def made_up(histories: int, outputs: int, utterances: int, draw: int = 0) -> list[Case]:
+    """Cases from the sample corpus: `outputs` for each history of `utterances` utterances, each output another.
+
+    No text of a `draw` is in another.
+    """
     said = [
-        (utterance, one.reply.text) for d in read_corpus("sample") for one in rounds_of(d) for utterance in one.history
+        (utterance.model_copy(update={"text": f"{utterance.text} ({draw})"}), f"{one.reply.text} ({draw})")
+        for d in read_corpus("sample")
+        for one in rounds_of(d)
+        for utterance in one.history
     ]
     found = []
-    for number in range(histories):
+    for number in range(draw * histories, (draw + 1) * histories):
         history = [said[(number * 97 + place) % len(said)][0] for place in range(utterances)]
         texts = [said[(number * 89 + place * 31) % len(said)] for place in range(outputs)]
         found += [Case(tuple(history), parse_turn(_turn(text)), reply) for text, reply in texts]
@@ -103,10 +109,10 @@ def as_torch_comes(work: Cost) -> Cost:
     return run
 
 
-def seconds(costs: dict[str, Cost], cases: Sequence[Case], repeats: int) -> dict[str, float]:
-    """The median time of each, all measured in turn in each repeat; a first round warms up and does not count."""
+def seconds(costs: dict[str, Cost], rounds: Sequence[Sequence[Case]]) -> dict[str, float]:
+    """The median time of each, all measured in turn in each round; the first round warms up and does not count."""
     times: dict[str, list[float]] = {name: [] for name in costs}
-    for repeat in range(repeats + 1):
+    for repeat, cases in enumerate(rounds):
         for name, cost in costs.items():
             start = time.perf_counter()
             cost(cases)
@@ -115,7 +121,7 @@ def seconds(costs: dict[str, Cost], cases: Sequence[Case], repeats: int) -> dict
             if repeat:
                 times[name].append(time.perf_counter() - start)
     found = {name: round(statistics.median(values), 4) for name, values in times.items()}
-    print(len(cases), "outputs:", found, file=sys.stderr, flush=True)
+    print(len(rounds[0]), "outputs:", found, file=sys.stderr, flush=True)
     return found
 
 
@@ -148,15 +154,19 @@ def main() -> None:
     }
     if cuda:
         costs["as_torch_comes"] = as_torch_comes(costs["plain_calls"])
-    whole = seconds(costs, made_up(options.histories, options.outputs, options.utterances), options.repeats)
+
+    def rounds(outputs: int, utterances: int) -> list[list[Case]]:
+        return [made_up(options.histories, outputs, utterances, draw) for draw in range(options.repeats + 1)]
+
+    whole = seconds(costs, rounds(options.outputs, options.utterances))
     alone = {"unified": costs["unified"]}
     by_outputs, by_history = {}, {}
     for factor in (1, 2, 4):
-        cases = made_up(options.histories, factor * options.outputs, options.utterances)
-        by_outputs[len(cases)] = seconds(alone, cases, options.repeats)["unified"] / len(cases)
-        cases = made_up(options.histories, 1, factor * options.utterances)
-        tokens = sum(len(unified.pieces(case)[1][0]) for case in cases)
-        by_history[tokens] = seconds(alone, cases, options.repeats)["unified"] / tokens
+        count = options.histories * options.outputs * factor
+        by_outputs[count] = seconds(alone, rounds(factor * options.outputs, options.utterances))["unified"] / count
+        longer = rounds(1, factor * options.utterances)
+        tokens = round(statistics.mean(len(unified.pieces(case)[1][0]) for cases in longer[1:] for case in cases))
+        by_history[tokens] = seconds(alone, longer)["unified"] / (tokens * options.histories)
     found = {
         "machine": platform.machine(),
         "device": str(best_device()),

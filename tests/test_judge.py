@@ -29,7 +29,18 @@ from compeer.reasoning import (
     parse_turn,
     render_turn,
 )
-from compeer.reward import Case, Form, Judgment, LocalJudge, PairJudge, RewardSettings, Unscored, score, train_judge
+from compeer.reward import (
+    Case,
+    Form,
+    Judgment,
+    LocalJudge,
+    PairJudge,
+    RewardSettings,
+    Unscored,
+    guards,
+    score,
+    train_judge,
+)
 from compeer.reward.conversation import BEFORE_VERDICT, branches, chat, chats
 from compeer.reward.guards import COPIED_REFERENCE, gains_nothing, own_sentences, quoted, speaks_to_the_judge, visible
 from compeer.reward.score import judgment
@@ -516,6 +527,12 @@ def test_what_the_steps_say_is_not_said_to_the_seeker_again() -> None:
     for form in (Form(), Form(alone=True)):
         assert branches(more, form) == branches(plain, form)
     assert branches(more, Form(kind="outcome")) != branches(plain, Form(kind="outcome")), "that one knows no steps"
+
+
+@given(st.from_regex(guards._TO_THE_JUDGE))
+def test_whatever_the_rule_finds_has_one_of_the_words_that_are_looked_for_first(text: str) -> None:
+    found = guards._TO_THE_JUDGE.search(guards.folded(text)) is not None
+    assert speaks_to_the_judge(text) == found
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=60), max_size=3))

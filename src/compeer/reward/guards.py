@@ -53,6 +53,11 @@ _TO_THE_JUDGE = re.compile(
     re.IGNORECASE,
 )
 """What tells a judge which verdict to give. It is no support and no reasoning about a seeker, whoever wrote it."""
+_IN_SUCH = (
+    *("verdict", "answer", "say", "choose", "reply", "output", "respond", "response", "step", "note", "better", "best"),
+    *("superior", "judge", "grader", "evaluator", "reward", "判定", "裁决", "结论", "答案", "步骤", "更好"),
+)
+"""One of these is in all that tells a judge so; most texts have none, and to look for them takes less time."""
 
 
 def visible(text: str) -> str:
@@ -75,7 +80,8 @@ def quoted(text: str, limit: int) -> str:
 
 def speaks_to_the_judge(text: str) -> bool:
     """Whether a text, as people see it, tells the judge what to find."""
-    return _TO_THE_JUDGE.search(folded(text)) is not None
+    seen = folded(text)
+    return any(word in seen for word in _IN_SUCH) and _TO_THE_JUDGE.search(seen) is not None
 
 
 def says_nothing(text: str) -> bool:
