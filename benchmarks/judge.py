@@ -16,6 +16,7 @@ it is given (`--histories 4 --batch 16` shows it). Prints one JSON object; ratio
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import statistics
@@ -158,6 +159,7 @@ def main() -> None:
     def rounds(outputs: int, utterances: int) -> list[list[Case]]:
         return [made_up(options.histories, outputs, utterances, draw) for draw in range(options.repeats + 1)]
 
+    gc.freeze()  # else Python looks through all of torch now and then, a quarter of a second in anybody's time
     whole = seconds(costs, rounds(options.outputs, options.utterances))
     alone = {"unified": costs["unified"]}
     by_outputs, by_history = {}, {}
