@@ -436,7 +436,7 @@ def best_of(found: Any) -> Claim:
         claim.conditions.append(asked_for(key, title, gain, "less" if "rejected" in key else "more"))
     cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
     claim.tables["figures"] = table(["n", *names], cells)
-    for key in ("chosen", "second judge", "judge of feedback"):
+    for key in ("chosen", "other judges", "judge of feedback"):
         if key not in names:
             continue
         factor, digits = SCALES.get(key, IN_PERCENT)

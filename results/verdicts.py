@@ -17,6 +17,7 @@ NO_DIFFERENCE = "no difference found"
 IN_PERCENT = (100.0, 1)
 SCALES = {
     "raw reward": (1.0, 2),
+    "other judges": (1.0, 2),
     "second judge": (1.0, 2),
     "words": (1.0, 1),
     "words_written": (1.0, 1),

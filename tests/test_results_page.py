@@ -83,8 +83,8 @@ def test_the_other_claims_are_told(tmp_path: Path) -> None:
     apart = {"outcome": BETTER, "feedback": WORSE, "strategy_probability": SAME, "words": [3.0, 1.0, 4.0]}
     told = {"settings": settings, "supporters": {"steps": apart, "direct": apart}, "difference": apart, "trainings": {}}
     save(tmp_path, "reasoning", told)
-    best = {"chosen": [3.5, 3.4, 3.6], "second judge": [3.1, 3.0, 3.2]}
-    gains = {"4": {"chosen": [0.5, 0.3, 0.7], "second judge": [0.1, -0.1, 0.3]}}
+    best = {"chosen": [3.5, 3.4, 3.6], "other judges": [3.1, 3.0, 3.2]}
+    gains = {"4": {"chosen": [0.5, 0.3, 0.7], "other judges": [0.1, -0.1, 0.3]}}
     counts = [{"n": 4, **best}, {"n": 1, **{key: [3.0, 2.9, 3.1] for key in best}}]
     save(tmp_path, "best_of", {"rows": counts, "differences": gains})
     compared = json.loads((ROOT / "results" / "judges" / "results.json").read_text(encoding="utf-8"))

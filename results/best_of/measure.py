@@ -1,10 +1,11 @@
-"""Is the best of n better than one? Sixteen outputs a history, chosen by the judge, measured by what did not choose.
+"""Is the best of n better than one? Sixteen outputs a history, chosen by a judge, measured by what did not choose.
 
     python results/best_of/measure.py FOLDER       results.json beside this file, from FOLDER/said/best-sft.json
 
 FOLDER is one of results/supporter, where `python results/supporter/measure.py one FOLDER --only best-sft` wrote it. For
-each n the sixteen outputs of a history make 16 / n groups; of each group the one with the highest total of the first
-judge is taken, the earlier one of equals. A figure is the mean over groups, then over histories, with an interval over
+each n the sixteen outputs of a history make 16 / n groups; of each group the one with the highest total is taken, the
+earlier one of equals. Every judge of FOLDER chooses in turn, and the others measure its choice: they are trained by the
+same recipe from other seeds. A figure is the mean over groups and choosers, then over histories, with an interval over
 histories; differences to n = 1 are of the same histories.
 """
 
@@ -18,17 +19,22 @@ from typing import Any
 
 COUNTS = (1, 2, 4, 8, 16)
 
-Value = Callable[[dict[str, Any], int], float | None]
+Value = Callable[[dict[str, Any], int, str], float | None]
 VALUES: dict[str, Value] = {
-    "chosen": lambda row, place: row["judge_1"][place],
-    "second judge": lambda row, place: row["judge_2"][place],
-    "judge of feedback": lambda row, place: row["feedback"][place],
-    "whole form": lambda row, place: float(row["parts_2"][place]["format"] > 0),
-    "stage": lambda row, place: row["right"]["stage"][place],
-    "emotion": lambda row, place: row["right"]["emotion"][place],
-    "strategy": lambda row, place: row["right"]["strategy"][place],
-    "rejected by the guard": lambda row, place: float(row["rejected"][place] is not None),
+    "chosen": lambda row, place, judge: row[judge][place],
+    "other judges": lambda row, place, judge: _mean([row[other][place] for other in judges_of(row) if other != judge]),
+    "judge of feedback": lambda row, place, _: row["feedback"][place],
+    "whole form": lambda row, place, _: float(row["parts_1"][place]["format"] > 0),
+    "stage": lambda row, place, _: row["right"]["stage"][place],
+    "emotion": lambda row, place, _: row["right"]["emotion"][place],
+    "strategy": lambda row, place, _: row["right"]["strategy"][place],
+    "rejected by the guard": lambda row, place, _: float(row["rejected"][place] is not None),
 }
+
+
+def judges_of(row: dict[str, Any]) -> list[str]:
+    """The judges that gave the outputs of a history a total."""
+    return [name for name in row if name.startswith("judge_")]
 
 
 def chosen(totals: Sequence[float | None], n: int) -> list[int]:
@@ -47,9 +53,9 @@ def figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     by_count: dict[int, dict[str, list[float | None]]] = {}
     for n in COUNTS:
-        places = [chosen(row["judge_1"], n) for row in rows]
+        places = [[(place, judge) for judge in judges_of(row) for place in chosen(row[judge], n)] for row in rows]
         by_count[n] = {
-            name: [_mean([value(row, place) for place in own]) for row, own in zip(rows, places, strict=True)]
+            name: [_mean([value(row, *one) for one in own]) for row, own in zip(rows, places, strict=True)]
             for name, value in VALUES.items()
         }
 
@@ -74,7 +80,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def main() -> None:
     said = json.loads((Path(sys.argv[1]) / "said" / "best-sft.json").read_text(encoding="utf-8"))
-    found = {**figures(said["rows"]), "histories": len(said["rows"]), "device": said["device"], "torch": said["torch"]}
+    found = figures(said["rows"]) | {key: said[key] for key in ("device", "torch")}
+    found |= {"histories": len(said["rows"]), "judges": len(judges_of(said["rows"][0]))}
     Path(__file__).with_name("results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

@@ -63,14 +63,14 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
 
 
 def judged_again(folder: Path, name: str) -> dict[str, Any]:
-    """What was measured of a supporter, its outputs judged once more by the judges that FOLDER has now."""
+    """What FOLDER/said has under a name, its outputs judged once more by the judges that FOLDER has now."""
     import json
 
     from compeer.policy import Output
     from compeer.reasoning import parse_turn
     from compeer.ser.record import read_records
 
-    measured: dict[str, Any] = json.loads((folder / "said" / f"measure-{name}.json").read_text(encoding="utf-8"))
+    measured: dict[str, Any] = json.loads((folder / "said" / f"{name}.json").read_text(encoding="utf-8"))
     by_id = {record.id: record for record in read_records(folder / "test.jsonl")}
     asked = [by_id[one] for one in measured["records"]]
     broken = [parts["format"] < 0 for row in measured["rows"] for parts in row["parts_1"]]
@@ -163,7 +163,7 @@ def _held(model: Path, asked: Sequence[Any], sampling: Any, kept: Path) -> list[
 
 
 def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[dict[str, Any]]:
-    """By history: each output's totals by both judges, its parts, what seekers would think, what was right."""
+    """By history: each output's totals by all judges, its parts, what seekers would think, what was right."""
     from compeer.evaluate.decisions import decision_figures
     from compeer.models.embedder import Embedder
     from compeer.policy.grpo import Scorer
@@ -175,7 +175,7 @@ def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int
     embedder, by_id = Embedder(), {record.id: record for record in asked}
     rows: list[dict[str, Any]] = [{"dialogue": record.dialogue} for record in asked]
     texts, cut_off = [output.text for output in outputs], [output.cut_off for output in outputs]
-    for number in (1, 2):
+    for number in (1, 2, 3):
         if not (folder / f"judge-{number}" / "model").is_dir():
             continue
         judge = LocalJudge(folder / f"judge-{number}" / "model", batch_size=BATCH)

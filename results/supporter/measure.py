@@ -12,9 +12,10 @@ gate, one seed), `plain-1` … without. Both trainings together are adapters of 
 FOLDER/judge-2 and FOLDER/feedback are judges that the supporter was never trained against (results/judges/measure.py
 trains all three; links will do). All answer the same held-out histories, each with a group of outputs (`assess.py`); a
 history's outputs together are what the similarity within a group is measured on. `best-sft` has sixteen outputs a
-history, for choosing the best of n by the first judge; `measure-sft@NAME` answers FOLDER/NAME.jsonl instead. `decided-
-sft@NAME` has the likeliest output for every turn of that file, `held-sft@NAME` the same held to a turn's form. `again-
-NAME` lets the judges of FOLDER judge anew what said/measure-NAME.json holds.
+history, for choosing the best of n (a FOLDER/judge-3 may choose as well); `measure-sft@NAME` answers FOLDER/NAME.jsonl
+instead. `decided-sft@NAME` has the likeliest output for every turn of that file, `held-sft@NAME` the same held to a
+turn's form. `again-NAME` lets the judges of FOLDER judge anew what said/measure-NAME.json holds (`again-best-sft`:
+said/best-sft.json).
 
 What FOLDER does not hold stays as it is in results.json, so results may be gathered over several days; with `table
 --add` so does all that is there already. Where judges were trained anew between two days, give both days' folders: a
@@ -102,7 +103,8 @@ def do(folder: Path, name: str) -> None:
     elif variant in VARIANTS | GRID:
         figures = by_reward(folder, name, (VARIANTS | GRID)[variant], int(seed))
     elif kind == "again":
-        name, figures = f"measure-{rest}", judged_again(folder, rest)
+        name = rest if rest.startswith("best-") else f"measure-{rest}"
+        figures = judged_again(folder, name)
     else:
         model, _, test = rest.partition("@")
         figures = (
