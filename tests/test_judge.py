@@ -507,7 +507,7 @@ def test_a_copy_is_at_most_as_good_as_the_reference() -> None:
     assert found.orders == {"candidate first": said}, "what was said stays on record"
 
 
-def test_what_the_steps_say_is_not_said_to_the_seeker_again() -> None:
+def test_a_response_is_judged_without_what_its_steps_say() -> None:
     """A sentence in all parts makes them fit each other, whatever it is: the response is shown without it."""
     padding = "The weather here has been changing."
     own = "That sounds hard. What happened?"
@@ -517,7 +517,8 @@ def test_what_the_steps_say_is_not_said_to_the_seeker_again() -> None:
     assert own_sentences(f"{own} Lost a job.", steps) == f"{own} Lost a job.", "short ones may be said again"
     assert own_sentences("The weather here has been changing a lot.", steps).endswith("a lot."), "another sentence"
     assert own_sentences("天气最近一直在变。你还好吗？", ["天气最近一直在变。"]) == "你还好吗？"
-    assert gains_nothing(f"{padding} {padding}", None, [], steps) == "the response repeats its steps"
+    for response in (f"{padding} {padding}", f"{padding} ... !"):
+        assert gains_nothing(response, None, [], steps) == "the response repeats its steps"
     assert gains_nothing(padding, None, []) is None
 
     plain, more = (

@@ -8,7 +8,6 @@ here, and what has no place in our vocabulary is kept as it was in `extra`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -159,10 +158,4 @@ def last_seeker(history: Sequence[Utterance]) -> Utterance | None:
 def transcript(history: Sequence[Utterance], last: int | None = None) -> str:
     """What was said, a line an utterance, as models read it; only the `last` utterances if a number is given."""
     shown = history[-last:] if last is not None else history
-    return "\n".join(_line(utterance.speaker, utterance.text) for utterance in shown)
-
-
-@lru_cache(maxsize=8192)
-def _line(speaker: str, text: str) -> str:
-    """An utterance of a transcript; a history is read once for every output that answers it."""
-    return f"{speaker.capitalize()}: {' '.join(text.split())}"
+    return "\n".join(f"{utterance.speaker.capitalize()}: {' '.join(utterance.text.split())}" for utterance in shown)

@@ -128,7 +128,7 @@ def gains_nothing(
         return COPIED_REFERENCE
     if speaks_to_the_judge(response):
         return "the response speaks to the judge"
-    if not own_sentences(response, steps).strip():
+    if says_nothing(own_sentences(response, steps)):
         return "the response repeats its steps"
     if (history and said == _said(history[-1])) or _copies(said, tuple(history)):
         return "the response repeats the history"
