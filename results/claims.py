@@ -109,8 +109,8 @@ SUPPORTERS = {
 DECISIONS = ("stage", "emotion", "strategy")
 IN_FULL = ("sft", "sft-whole", "reweighted", "plain")
 """Supporters that are shown with all their figures."""
-TRIED = "anchored"
-"""What was tried to mend claim 4; its rewards are not the judge's alone."""
+TRIED = ("anchored", "gold")
+"""What was tried to mend claim 4; their rewards are not the judge's alone."""
 OF_WAYS = (
     *("similarity in a group", "words", "raw reward", "second judge", "judge of feedback"),
     *(*DECISIONS, "rejected by the guard"),
@@ -286,12 +286,10 @@ def by_reward(found: Any, read: Any = None) -> Claim:
     if curves := curves_of(found, "raw/total"):
         claim.plots["grpo-curve"] = plots.lines("grpo-curve", "Raw reward in training", curves, "raw reward")
     if "habits" in found:
-        habits = {name: one for name, one in found["habits"].items() if name in (*IN_FULL, TRIED)}
+        habits = {name: one for name, one in found["habits"].items() if name in (*IN_FULL, *TRIED)}
         claim.tables["habits"] = by_figure(habits, HABITS)
-    if tried := found["differences"].get(f"{TRIED} - sft"):
-        claim.tables["tried"] = by_figure(
-            {TRIED: tried, "reweighted": apart}, {key: SUPPORTERS[key] for key in OF_TRIED}
-        )
+    if tried := {name: one for name in TRIED if (one := found["differences"].get(f"{name} - sft"))}:
+        claim.tables["tried"] = by_figure({**tried, "reweighted": apart}, {key: SUPPORTERS[key] for key in OF_TRIED})
     if read:
         claim.conditions.append(preferred(read, "sft", "more"))
         claim.tables.update(reading_tables(read))
@@ -401,7 +399,7 @@ def alike(found: Any, read: Any = None, earlier: Any = None) -> Claim:
             for day, one in (("first", earlier), ("again", found))
         }
         claim.tables["twice"] = by_figure(twice, {key: SUPPORTERS[key] for key in OF_WAYS})
-    ways = {name: one for name, one in found["supporters"].items() if name not in ("sft-whole", TRIED)}
+    ways = {name: one for name, one in found["supporters"].items() if name not in ("sft-whole", *TRIED)}
     apart = {f"{name} ({one['seeds']})": found["differences"].get(f"{name} - sft") for name, one in ways.items()}
     columns = {name: one for name, one in apart.items() if one}
     claim.tables["figures"] = by_figure(columns, {key: SUPPORTERS[key] for key in OF_WAYS})

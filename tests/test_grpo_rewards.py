@@ -26,6 +26,7 @@ from compeer.policy.rewards import (
     JudgeSource,
     PlanSource,
     RawScore,
+    RewardSource,
     SourceScore,
     Weighted,
     combine,
@@ -34,7 +35,7 @@ from compeer.policy.scoring import weigh
 from compeer.policy.seeker_reward import SeekerSource
 from compeer.policy.sources import SourceSettings
 from compeer.policy.sources import open_sources as opened
-from compeer.reasoning import ParsedTurn, parse_turn, render_turn
+from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, ParsedTurn, parse_turn, render_turn
 from compeer.recipe import explain, judges_hash, load_recipe
 from compeer.reward import Case, Form, Judgment, PairJudge, Unscored
 from compeer.reward.endpoint import ModelJudge
@@ -90,6 +91,51 @@ def test_the_corpus_own_decisions_are_a_source() -> None:
     assert nothing == SourceScore(-3, {"stage": -1, "emotion": -1, "strategy": -1})
     (weighted,) = opened({"labels": SourceSettings(decisions=True, weight=0.5)}, None, 1, 0, 1)
     assert (weighted.source.name, weighted.weight) == ("labels", 0.5)
+
+
+def decided(stage: str, emotion: str, strategy: str) -> SerRecord:
+    gold = RECORD.candidate
+    turn = gold.model_copy(
+        update={
+            "history": gold.history.model_copy(update={"stage": stage}),
+            "emotion": gold.emotion.model_copy(update={"emotion": emotion}),
+            "strategy": gold.strategy.model_copy(update={"strategy": strategy}),
+        }
+    )
+    return RECORD.model_copy(update={"candidate": turn, "author": "corpus"})
+
+
+DECIDED = st.builds(decided, st.sampled_from(STAGES), st.sampled_from(EMOTIONS), st.sampled_from(STRATEGIES))
+
+
+def beyond_chance(records: Sequence[SerRecord]) -> RewardSource:
+    source = SourceSettings(decisions=True, beyond_chance=True)
+    return opened({"labels": source}, None, 1, 0, 1, records)[0].source
+
+
+@given(st.lists(DECIDED, min_size=1, max_size=30), DECIDED)
+def test_beyond_chance_one_answer_for_every_history_earns_nothing(records: list[SerRecord], one: SerRecord) -> None:
+    answer = parse_turn(render_turn(one.candidate))
+    scores = beyond_chance(records).score(records, [answer] * len(records))
+    assert sum(score.total for score in scores if isinstance(score, SourceScore)) == pytest.approx(0, abs=1e-9)
+
+
+def test_beyond_chance_a_rare_decision_that_is_right_earns_more() -> None:
+    records = [decided("comforting", "sadness", "Question")] * 3 + [decided("comforting", "sadness", "Information")]
+    outputs = [parse_turn(render_turn(one.candidate)) for one in records]
+    rewritten = RECORD.model_copy(update={"author": "model"})
+    source = beyond_chance([*records, rewritten])
+    common, rare, wrong, nothing = source.score(
+        [records[0], records[3], records[3], records[0]], [outputs[0], outputs[3], outputs[0], parse_turn("nothing")]
+    )
+    assert common == SourceScore(0.5, {"stage": 0, "emotion": 0, "strategy": 0.5}), "the corpus' own turns are counted"
+    assert rare == SourceScore(1.5, {"stage": 0, "emotion": 0, "strategy": 1.5})
+    assert wrong == SourceScore(-1.5, {"stage": 0, "emotion": 0, "strategy": -1.5})
+    assert nothing == SourceScore(-6, {"stage": -2, "emotion": -2, "strategy": -2}), (
+        "no better than anything that is said"
+    )
+    with pytest.raises(ValueError, match="set decisions as well"):
+        SourceSettings(beyond_chance=True)
 
 
 class Chances:

@@ -60,13 +60,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": changed("plain"),
     "anchored": changed("anchored"),
     "gold": changed("gold"),
+    "chance": changed("chance"),
     "paper": changed("printed"),
 }
 GRID = {name: changed(name) for name in ("alpha-0.1", "alpha-2.0", "beta-10", "beta-20")}
 """Other length gates, each tried with the first seed."""
 COMPARED = (
     *(("reweighted", "sft"), ("plain", "sft"), ("reweighted", "plain")),
-    *(("anchored", "sft"), ("gold", "sft"), ("sft-whole", "sft")),
+    *(("anchored", "sft"), ("gold", "sft"), ("chance", "sft"), ("sft-whole", "sft")),
     *(("paper", "sft"), ("paper", "reweighted"), *((name, "sft") for name in GRID)),
 )
 CURVE = (

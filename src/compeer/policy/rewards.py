@@ -10,6 +10,7 @@ nothing.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -136,10 +137,13 @@ class DecisionSource:
     A judge that is taught by matched pairs cannot say that a decision is unlikely by itself, and training by its
     verdicts alone drifts to whatever it lets pass. Other decisions than the human's can be right too, so this is a
     counterweight and no verdict: what it counts is a matter of its weight.
+
+    With `shares`, by decision how common each value is, it is twice what is beyond chance: whether they are the same,
+    less the value's own share. Then to say the same of every history earns nothing, however common it is.
     """
 
-    def __init__(self, name: str = "decisions") -> None:
-        self._name = name
+    def __init__(self, name: str = "decisions", shares: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        self._name, self._shares = name, shares
 
     @property
     def name(self) -> str:
@@ -149,13 +153,28 @@ class DecisionSource:
         """A score for each output; a decision that cannot be read is not the same."""
         found: list[SourceScore | Unscored] = []
         for record, output in zip(records, outputs, strict=True):
-            own, gold = decisions(output), record.candidate
-            wanted = (gold.history.stage, gold.emotion.emotion, gold.strategy.strategy)
-            same = {
-                name: 1.0 if own.get(name) == value else -1.0 for name, value in zip(DECISIONS, wanted, strict=True)
-            }
-            found.append(SourceScore(sum(same.values()), same))
+            own = decisions(output)
+            parts = {name: self._worth(name, own.get(name), value) for name, value in gold_decisions(record).items()}
+            found.append(SourceScore(sum(parts.values()), parts))
         return found
+
+    def _worth(self, name: str, own: str | int | None, wanted: str) -> float:
+        if self._shares is None:
+            return 1.0 if own == wanted else -1.0
+        return -2.0 if own is None else 2 * ((own == wanted) - self._shares[name].get(str(own), 0.0))
+
+
+def gold_decisions(record: SerRecord) -> dict[str, str]:
+    """Stage, emotion and strategy as a record has them."""
+    turn = record.candidate
+    return {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
+
+
+def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
+    """By decision how common each of its values is among records."""
+    found = [gold_decisions(record) for record in records]
+    counts = {name: Counter(one[name] for one in found) for name in DECISIONS}
+    return {name: {value: n / len(found) for value, n in values.items()} for name, values in counts.items()}
 
 
 class PlanSource:

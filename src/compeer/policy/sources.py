@@ -11,7 +11,7 @@ from compeer.errors import InputError
 from compeer.models import TextModel
 from compeer.models.opening import ModelSettings, open_model
 from compeer.policy.patience import Patient
-from compeer.policy.rewards import DecisionSource, JudgeSource, PlanSource, RewardSource, Weighted
+from compeer.policy.rewards import DecisionSource, JudgeSource, PlanSource, RewardSource, Weighted, shares_of
 from compeer.policy.seeker_reward import SeekerSource
 from compeer.reward import Form, Judge, LocalJudge, PairJudge
 from compeer.reward.contradiction import StrategyClassifier
@@ -48,6 +48,11 @@ class SourceSettings(BaseModel):
         default=False,
         description="whether stage, emotion and strategy are those of the corpus (-3 to 3); no judge is asked",
     )
+    beyond_chance: bool = Field(
+        default=False,
+        description="with `decisions`: less how common a decision is in the corpus, so that one answer for every "
+        "history earns nothing",
+    )
     plan: bool = Field(
         default=False,
         description="whether the response does what step 3 says, by its words (-1 to 1), learnt from the reference "
@@ -63,6 +68,8 @@ class SourceSettings(BaseModel):
     def _is_one_thing(self) -> SourceSettings:
         if sum((self.seeker is not None, self.decisions, self.plan)) > 1:
             raise ValueError("seeker, decisions and plan are sources of their own: give each a name and a table")
+        if self.beyond_chance and not self.decisions:
+            raise ValueError("beyond_chance says how decisions are counted: set decisions as well")
         return self
 
 
@@ -82,12 +89,12 @@ def open_sources(
         raise InputError("no source of rewards has a weight above 0.", field="grpo.rewards", do="Give one a weight.")
 
     found = []
+    own = [record for record in records if record.author == "corpus"]
     for name, source in settings.items():
         opened: RewardSource
         if source.decisions:
-            opened = DecisionSource(name)
+            opened = DecisionSource(name, shares_of(own) if source.beyond_chance else None)
         elif source.plan:
-            own = [record for record in records if record.author == "corpus"]
             turns = [(one.candidate.response, one.candidate.strategy.strategy, one.dialogue) for one in own]
             opened = PlanSource(StrategyClassifier.taught(turns, seed), name)
         elif source.seeker is None:
