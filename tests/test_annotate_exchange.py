@@ -192,6 +192,9 @@ def test_the_commands(tmp_path: Path) -> None:
     call("init", store, "--admin", "Boss")
     link = call("invite", store, "--role", "annotator", "--language", "en", "--url", "https://x.org/")
     assert link.startswith("https://x.org/join#1.")
+    assert call("invitations", store).startswith("1  annotator, en, until ")
+    call("invitations", store, "--withdraw", 1)
+    assert call("invitations", store) == ""
     call("import", store, records, "--project", "first", "--task", "steps")
     opened = open_store(store)
     project = Project(1, "first", "steps", add_project(opened, "second", "rating").settings, 1)

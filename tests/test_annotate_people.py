@@ -11,7 +11,7 @@ from compeer.annotate.backup import verify
 from compeer.annotate.items import add_items
 from compeer.annotate.labels import media_of, own_labels, submit
 from compeer.annotate.logins import change_password, log_in, log_out, person_of
-from compeer.annotate.people import audit_log, change_person, invite, join, leave, people
+from compeer.annotate.people import audit_log, change_person, invitations, invite, join, leave, people, withdraw
 from compeer.annotate.projects import ProjectSettings, add_project, change_settings, guidelines_of, set_guidelines
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.schema import INVITATIONS, SESSIONS, TEXTS
@@ -53,6 +53,32 @@ def test_an_invitation_works_once_and_for_a_while(store: Store, clock: Clock) ->
     assert (program.pseudonym, program.source) == ("P3", "llm")
     with store.read() as connection:
         assert token.partition(".")[2] not in str(connection.execute(select(INVITATIONS)).all())
+    assert verify(store).problems == ()
+
+
+def test_an_invitation_can_be_withdrawn_until_somebody_took_it_up(store: Store, clock: Clock) -> None:
+    boss = person(store, "Boss", "admin")
+    sent, lost = (invite(store, ["annotator"], ["zh", "en"], program=program, actor=boss) for program in (False, True))
+    old = invite(store, ["admin"], ["en"], days=1, actor=boss)
+    assert [(one.id, one.program, one.expires - store.now()) for one in invitations(store, boss)] == [
+        (1, False, 14 * 86_400_000),
+        (2, True, 14 * 86_400_000),
+        (3, False, 86_400_000),
+    ]
+    assert (invitations(store)[0].roles, invitations(store)[0].languages) == (("annotator",), ("en", "zh"))
+    withdraw(store, 2, boss)
+    with pytest.raises(Refused, match="not valid"):
+        join(store, lost, "Eve", PASSWORD)
+    join(store, sent, "Ann", PASSWORD)
+    clock.seconds += 86_401
+    assert invitations(store) == [], "used, withdrawn, too old"
+    for closed in (1, 2, 3, 4):
+        with pytest.raises(Refused, match="no such open invitation"):
+            withdraw(store, closed, boss)
+    with pytest.raises(Refused, match="not valid"):
+        join(store, old, "Eve", PASSWORD)
+    told = audit_log(store, boss)
+    assert [(row["actor"], row["body"]["invitation"]) for row in told if row["kind"] == "withdrawn"] == [("A1", 2)]
     assert verify(store).problems == ()
 
 
@@ -109,6 +135,8 @@ def test_roles_are_asked_for_everything(store: Store) -> None:
     project = steps_project(store, 1)
     for forbidden in (
         lambda: invite(store, ["admin"], ["en"], actor=ann),
+        lambda: invitations(store, ann),
+        lambda: withdraw(store, 1, ann),
         lambda: change_person(store, ann.id, ann, roles=["admin"]),
         lambda: change_person(store, boss.id, ann, daily_cap=1),
         lambda: leave(store, boss.id, ann),

@@ -165,6 +165,8 @@ ADMINS_ONLY = [
     ("POST", "/projects/1/items", None),
     ("DELETE", "/dialogues/d1", None),
     ("POST", "/invitations", {"roles": ["admin"], "languages": ["en"]}),
+    ("GET", "/invitations", None),
+    ("DELETE", "/invitations/1", None),
     ("GET", "/people", None),
     ("PATCH", "/people/1", {"roles": ["admin"]}),
     ("DELETE", "/people/1", None),
@@ -198,8 +200,25 @@ def test_roles_are_checked_for_every_call(bench: Bench) -> None:
     for path, operations in described.items():
         for method in operations:
             if path not in ("/api/login", "/api/join", "/healthz"):
-                filled = path.format(item=item, project=1, person=1, dialogue="d", utterance=0, number=0)
+                filled = path.format(item=item, project=1, person=1, invitation=1, dialogue="d", utterance=0, number=0)
                 assert nobody.http.request(method, filled).status_code in (400, 401), path
+
+
+def test_an_open_invitation_is_listed_and_can_be_withdrawn(bench: Bench) -> None:
+    boss = bench.someone("Boss", "admin")
+    made = boss.got("POST", "/invitations", {"roles": ["annotator"], "languages": ["en"], "days": 2})
+    (listed,) = boss.got("GET", "/invitations")["invitations"]
+    assert {key: listed[key] for key in ("roles", "languages", "program")} == {
+        "roles": ["annotator"],
+        "languages": ["en"],
+        "program": False,
+    }
+    assert made["invitation"] not in str(listed)
+    assert boss("DELETE", f"/invitations/{listed['id']}").status_code == 204
+    assert boss("DELETE", f"/invitations/{listed['id']}").status_code == 404
+    assert boss.got("GET", "/invitations")["invitations"] == []
+    joining = {"invitation": made["invitation"], "name": "Eve", "password": PASSWORD}
+    assert Client(bench.url)("POST", "/join", joining).status_code == 403
 
 
 def _raw(path: str) -> dict[str, Any]:

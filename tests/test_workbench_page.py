@@ -200,7 +200,13 @@ def _prepare(admin: Any, file: Path) -> list[str]:
         admin.click("text=Make an invitation")
         admin.wait_for_selector("#invitation-link")
         links.append(admin.input_value("#invitation-link"))
+        admin.wait_for_selector(f"#invitations tbody tr:nth-child({len(links)})")
         admin.reload()
+    admin.wait_for_selector("#invite-languages")
+    admin.click("text=Make an invitation")
+    admin.click("#invitations tbody tr:nth-child(4) >> text=Withdraw")
+    admin.wait_for_selector("#invitations tbody tr:nth-child(4)", state="detached")
+    assert admin.locator("#invitation-link").count() == 1, "what was made stays to be seen"
     return links
 
 

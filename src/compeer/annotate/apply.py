@@ -117,6 +117,11 @@ def _invited(event: Happening) -> None:
     event.connection.execute(insert(INVITATIONS), row)
 
 
+def _withdrawn(event: Happening) -> None:
+    chosen = INVITATIONS.c.id == event.body["invitation"]
+    event.connection.execute(update(INVITATIONS).where(chosen).values(secret=None))
+
+
 def _joined(event: Happening) -> None:
     body = event.body
     name = event.text("name")
@@ -335,6 +340,7 @@ _HANDLERS: dict[str, Callable[[Happening], None]] = {
     "project_changed": _project_changed,
     "guidelines_set": _guidelines_set,
     "invited": _invited,
+    "withdrawn": _withdrawn,
     "joined": _joined,
     "person_changed": _person_changed,
     "secret_changed": _secret_changed,

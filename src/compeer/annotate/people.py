@@ -1,7 +1,8 @@
 """People: how they come in, what they may do, and how they leave.
 
 A person has roles: an admin runs projects, an annotator gives first labels, an adjudicator settles what two annotators
-disagree on. They come by an invitation link that works once, and choose a name and a password; a program that annotates
+disagree on. They come by an invitation link that works once, unless it was withdrawn, and choose a name and a
+password; a program that annotates
 has the same, and its labels carry the source `llm`. Others never see a name, only a pseudonym. Who leaves takes
 name and password along; the labels stay, under the pseudonym. Passwords and invitations are kept hashed with argon2.
 All that is done can be read in the audit log, which is the chain of events itself.
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, select
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, select
 
 from compeer.annotate.hashing import checked_password, hashed_secret, is_secret
 from compeer.annotate.schema import EVENTS, INVITATIONS, LEASES, PEOPLE, SESSIONS, TEXTS
@@ -46,6 +47,17 @@ class Person:
     def source(self) -> Literal["human", "llm"]:
         """Where this person's labels come from."""
         return "llm" if self.program else "human"
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What an invitation lets somebody be, until when (milliseconds since 1970); its link is not kept."""
+
+    id: int
+    roles: tuple[str, ...]
+    languages: tuple[str, ...]
+    program: bool
+    expires: int
 
 
 def require(person: Person | None, *roles: Role) -> None:
@@ -90,6 +102,29 @@ def invite(
         body = {**chosen, "invitation": number, "secret": writing.keep(hashed), "expires": writing.at + days * _DAY}
         writing.record("invited", body)
     return f"{number}.{secret}"
+
+
+def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
+    """The invitations with which somebody can still join."""
+    require(actor, "admin")
+    with store.read() as connection:
+        return [
+            Invitation(row.id, tuple(row.roles.split(",")), tuple(row.languages.split(",")), row.program, row.expires)
+            for row in connection.execute(_open_invitations(store.now()).order_by(INVITATIONS.c.id))
+        ]
+
+
+def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
+    """Makes an invitation that nobody took up worthless."""
+    require(actor, "admin")
+    with store.write(actor.id if actor else None) as writing:
+        chosen = _open_invitations(writing.at).where(INVITATIONS.c.id == number)
+        row = row_of(writing.connection.execute(chosen).first(), "open invitation")
+        writing.record("withdrawn", {"invitation": number}, erased=[row.secret])
+
+
+def _open_invitations(now: int) -> Select[Any]:
+    return select(INVITATIONS).where(INVITATIONS.c.secret.is_not(None), INVITATIONS.c.expires >= now)
 
 
 def join(store: Store, token: str, name: str, password: str) -> Person:

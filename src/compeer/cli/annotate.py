@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,6 +60,28 @@ def invite(
 
     token = make(_open(store), role, language, program=program, days=days)
     typer.echo(f"{url.rstrip('/')}/join#{token}")
+
+
+@annotate.command()
+def invitations(
+    store: StoreName,
+    withdraw: Annotated[int | None, typer.Option(help="Withdraw the invitation of this number.", min=1)] = None,
+) -> None:
+    """List the invitations that nobody took up yet, or withdraw one."""
+    from compeer.annotate.people import invitations as open_ones
+    from compeer.annotate.people import withdraw as take_back
+
+    opened = _open(store)
+    if withdraw is not None:
+        take_back(opened, withdraw)
+        _say(f"invitation {withdraw} is withdrawn.")
+        return
+    listed = open_ones(opened)
+    if not listed:
+        _say("no invitation is open.")
+    for one in listed:
+        who = f"{', '.join(one.roles)}{' (program)' if one.program else ''}, {', '.join(one.languages)}"
+        typer.echo(f"{one.id}  {who}, until {datetime.fromtimestamp(one.expires / 1000):%Y-%m-%d %H:%M}")
 
 
 @annotate.command("import")

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from compeer.annotate.erase import delete_dialogue
 from compeer.annotate.looking import disagreements, everything
 from compeer.annotate.passing import passed_items, settle_flag
-from compeer.annotate.people import audit_log, change_person, invite, leave, people
+from compeer.annotate.people import audit_log, change_person, invitations, invite, leave, people, withdraw
 from compeer.annotate.progress import today
 from compeer.annotate.projects import (
     ProjectSettings,
@@ -26,6 +26,8 @@ from compeer.web.workbench.answers import (
     Disagreement,
     Disagreements,
     GuidelinesShown,
+    Invitations,
+    InvitationShown,
     Invited,
     People,
     PersonAndDay,
@@ -39,6 +41,7 @@ from compeer.web.workbench.forms import (
     ChangedPerson,
     DialogueId,
     Invitation,
+    InvitationNumber,
     ItemNumber,
     NewGuidelines,
     NewProject,
@@ -93,6 +96,18 @@ def invite_somebody(body: Invitation, request: Request, access: AccessHere, me: 
     """A link with which one person or program can join, once."""
     token = invite(access.store, body.roles, body.languages, program=body.program, days=body.days, actor=me)
     return Invited(invitation=token, link=f"{access.address(request)}/join#{token}", days=body.days)
+
+
+@router.get("/invitations", responses=_READ)
+def list_invitations(store: StoreHere, me: Admin) -> Invitations:
+    """The invitations that can still be taken up, without their links."""
+    return Invitations(invitations=[InvitationShown.model_validate(one) for one in invitations(store, me)])
+
+
+@router.delete("/invitations/{invitation}", status_code=204, responses=_CHANGE)
+def withdraw_invitation(invitation: InvitationNumber, store: StoreHere, me: Admin) -> None:
+    """Withdraws an invitation that nobody took up."""
+    withdraw(store, invitation, me)
 
 
 @router.get("/people", responses=_READ)

@@ -186,6 +186,24 @@ class Invited(BaseModel):
     days: int
 
 
+class InvitationShown(BaseModel):
+    """An invitation that can still be taken up."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    roles: list[str]
+    languages: list[str]
+    program: bool
+    expires: int = Field(description="milliseconds since 1970")
+
+
+class Invitations(BaseModel):
+    """All invitations that can still be taken up."""
+
+    invitations: list[InvitationShown]
+
+
 class PersonAndDay(PersonShown):
     """Somebody and their day so far."""
 

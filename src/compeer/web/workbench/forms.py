@@ -23,6 +23,7 @@ def _storable(text: str) -> str:
 Text = Annotated[str, AfterValidator(_storable)]
 ItemNumber = Annotated[int, Path(ge=0, lt=2**53, description="an item's number, which says nothing about the item")]
 PersonNumber = Annotated[int, Path(ge=1, lt=2**31)]
+InvitationNumber = Annotated[int, Path(ge=1, lt=2**31)]
 ProjectNumber = Annotated[int, Path(ge=1, lt=2**31)]
 WhichProject = Annotated[int, Query(ge=1, lt=2**31, description="the project's number")]
 AnyProject = Annotated[int | None, Query(ge=1, lt=2**31, description="the project's number; none: all")]

@@ -1,15 +1,18 @@
-// People: inviting them, what they may do, and removing them.
+// People: inviting them, withdrawing invitations, what people may do, and removing them.
 
 import { make } from "../parts.js";
 import { call } from "./server.js";
 import { field, formCard, table } from "./table.js";
-import { number, say } from "./words.js";
+import { moment, number, say } from "./words.js";
 
 const ROLES = ["annotator", "adjudicator", "admin"];
 
 export async function peopleView(page) {
   const { people } = await call("GET", "/api/people");
-  return make("div", { class: "cards" }, inviteCard(page), table(say("people_title"), [say("pseudonym"), say("name"), say("roles_title"), say("languages"), say("cap"), say("today_free", { labels: "" }).trim(), ""], people.map((person) => row(page, person))));
+  const open = make("div", { id: "invitations" });
+  const drawOpen = async () => open.replaceChildren(await invitationsTable(page, drawOpen));
+  await drawOpen();
+  return make("div", { class: "cards" }, inviteCard(page, drawOpen), open, table(say("people_title"), [say("pseudonym"), say("name"), say("roles_title"), say("languages"), say("cap"), say("today_free", { labels: "" }).trim(), ""], people.map((person) => row(page, person))));
 }
 
 function boxes(chosen) {
@@ -20,7 +23,7 @@ function boxes(chosen) {
 
 const codes = (text) => text.split(/[\s,;，；]+/).filter(Boolean);
 
-function inviteCard(page) {
+function inviteCard(page, drawOpen) {
   const roles = boxes(["annotator"]);
   const languages = make("input", { value: "en", required: true, autocomplete: "off", id: "invite-languages" });
   const days = make("input", { type: "number", min: "1", max: "365", value: "14", required: true });
@@ -28,7 +31,9 @@ function inviteCard(page) {
   const made = make("div", { class: "made", role: "status" });
   const act = async () => {
     const told = await page.attempt(() => call("POST", "/api/invitations", { roles: roles.values(), languages: codes(languages.value), program: program.checked, days: Number(days.value) }));
-    if (told) made.replaceChildren(...linkOf(page, told));
+    if (!told) return;
+    made.replaceChildren(...linkOf(page, told));
+    await page.attempt(drawOpen);
   };
   return formCard(say("invite_title"), say("invite"), act, roles.element,
     make("div", { class: "pair" }, field(say("languages"), languages, say("languages_hint")), field(say("days"), days)),
@@ -46,9 +51,22 @@ function linkOf(page, { link, days }) {
   return [make("p", { text: say("invited", { days }) }), make("div", { class: "line" }, shown, make("button", { type: "button", text: say("copy"), click: copy }))];
 }
 
+const rolesOf = ({ roles, program }) => roles.map((role) => say(`roles.${role}`)).join(", ") + (program ? ` (${say("program")})` : "");
+
+/** The invitations that can still be taken up. */
+async function invitationsTable(page, drawOpen) {
+  const { invitations } = await call("GET", "/api/invitations");
+  const withdraw = async (one) => {
+    await page.attempt(() => call("DELETE", `/api/invitations/${one.id}`));
+    await page.attempt(drawOpen);
+  };
+  return table(say("invitations_title"), [say("invitation"), say("roles_title"), say("languages"), say("until"), ""], invitations.map((one) => [
+    number(one.id), rolesOf(one), one.languages.join(", "), moment(one.expires),
+    make("button", { type: "button", class: "danger", text: say("withdraw"), click: () => withdraw(one) })]));
+}
+
 function row(page, person) {
-  const roles = person.roles.map((role) => say(`roles.${role}`)).join(", ");
-  const cells = [person.pseudonym, person.active ? person.name : say("left_person"), person.program ? `${roles} (${say("program")})` : roles, person.languages.join(", ")];
+  const cells = [person.pseudonym, person.active ? person.name : say("left_person"), rolesOf(person), person.languages.join(", ")];
   const cap = person.daily_cap == null ? say("cap_none") : number(person.daily_cap);
   const acts = person.active ? make("div", { class: "buttons" },
     make("button", { type: "button", text: say("change"), click: (event) => change(page, person, event.target.closest("tr")) }),
