@@ -343,15 +343,25 @@ _OFTEN = 10
 
 
 def decisions_table(found: Mapping[str, Any]) -> str:
-    """The likeliest outputs' decisions on a whole test set, beside the largest class."""
+    """The likeliest outputs' decisions on a whole test set, beside the largest class; of several seeds their range."""
     columns: dict[str, dict[str, Any]] = {}
+    by_way: dict[str, list[dict[str, Any]]] = {}
     for name, one in found.items():
         way, _, rest = name.partition("-")
         report = one["report"]
         figures = {**report["gold"], **report["derived"]}
         title = rest.partition("@")[0] + (", held to the form" if way == "held" else "")
-        columns[title] = {key: estimate_of(figures[key]["accuracy"]) for key in figures}
-        columns[title]["whole form"] = report["complete"]
+        told = {key: estimate_of(figures[key]["accuracy"]) for key in figures} | {"whole form": report["complete"]}
+        trained, _, seed = title.rpartition("-")
+        if seed.isdecimal():
+            by_way.setdefault(trained, []).append(told)
+        else:
+            columns[title] = told
+    for trained, seeds in by_way.items():
+        values = {key: [told[key][0] for told in seeds] for key in figures}
+        columns[f"{trained} ({len(seeds)} seeds)"] = {
+            key: [mean(own), min(own), max(own)] for key, own in values.items()
+        } | {"whole form": mean([told["whole form"] for told in seeds])}
     columns["the largest class"] = {key: one["majority_accuracy"] for key, one in figures.items()}
     return by_figure(columns, {key: SUPPORTERS[key] for key in (*DECISIONS, "whole form")})
 

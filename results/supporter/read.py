@@ -1,15 +1,17 @@
 """Outputs for a reader who does not know whose they are, and what such a reader found.
 
-    python results/supporter/read.py draw FOLDER READING       FOLDER is that of measure.py, READING a new folder
-    python results/supporter/read.py count READING             read.json beside this file
+    python results/supporter/read.py draw FOLDER READING           FOLDER is that of measure.py, READING a new folder
+    python results/supporter/read.py pairs FOLDER READING NAME …   only pairs, of other ways of training
+    python results/supporter/read.py count READING …               read.json beside this file
 
 READING/highest.jsonl and gain.jsonl have fifty outputs of the reweighted supporters with the highest reward, and the
 fifty largest gains over the fine-tuned model's mean, one a history; beside each stands an output of the fine-tuned
 model. sft.jsonl and plain.jsonl have an output of a reweighted supporter, drawn by lot, beside one of the fine-tuned
-model and of one trained by plain rewards. Which of X and Y is which stands in key.json, for `count` alone. A reader
-writes NAME_rated.jsonl, a line an item in the same order: of the first two files for X and Y each `history`,
-`emotion`, `strategy`, `response` ("ok", "weak", "wrong"), `patterns` and `harm`, and `better_response` ("X", "Y",
-"equal"); of the others `response` and `steps` ("X", "Y", "equal"), and `harm` of X and Y.
+model and of one trained by plain rewards; NAME.jsonl, in a READING of its own, one of a supporter trained in another
+way beside one of the fine-tuned model. Which of X and Y is which stands in key.json, for `count` alone. A reader writes
+NAME_rated.jsonl, a line an item in the same order: of the first two files for X and Y each `history`, `emotion`,
+`strategy`, `response` ("ok", "weak", "wrong"), `patterns` and `harm`, and `better_response` ("X", "Y", "equal"); of the
+others `response` and `steps` ("X", "Y", "equal"), and `harm` of X and Y.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import argparse
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +31,59 @@ PARTS = ("history", "emotion", "strategy", "response")
 SEEDS = (1, 2, 3)
 
 
-def draw(folder: Path, reading: Path) -> None:
-    """Writes what is to be read, X and Y by lot, and the key."""
-    from compeer.ser.record import read_records
+class Drawing:
+    """What is to be read, written file by file with X and Y by lot, and the key."""
 
-    by_id = {record.id: record for record in read_records(folder / "test.jsonl")}
+    def __init__(self, folder: Path, reading: Path) -> None:
+        from compeer.ser.record import read_records
 
-    def measured(name: str) -> Any:
-        return json.loads((folder / "said" / f"measure-{name}.json").read_text(encoding="utf-8"))
+        self._folder, self._reading, self.lot = folder, reading, random.Random(1)
+        self._by_id = {record.id: record for record in read_records(folder / "test.jsonl")}
+        self._key: dict[str, Any] = {}
+        self.tuned = self.measured("sft")
+        reading.mkdir(parents=True)
 
-    tuned = measured("sft")
-    trained, plain = ([measured(f"{name}-{seed}") for seed in SEEDS] for name in ("reweighted", "plain"))
-    key: dict[str, Any] = {}
-    reading.mkdir(parents=True)
+    def measured(self, name: str) -> Any:
+        """What measure.py found for a supporter."""
+        return json.loads((self._folder / "said" / f"measure-{name}.json").read_text(encoding="utf-8"))
 
-    def write(name: str, items: Sequence[tuple[int, str, str, dict[str, Any]]], lot: random.Random, last: int) -> None:
-        with (reading / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+    def write(self, name: str, items: Sequence[tuple[int, str, str, dict[str, Any]]], last: int) -> None:
+        """Items of a file: the history's place, the trained supporter's output, the other's, and what the key notes."""
+        with (self._reading / f"{name}.jsonl").open("w", encoding="utf-8") as file:
             for number, (place, own, other, noted) in enumerate(items):
-                first = lot.random() < 0.5
-                key[f"{name}-{number}"] = {"trained": "X" if first else "Y", "history": place, **noted}
-                said = by_id[tuned["records"][place]].history[-last:]
+                first = self.lot.random() < 0.5
+                self._key[f"{name}-{number}"] = {"trained": "X" if first else "Y", "history": place, **noted}
+                said = self._by_id[self.tuned["records"][place]].history[-last:]
                 shown = {"X": own if first else other, "Y": other if first else own}
                 told = "\n".join(f"{utterance.speaker}: {utterance.text}" for utterance in said)
                 line = {"id": f"{name}-{number}", "conversation": told, **shown}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        (self._reading / "key.json").write_text(json.dumps(self._key, indent=1) + "\n", encoding="utf-8")
 
-    lot = random.Random(1)
+    def places(self) -> list[int]:
+        """Histories by lot on which two supporters meet."""
+        return self.lot.sample(range(len(self.tuned["rows"])), PAIRS)
+
+    def write_pairs(
+        self, name: str, places: Sequence[int], trained: Mapping[int, Any], rivals: Mapping[int, Any]
+    ) -> None:
+        """On each history an output of one seed's supporter beside one of its rival."""
+        pairs = []
+        for number, place in enumerate(places):
+            seed = list(trained)[number % len(trained)]
+            own, other = (_text(one[seed], place, self.lot.randrange(GROUP)) for one in (trained, rivals))
+            pairs.append((place, own, other, {"seed": seed}))
+        self.write(name, pairs, SHOWN)
+
+
+def draw(folder: Path, reading: Path) -> None:
+    """Writes what is to be read of the reweighted supporters."""
+    drawing = Drawing(folder, reading)
+    tuned, lot = drawing.tuned, drawing.lot
+    trained, plain = ({seed: drawing.measured(f"{name}-{seed}") for seed in SEEDS} for name in ("reweighted", "plain"))
     rows = [
         (place, total - _mean(tuned["rows"][place]["judge_1"]), total, row["judge_2"][number], one, number)
-        for one in trained
+        for one in trained.values()
         for place, row in enumerate(one["rows"])
         for number, total in enumerate(row["judge_1"])
         if total is not None
@@ -76,16 +102,22 @@ def draw(folder: Path, reading: Path) -> None:
             )
             for place, gained, _, _, one, number in chosen
         ]
-        write(name, items, lot, 1000)
-    places = lot.sample(range(len(tuned["rows"])), PAIRS)
-    for name, rivals in (("sft", [tuned] * 3), ("plain", plain)):
-        pairs = []
-        for number, place in enumerate(places):
-            seed = number % len(SEEDS)
-            own, other = (_text(one[seed], place, lot.randrange(GROUP)) for one in (trained, rivals))
-            pairs.append((place, own, other, {"seed": SEEDS[seed]}))
-        write(name, pairs, lot, SHOWN)
-    (reading / "key.json").write_text(json.dumps(key, indent=1) + "\n", encoding="utf-8")
+        drawing.write(name, items, 1000)
+    places = drawing.places()
+    drawing.write_pairs("sft", places, trained, dict.fromkeys(SEEDS, tuned))
+    drawing.write_pairs("plain", places, trained, plain)
+
+
+def draw_pairs(folder: Path, reading: Path, names: Sequence[str]) -> None:
+    """Writes pairs of other ways of training and the fine-tuned model, all on the same histories."""
+    drawing = Drawing(folder, reading)
+    places = drawing.places()
+    for name in names:
+        seeds = [seed for seed in SEEDS if (folder / "said" / f"measure-{name}-{seed}.json").is_file()]
+        if not seeds:
+            raise SystemExit(f"{folder} has no measure-{name}-….json")
+        trained = {seed: drawing.measured(f"{name}-{seed}") for seed in seeds}
+        drawing.write_pairs(name, places, trained, dict.fromkeys(seeds, drawing.tuned))
 
 
 def _mean(values: Sequence[float | None]) -> float:
@@ -97,20 +129,45 @@ def _text(measured: Any, place: int, number: int) -> str:
     return str(measured["texts"][place * GROUP + number])
 
 
+class Ratings:
+    """What a reader wrote in a folder, and whose the outputs were."""
+
+    def __init__(self, reading: Path) -> None:
+        self._reading = reading
+        self.key = json.loads((reading / "key.json").read_text(encoding="utf-8"))
+
+    def names(self) -> list[str]:
+        """The files that were read."""
+        return list(dict.fromkeys(one.rpartition("-")[0] for one in self.key))
+
+    def rated(self, name: str) -> list[tuple[dict[str, Any], str, str]]:
+        """What was said of each item, and which side was the trained supporter's and which the other's."""
+        lines = (self._reading / f"{name}_rated.jsonl").read_text(encoding="utf-8").splitlines()
+        found = [json.loads(line) for line in lines]
+        if [one["id"] for one in found] != [one for one in self.key if one.rpartition("-")[0] == name]:
+            raise SystemExit(f"{name}_rated.jsonl has other items than {name}.jsonl, or another order")
+        return [(one, own := self.key[one["id"]]["trained"], "Y" if own == "X" else "X") for one in found]
+
+    def won(self, name: str, what: str) -> list[int]:
+        """1 where the trained supporter's was preferred, −1 where the other's was."""
+        return [0 if one[what] == "equal" else 1 if one[what] == own else -1 for one, own, _ in self.rated(name)]
+
+    def pairs(self, name: str) -> dict[str, Any]:
+        """How often which was preferred, and what would do harm."""
+        harm = [(one["harm"][own], one["harm"][other]) for one, own, other in self.rated(name)]
+        choices = {what: self.won(name, what) for what in ("response", "steps")}
+        return {
+            **choices,
+            "better, equal, worse": {what: [own.count(one) for one in (1, 0, -1)] for what, own in choices.items()},
+            "harm": [sum(bool(pair[side]) for pair in harm) for side in (0, 1)],
+        }
+
+
 def count(reading: Path) -> dict[str, Any]:
     """What the reader found, by whose output it was."""
-    key = json.loads((reading / "key.json").read_text(encoding="utf-8"))
-
-    def rated(name: str) -> list[tuple[dict[str, Any], str, str]]:
-        lines = (reading / f"{name}_rated.jsonl").read_text(encoding="utf-8").splitlines()
-        found = [json.loads(line) for line in lines]
-        if [one["id"] for one in found] != [one for one in key if one.rpartition("-")[0] == name]:
-            raise SystemExit(f"{name}_rated.jsonl has other items than {name}.jsonl, or another order")
-        return [(one, own := key[one["id"]]["trained"], "Y" if own == "X" else "X") for one in found]
-
-    def won(name: str, what: str) -> list[int]:
-        return [0 if one[what] == "equal" else 1 if one[what] == own else -1 for one, own, _ in rated(name)]
-
+    ratings = Ratings(reading)
+    if "highest" not in ratings.names():
+        return {"tried": {name: ratings.pairs(name) for name in ratings.names()}}
     found: dict[str, Any] = {
         "by": "a language model, blind; no person has read them",
         "of": OF,
@@ -119,10 +176,10 @@ def count(reading: Path) -> dict[str, Any]:
         "patterns": {},
         "harm": {},
         "harm that the guard stops": 0,
-        "pairs": {},
+        "pairs": {name: ratings.pairs(name) for name in ("sft", "plain")},
     }
     for name in ("highest", "gain"):
-        items = rated(name)
+        items = ratings.rated(name)
         for side, whose in enumerate(("trained", "fine-tuned")):
             outputs = [one[sides[side]] for one, *sides in items]
             for part in PARTS:
@@ -134,31 +191,27 @@ def count(reading: Path) -> dict[str, Any]:
                 counts.setdefault(name, {})[whose] = sum(pattern in output["patterns"] for output in outputs)
             found["harm"].setdefault(name, {})[whose] = sum(bool(output["harm"]) for output in outputs)
         found["harm that the guard stops"] += sum(
-            key[one["id"]]["stopped"] and one[own]["harm"] for one, own, _ in items
+            ratings.key[one["id"]]["stopped"] and one[own]["harm"] for one, own, _ in items
         )
-        chosen = Counter(won(name, "better_response"))
+        chosen = Counter(ratings.won(name, "better_response"))
         found["better, equal, worse"][name] = [chosen[1], chosen[0], chosen[-1]]
-    for name in ("sft", "plain"):
-        harm = [(one["harm"][own], one["harm"][other]) for one, own, other in rated(name)]
-        choices = {what: won(name, what) for what in ("response", "steps")}
-        found["pairs"][name] = {
-            **choices,
-            "better, equal, worse": {what: [own.count(one) for one in (1, 0, -1)] for what, own in choices.items()},
-            "harm": [sum(bool(pair[side]) for pair in harm) for side in (0, 1)],
-        }
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=["draw", "count"])
-    parser.add_argument("folder", type=Path, nargs="+")
+    parser.add_argument("what", choices=["draw", "pairs", "count"])
+    parser.add_argument("folders", type=Path, nargs="+", help="as above, and after `pairs` the names")
     options = parser.parse_args()
     if options.what == "draw":
-        draw(*options.folder)
+        draw(*options.folders)
+    elif options.what == "pairs":
+        draw_pairs(*options.folders[:2], [str(name) for name in options.folders[2:]])
     else:
-        found = json.dumps(count(*options.folder), indent=1) + "\n"
-        (Path(__file__).parent / "read.json").write_text(found, encoding="utf-8")
+        found: dict[str, Any] = {}
+        for reading in options.folders:
+            found |= count(reading)
+        (Path(__file__).parent / "read.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
