@@ -109,7 +109,7 @@ SUPPORTERS = {
 DECISIONS = ("stage", "emotion", "strategy")
 IN_FULL = ("sft", "sft-whole", "reweighted", "plain")
 """Supporters that are shown with all their figures."""
-TRIED = ("anchored", "gold")
+TRIED = ("anchored", "gold", "chance")
 """What was tried to mend claim 4; their rewards are not the judge's alone."""
 OF_WAYS = (
     *("similarity in a group", "words", "raw reward", "second judge", "judge of feedback"),
@@ -288,13 +288,38 @@ def by_reward(found: Any, read: Any = None) -> Claim:
     if "habits" in found:
         habits = {name: one for name, one in found["habits"].items() if name in (*IN_FULL, *TRIED)}
         claim.tables["habits"] = by_figure(habits, HABITS)
-    if tried := {name: one for name in TRIED if (one := found["differences"].get(f"{name} - sft"))}:
-        claim.tables["tried"] = by_figure({**tried, "reweighted": apart}, {key: SUPPORTERS[key] for key in OF_TRIED})
+    if tried := [name for name in TRIED if f"{name} - sft" in found["differences"]]:
+        columns = {
+            f"{name} ({found['supporters'][name]['seeds']})": found["differences"][f"{name} - sft"]
+            for name in (*tried, "reweighted")
+        }
+        claim.tables["tried"] = by_figure(columns, {key: SUPPORTERS[key] for key in OF_TRIED})
+        claim.words.update({f"two_plans_{name}": two_plans(found["decisions"], name) for name in tried})
+    if read and read.get("tried"):
+        claim.tables["tried_read"] = tried_table(read["tried"])
     if read:
         claim.conditions.append(preferred(read, "sft", "more"))
         claim.tables.update(reading_tables(read))
         claim.words.update(reading_words(read))
     return claim
+
+
+def tried_table(read: Mapping[str, Any]) -> str:
+    """How a blind reader decided between another way of training and the fine-tuned model."""
+    heads = ["", "response", "steps", "harm"]
+    counts = {name: [*one["better, equal, worse"].values(), one["harm"]] for name, one in read.items()}
+    return table(heads, [[name, *(" : ".join(map(str, one)) for one in found)] for name, found in counts.items()])
+
+
+def two_plans(decisions: Mapping[str, Any], name: str) -> str:
+    """In per cent of the likeliest outputs, by seed from the least to the most, a plan that is one of two."""
+    of_seeds = [
+        one["report"]["strategies"]["all"]["model"]
+        for test, one in decisions.items()
+        if test.startswith(f"decided-{name}-")
+    ]
+    shares = sorted(100 * (plans["Question"] + plans["Providing Suggestions"]) for plans in of_seeds)
+    return f"{shares[0]:.0f} to {shares[-1]:.0f} %" if shares else "–"
 
 
 def preferred(read: Any, rival: str, wanted: str) -> Condition:
