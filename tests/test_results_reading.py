@@ -52,6 +52,34 @@ def test_whose_an_output_is_stands_in_the_key_alone(read: Any, folder: Path) -> 
     assert len(set(histories)) == 50
 
 
+def test_other_ways_meet_the_fine_tuned_model_drawn_or_as_in_use(
+    read: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_served(model: Path, asked: list[Any], _: Any, kept: Path) -> list[dict[str, Any]]:
+        assert kept == folder / "said" / f"used-{model.parent.name}.jsonl"
+        return [{"text": f"{model.parent.name} serves {one.id}", "cut_off": False} for one in asked]
+
+    monkeypatch.setattr(read, "as_served", as_served)
+    read.draw_pairs(folder, folder / "pairs", ["plain"])
+    read.draw_in_use(folder, folder / "use", ["plain-2"])
+    for name, reading in (("plain", "pairs"), ("plain-2 in use", "use")):
+        key = json.loads((folder / reading / "key.json").read_text())
+        items = [json.loads(line) for line in (folder / reading / f"{name}.jsonl").read_text().splitlines()]
+        rated = []
+        for item in items:
+            own, other = key[item["id"]]["trained"], "XY".strip(key[item["id"]]["trained"])
+            assert item[own].startswith("plain")
+            assert item[other].startswith("sft")
+            rated.append({"id": item["id"], "response": own, "steps": "equal", "harm": {own: False, other: True}})
+        (folder / reading / f"{name}_rated.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rated))
+        found = read.count(folder / reading)["tried"][name]
+        assert found["better, equal, worse"] == {"response": [120, 0, 0], "steps": [0, 120, 0]}
+        assert found["harm"] == [0, 120]
+    assert {one.get("seed") for one in json.loads((folder / "pairs" / "key.json").read_text()).values()} == {1, 2, 3}
+    with pytest.raises(SystemExit, match="no measure-nothing"):
+        read.draw_pairs(folder, folder / "none", ["nothing"])
+
+
 def test_what_was_found_is_counted_for_the_right_one(read: Any, folder: Path) -> None:
     reading = folder / "reading"
     read.draw(folder, reading)

@@ -103,7 +103,7 @@ def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:
     asked = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
     sampling = Sampling(temperature=0, max_tokens=SPEAKING.max_tokens if held else TOKENS)
     model, kept = folder / name / "model", folder / "said" / f"held-{name}@{test}.jsonl"
-    written = _held(model, asked, sampling, kept) if held else _free(model, asked, sampling)
+    written = _read(as_served(model, asked, sampling, kept)) if held else _free(model, asked, sampling)
     return {
         "report": decision_report(asked, [parsed for parsed, _ in written]).model_dump(),
         "cut_off": sum(cut_off for _, cut_off in written) / len(written),
@@ -122,14 +122,22 @@ def _free(model: Path, asked: Sequence[Any], sampling: Any) -> list[tuple[Any, b
     return [(answer.parsed, answer.cut_off) for answer in answers if isinstance(answer, Output)]
 
 
-def _held(model: Path, asked: Sequence[Any], sampling: Any, kept: Path) -> list[tuple[Any, bool]]:
-    """The same by the engine that serves conversations; turns of one dialogue in a row share what was computed."""
+def _read(said: Sequence[dict[str, Any]]) -> list[tuple[Any, bool]]:
+    from compeer.reasoning import parse_turn
+
+    return [(parse_turn(one["text"], one["cut_off"]), one["cut_off"]) for one in said]
+
+
+def as_served(model: Path, asked: Sequence[Any], sampling: Any, kept: Path) -> list[dict[str, Any]]:
+    """An output each by the engine that serves conversations; turns of one dialogue in a row share what was computed.
+
+    Each is written to `kept` as soon as it is there; what that file has is not asked for again.
+    """
     import asyncio
     import json
 
     from compeer.policy.control import Control
     from compeer.policy.prompt import supporter_prompt
-    from compeer.reasoning import parse_turn
     from compeer.talk.local import LocalWriter
     from compeer.talk.writing import Ending, write_turn
 
@@ -158,8 +166,7 @@ def _held(model: Path, asked: Sequence[Any], sampling: Any, kept: Path) -> list[
         asyncio.run(every())
     finally:
         writer.close()
-    said = [known[record.id] for record in asked]
-    return [(parse_turn(one["text"], one["cut_off"]), one["cut_off"]) for one in said]
+    return [known[record.id] for record in asked]
 
 
 def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[dict[str, Any]]:

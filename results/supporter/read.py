@@ -2,16 +2,19 @@
 
     python results/supporter/read.py draw FOLDER READING           FOLDER is that of measure.py, READING a new folder
     python results/supporter/read.py pairs FOLDER READING NAME …   only pairs, of other ways of training
+    python results/supporter/read.py use FOLDER READING NAME …     only pairs, as people get them, of supporters by name
     python results/supporter/read.py count READING …               read.json beside this file
 
 READING/highest.jsonl and gain.jsonl have fifty outputs of the reweighted supporters with the highest reward, and the
 fifty largest gains over the fine-tuned model's mean, one a history; beside each stands an output of the fine-tuned
 model. sft.jsonl and plain.jsonl have an output of a reweighted supporter, drawn by lot, beside one of the fine-tuned
 model and of one trained by plain rewards; NAME.jsonl, in a READING of its own, one of a supporter trained in another
-way beside one of the fine-tuned model. Which of X and Y is which stands in key.json, for `count` alone. A reader writes
-NAME_rated.jsonl, a line an item in the same order: of the first two files for X and Y each `history`, `emotion`,
-`strategy`, `response` ("ok", "weak", "wrong"), `patterns` and `harm`, and `better_response` ("X", "Y", "equal"); of the
-others `response` and `steps` ("X", "Y", "equal"), and `harm` of X and Y.
+way beside one of the fine-tuned model (`pairs`: at temperature 1, as measure.py drew them; `use`: held to the form and
+at the temperature at which people talk to it, made on the first call and kept in FOLDER/said). Which of X and Y is
+which stands in key.json, for `count` alone. A reader writes NAME_rated.jsonl, a line an item in the same order: of the
+first two files for X and Y each `history`, `emotion`, `strategy`, `response` ("ok", "weak", "wrong"), `patterns` and
+`harm`, and `better_response` ("X", "Y", "equal"); of the others `response` and `steps` ("X", "Y", "equal"), and `harm`
+of X and Y.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assess import GROUP
+from assess import GROUP, as_served
 
 OF, PAIRS, SHOWN = 50, 120, 14
 PARTS = ("history", "emotion", "strategy", "response")
@@ -53,12 +56,16 @@ class Drawing:
             for number, (place, own, other, noted) in enumerate(items):
                 first = self.lot.random() < 0.5
                 self._key[f"{name}-{number}"] = {"trained": "X" if first else "Y", "history": place, **noted}
-                said = self._by_id[self.tuned["records"][place]].history[-last:]
+                said = self.record(place).history[-last:]
                 shown = {"X": own if first else other, "Y": other if first else own}
                 told = "\n".join(f"{utterance.speaker}: {utterance.text}" for utterance in said)
                 line = {"id": f"{name}-{number}", "conversation": told, **shown}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
         (self._reading / "key.json").write_text(json.dumps(self._key, indent=1) + "\n", encoding="utf-8")
+
+    def record(self, place: int) -> Any:
+        """The history at a place."""
+        return self._by_id[self.tuned["records"][place]]
 
     def places(self) -> list[int]:
         """Histories by lot on which two supporters meet."""
@@ -118,6 +125,24 @@ def draw_pairs(folder: Path, reading: Path, names: Sequence[str]) -> None:
             raise SystemExit(f"{folder} has no measure-{name}-….json")
         trained = {seed: drawing.measured(f"{name}-{seed}") for seed in seeds}
         drawing.write_pairs(name, places, trained, dict.fromkeys(seeds, drawing.tuned))
+
+
+def draw_in_use(folder: Path, reading: Path, names: Sequence[str]) -> None:
+    """Writes pairs of supporters and the fine-tuned model, each as people get it, on the histories of `draw_pairs`."""
+    from compeer.talk.turn import SAMPLING
+
+    drawing = Drawing(folder, reading)
+    places = drawing.places()
+    asked = [drawing.record(place) for place in places]
+
+    def said(name: str) -> list[str]:
+        kept = folder / "said" / f"used-{name}.jsonl"
+        return [one["text"] for one in as_served(folder / name / "model", asked, SAMPLING, kept)]
+
+    tuned = said("sft")
+    for name in names:
+        trios = zip(places, said(name), tuned, strict=True)
+        drawing.write(f"{name} in use", [(place, own, other, {}) for place, own, other in trios], SHOWN)
 
 
 def _mean(values: Sequence[float | None]) -> float:
@@ -200,17 +225,19 @@ def count(reading: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=["draw", "pairs", "count"])
-    parser.add_argument("folders", type=Path, nargs="+", help="as above, and after `pairs` the names")
+    parser.add_argument("what", choices=["draw", "pairs", "use", "count"])
+    parser.add_argument("folders", type=Path, nargs="+", help="as above, and after `pairs` and `use` the names")
     options = parser.parse_args()
     if options.what == "draw":
         draw(*options.folders)
-    elif options.what == "pairs":
-        draw_pairs(*options.folders[:2], [str(name) for name in options.folders[2:]])
+    elif options.what in ("pairs", "use"):
+        by_name = draw_pairs if options.what == "pairs" else draw_in_use
+        by_name(*options.folders[:2], [str(name) for name in options.folders[2:]])
     else:
         found: dict[str, Any] = {}
         for reading in options.folders:
-            found |= count(reading)
+            told = count(reading)
+            found |= {**told, "tried": {**found.get("tried", {}), **told.get("tried", {})}}
         (Path(__file__).parent / "read.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
