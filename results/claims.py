@@ -298,7 +298,7 @@ def by_reward(found: Any, read: Any = None) -> Claim:
     if read and read.get("tried"):
         claim.tables["tried_read"] = tried_table(read["tried"])
     if read:
-        claim.conditions.append(preferred(read, "sft", "more"))
+        claim.conditions.append(preferred(read["pairs"]["sft"], "reweighted − sft", "more"))
         claim.tables.update(reading_tables(read))
         claim.words.update(reading_words(read))
     return claim
@@ -322,10 +322,10 @@ def two_plans(decisions: Mapping[str, Any], name: str) -> str:
     return f"{shares[0]:.0f} to {shares[-1]:.0f} %" if shares else "–"
 
 
-def preferred(read: Any, rival: str, wanted: str) -> Condition:
-    """How often a blind reader prefers a reweighted supporter's response to another's, less how often the other's."""
-    values = [float(one) for one in read["pairs"][rival]["response"]]
-    title = f"reweighted − {rival}: response preferred by a blind reader, points"
+def preferred(pairs: Any, which: str, wanted: str) -> Condition:
+    """How often a blind reader prefers one side's response to the other's, less how often the other's."""
+    values = [float(one) for one in pairs["response"]]
+    title = f"{which}: response preferred by a blind reader, points"
     return condition(title, [mean(values), *mean_interval(values)], wanted, IN_PERCENT)
 
 
@@ -426,7 +426,7 @@ def alike(found: Any, read: Any = None, earlier: Any = None) -> Claim:
             title = f"{pair.replace(' - ', ' − ')}: {SUPPORTERS[key]}"
             claim.conditions.append(asked_for(key, title, found["differences"][pair][key], wanted))
     if read:
-        claim.conditions.append(preferred(read, "plain", "no less"))
+        claim.conditions.append(preferred(read["pairs"]["plain"], "reweighted − plain", "no less"))
     if earlier:
         twice = {
             f"{name}, {day}": one["differences"][f"{name} - sft"]
@@ -458,8 +458,8 @@ def supporter_table(supporters: Mapping[str, Any], names: Mapping[str, str] = SU
     return by_figure(columns, names)
 
 
-def best_of(found: Any) -> Claim:
-    """Claim 6: choosing the best of n improves on one, history by history."""
+def best_of(found: Any, read: Any = None) -> Claim:
+    """Claim 6: choosing the best of n improves on one, history by history; `read` is what a blind reader preferred."""
     claim, rows = Claim(found), sorted(found["rows"], key=lambda row: row["n"])
     names = [key for key, value in rows[0].items() if isinstance(value, list) and len(value) == 3]
     first, last = rows[0], rows[-1]
@@ -467,6 +467,11 @@ def best_of(found: Any) -> Claim:
         gain = found["differences"][str(last["n"])][key]
         title = f"{key}, n = {last['n']} against {first['n']}"
         claim.conditions.append(asked_for(key, title, gain, "less" if "rejected" in key else "more"))
+    if read and "best" in read:
+        which = f"n = {last['n']} against another of the {last['n']}"
+        claim.conditions.append(preferred(read["best"], which, "more"))
+        claim.tables["read"] = tried_table({f"best of {last['n']}": read["best"]})
+        claim.words["pairs"] = str(len(read["best"]["response"]))
     cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
     claim.tables["figures"] = table(["n", *names], cells)
     for key in ("chosen", "other judges", "judge of feedback"):

@@ -44,7 +44,7 @@ def claims_of(results: Path) -> dict[str, Claim]:
         "personality": (claims.personality, read(results, "personality/results.json")),
         "by_reward": (claims.by_reward, supporter, reading),
         "alike": (claims.alike, supporter, reading, read(results, "supporter/earlier.json") or {}),
-        "best_of": (claims.best_of, read(results, "best_of/results.json")),
+        "best_of": (claims.best_of, read(results, "best_of/results.json"), reading),
         "transfer": (
             claims.transfer,
             read(results, "transfer/results.json"),

@@ -80,6 +80,27 @@ def test_other_ways_meet_the_fine_tuned_model_drawn_or_as_in_use(
         read.draw_pairs(folder, folder / "none", ["nothing"])
 
 
+def test_what_the_judge_chose_meets_another_of_the_sixteen(read: Any, folder: Path) -> None:
+    told = json.loads((folder / "said" / "measure-sft.json").read_text())
+    rows = [{"judge_1": [None, *[1] * (place % 15), 5, *[3] * (14 - place % 15)]} for place in range(130)]
+    texts = [f"{place}: {total}" for place, row in enumerate(rows) for total in row["judge_1"]]
+    (folder / "said" / "best-sft.json").write_text(json.dumps({**told, "rows": rows, "texts": texts}))
+    read.draw_best(folder, folder / "best")
+    key = json.loads((folder / "best" / "key.json").read_text())
+    rated = []
+    for item in map(json.loads, (folder / "best" / "best.jsonl").read_text().splitlines()):
+        own, other = key[item["id"]]["trained"], "XY".strip(key[item["id"]]["trained"])
+        place = key[item["id"]]["history"]
+        assert item[own] == f"{place}: 5"
+        assert item[other] in {f"{place}: {total}" for total in (None, 1, 3)}
+        rated.append({"id": item["id"], "response": other, "steps": own, "harm": {own: False, other: False}})
+    (folder / "best" / "best_rated.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rated))
+    assert read.count(folder / "best")["best"]["better, equal, worse"] == {
+        "response": [0, 0, 120],
+        "steps": [120, 0, 0],
+    }
+
+
 def test_what_was_found_is_counted_for_the_right_one(read: Any, folder: Path) -> None:
     reading = folder / "reading"
     read.draw(folder, reading)

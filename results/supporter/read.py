@@ -3,6 +3,7 @@
     python results/supporter/read.py draw FOLDER READING           FOLDER is that of measure.py, READING a new folder
     python results/supporter/read.py pairs FOLDER READING NAME …   only pairs, of other ways of training
     python results/supporter/read.py use FOLDER READING NAME …     only pairs, as people get them, of supporters by name
+    python results/supporter/read.py best FOLDER READING           only pairs, the best of sixteen and another of them
     python results/supporter/read.py count READING …               read.json beside this file
 
 READING/highest.jsonl and gain.jsonl have fifty outputs of the reweighted supporters with the highest reward, and the
@@ -10,8 +11,9 @@ fifty largest gains over the fine-tuned model's mean, one a history; beside each
 model. sft.jsonl and plain.jsonl have an output of a reweighted supporter, drawn by lot, beside one of the fine-tuned
 model and of one trained by plain rewards; NAME.jsonl, in a READING of its own, one of a supporter trained in another
 way beside one of the fine-tuned model (`pairs`: at temperature 1, as measure.py drew them; `use`: held to the form and
-at the temperature at which people talk to it, made on the first call and kept in FOLDER/said). Which of X and Y is
-which stands in key.json, for `count` alone. A reader writes NAME_rated.jsonl, a line an item in the same order: of the
+at the temperature at which people talk to it, made on the first call and kept in FOLDER/said); best.jsonl that of
+a history's sixteen which the packaged judge chose beside another of them by lot. Which of X and Y is which stands in
+key.json, for `count` alone. A reader writes NAME_rated.jsonl, a line an item in the same order: of the
 first two files for X and Y each `history`, `emotion`, `strategy`, `response` ("ok", "weak", "wrong"), `patterns` and
 `harm`, and `better_response` ("X", "Y", "equal"); of the others `response` and `steps` ("X", "Y", "equal"), and `harm`
 of X and Y.
@@ -27,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assess import GROUP, as_served
+from assess import CANDIDATES, GROUP, as_served
 
 OF, PAIRS, SHOWN = 50, 120, 14
 PARTS = ("history", "emotion", "strategy", "response")
@@ -46,9 +48,9 @@ class Drawing:
         self.tuned = self.measured("sft")
         reading.mkdir(parents=True)
 
-    def measured(self, name: str) -> Any:
+    def measured(self, name: str, how: str = "measure") -> Any:
         """What measure.py found for a supporter."""
-        return json.loads((self._folder / "said" / f"measure-{name}.json").read_text(encoding="utf-8"))
+        return json.loads((self._folder / "said" / f"{how}-{name}.json").read_text(encoding="utf-8"))
 
     def write(self, name: str, items: Sequence[tuple[int, str, str, dict[str, Any]]], last: int) -> None:
         """Items of a file: the history's place, the trained supporter's output, the other's, and what the key notes."""
@@ -145,6 +147,20 @@ def draw_in_use(folder: Path, reading: Path, names: Sequence[str]) -> None:
         drawing.write(f"{name} in use", [(place, own, other, {}) for place, own, other in trios], SHOWN)
 
 
+def draw_best(folder: Path, reading: Path) -> None:
+    """Writes what the packaged judge chose of each history's sixteen outputs beside another of them."""
+    drawing = Drawing(folder, reading)
+    found = drawing.measured("sft", "best")
+    pairs = []
+    for place in drawing.places():
+        totals = found["rows"][place]["judge_1"]
+        own = max(range(CANDIDATES), key=lambda number: float("-inf") if totals[number] is None else totals[number])
+        other = drawing.lot.choice([number for number in range(CANDIDATES) if number != own])
+        texts = found["texts"][place * CANDIDATES : (place + 1) * CANDIDATES]
+        pairs.append((place, texts[own], texts[other], {"total": totals[own], "other": totals[other]}))
+    drawing.write("best", pairs, SHOWN)
+
+
 def _mean(values: Sequence[float | None]) -> float:
     found = [value for value in values if value is not None]
     return sum(found) / len(found)
@@ -191,6 +207,8 @@ class Ratings:
 def count(reading: Path) -> dict[str, Any]:
     """What the reader found, by whose output it was."""
     ratings = Ratings(reading)
+    if ratings.names() == ["best"]:
+        return {"best": ratings.pairs("best")}
     if "highest" not in ratings.names():
         return {"tried": {name: ratings.pairs(name) for name in ratings.names()}}
     found: dict[str, Any] = {
@@ -225,11 +243,11 @@ def count(reading: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=["draw", "pairs", "use", "count"])
+    parser.add_argument("what", choices=["draw", "pairs", "use", "best", "count"])
     parser.add_argument("folders", type=Path, nargs="+", help="as above, and after `pairs` and `use` the names")
     options = parser.parse_args()
-    if options.what == "draw":
-        draw(*options.folders)
+    if options.what in ("draw", "best"):
+        (draw if options.what == "draw" else draw_best)(*options.folders)
     elif options.what in ("pairs", "use"):
         by_name = draw_pairs if options.what == "pairs" else draw_in_use
         by_name(*options.folders[:2], [str(name) for name in options.folders[2:]])
