@@ -1,11 +1,10 @@
 """People: how they come in, what they may do, and how they leave.
 
 A person has roles: an admin runs projects, an annotator gives first labels, an adjudicator settles what two annotators
-disagree on. They come by an invitation link that works once, unless it was withdrawn, and choose a name and a
-password; a program that annotates
-has the same, and its labels carry the source `llm`. Others never see a name, only a pseudonym. Who leaves takes
-name and password along; the labels stay, under the pseudonym. Passwords and invitations are kept hashed with argon2.
-All that is done can be read in the audit log, which is the chain of events itself.
+disagree on. They come by an invitation link that works once and can be withdrawn until then, and choose a name and a
+password; a program that annotates has the same, and its labels carry the source `llm`. Others never see a name, only a
+pseudonym. Who leaves takes name and password along; the labels stay, under the pseudonym. Passwords and invitations are
+kept hashed with argon2. All that is done can be read in the audit log, which is the chain of events itself.
 """
 
 from __future__ import annotations
