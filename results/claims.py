@@ -467,10 +467,11 @@ def best_of(found: Any, read: Any = None) -> Claim:
         gain = found["differences"][str(last["n"])][key]
         title = f"{key}, n = {last['n']} against {first['n']}"
         claim.conditions.append(asked_for(key, title, gain, "less" if "rejected" in key else "more"))
-    if read and "best" in read:
-        which = f"n = {last['n']} against another of the {last['n']}"
-        claim.conditions.append(preferred(read["best"], which, "more"))
-        claim.tables["read"] = tried_table({f"best of {last['n']}": read["best"]})
+    chosen = {"best": f"the best of {last['n']}", "ranked": "the first of 4, ranked as in use"}
+    if pairs := {title: read[name] for name, title in chosen.items() if name in (read or {})}:
+        for title, one in pairs.items():
+            claim.conditions.append(preferred(one, f"{title}, against another of them", "more"))
+        claim.tables["read"] = tried_table(pairs)
         claim.words["pairs"] = str(len(read["best"]["response"]))
     cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
     claim.tables["figures"] = table(["n", *names], cells)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,6 +100,31 @@ def test_what_the_judge_chose_meets_another_of_the_sixteen(read: Any, folder: Pa
         "response": [0, 0, 120],
         "steps": [120, 0, 0],
     }
+
+
+def test_what_the_judge_ranks_first_meets_another_of_the_four(
+    read: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rank(_: Any, history: Any, outputs: list[Any]) -> list[Any]:
+        assert len(history) == 1
+        return [SimpleNamespace(index=index) for index in (2, 0, 3, 1)][: len(outputs)]
+
+    monkeypatch.setattr("compeer.reward.LocalJudge", lambda model: model)
+    monkeypatch.setattr("compeer.reward.rank.rank", rank)
+    told = json.loads((folder / "said" / "measure-sft.json").read_text())
+    told |= {"texts": [f"{n // 16}: {n % 16}" for n in range(16 * 130)], "cut_off": [False] * 16 * 130}
+    (folder / "said" / "best-sft.json").write_text(json.dumps(told))
+    read.draw_ranked(folder, folder / "ranked")
+    key = json.loads((folder / "ranked" / "key.json").read_text())
+    rated = []
+    for item in map(json.loads, (folder / "ranked" / "ranked.jsonl").read_text().splitlines()):
+        own, other = key[item["id"]]["trained"], "XY".strip(key[item["id"]]["trained"])
+        place = key[item["id"]]["history"]
+        assert item[own] == f"{place}: 2"
+        assert item[other] in {f"{place}: {number}" for number in (0, 1, 3)}
+        rated.append({"id": item["id"], "response": own, "steps": own, "harm": {own: False, other: False}})
+    (folder / "ranked" / "ranked_rated.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rated))
+    assert read.count(folder / "ranked")["ranked"]["better, equal, worse"]["response"] == [120, 0, 0]
 
 
 def test_what_was_found_is_counted_for_the_right_one(read: Any, folder: Path) -> None:

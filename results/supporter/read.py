@@ -4,6 +4,7 @@
     python results/supporter/read.py pairs FOLDER READING NAME …   only pairs, of other ways of training
     python results/supporter/read.py use FOLDER READING NAME …     only pairs, as people get them, of supporters by name
     python results/supporter/read.py best FOLDER READING           only pairs, the best of sixteen and another of them
+    python results/supporter/read.py ranked FOLDER READING         only pairs, the first of four as ranked in use
     python results/supporter/read.py count READING …               read.json beside this file
 
 READING/highest.jsonl and gain.jsonl have fifty outputs of the reweighted supporters with the highest reward, and the
@@ -12,8 +13,9 @@ model. sft.jsonl and plain.jsonl have an output of a reweighted supporter, drawn
 model and of one trained by plain rewards; NAME.jsonl, in a READING of its own, one of a supporter trained in another
 way beside one of the fine-tuned model (`pairs`: at temperature 1, as measure.py drew them; `use`: held to the form and
 at the temperature at which people talk to it, made on the first call and kept in FOLDER/said); best.jsonl that of
-a history's sixteen which the packaged judge chose beside another of them by lot. Which of X and Y is which stands in
-key.json, for `count` alone. A reader writes NAME_rated.jsonl, a line an item in the same order: of the
+a history's sixteen which the packaged judge chose beside another of them by lot; ranked.jsonl that of its first four
+which the judge ranks first without a reference, as `--best-of` does, beside another of the four. Which of X and Y is
+which stands in key.json, for `count` alone. A reader writes NAME_rated.jsonl, a line an item in the same order: of the
 first two files for X and Y each `history`, `emotion`, `strategy`, `response` ("ok", "weak", "wrong"), `patterns` and
 `harm`, and `better_response` ("X", "Y", "equal"); of the others `response` and `steps` ("X", "Y", "equal"), and `harm`
 of X and Y.
@@ -31,7 +33,7 @@ from typing import Any
 
 from assess import CANDIDATES, GROUP, as_served
 
-OF, PAIRS, SHOWN = 50, 120, 14
+OF, PAIRS, SHOWN, RANKED = 50, 120, 14, 4
 PARTS = ("history", "emotion", "strategy", "response")
 SEEDS = (1, 2, 3)
 
@@ -161,6 +163,24 @@ def draw_best(folder: Path, reading: Path) -> None:
     drawing.write("best", pairs, SHOWN)
 
 
+def draw_ranked(folder: Path, reading: Path) -> None:
+    """Writes what the packaged judge ranks first of four outputs, compared with each other, beside another of them."""
+    from compeer.reasoning import parse_turn
+    from compeer.reward import LocalJudge
+    from compeer.reward.rank import rank
+
+    drawing = Drawing(folder, reading)
+    found, judge = drawing.measured("sft", "best"), LocalJudge(folder / "judge-1" / "model")
+    pairs = []
+    for place in drawing.places():
+        four = range(place * CANDIDATES, place * CANDIDATES + RANKED)
+        outputs = [parse_turn(found["texts"][one], found["cut_off"][one]) for one in four]
+        own = rank(judge, drawing.record(place).history, outputs)[0].index
+        other = drawing.lot.choice([number for number in range(RANKED) if number != own])
+        pairs.append((place, found["texts"][four[own]], found["texts"][four[other]], {}))
+    drawing.write("ranked", pairs, SHOWN)
+
+
 def _mean(values: Sequence[float | None]) -> float:
     found = [value for value in values if value is not None]
     return sum(found) / len(found)
@@ -207,8 +227,8 @@ class Ratings:
 def count(reading: Path) -> dict[str, Any]:
     """What the reader found, by whose output it was."""
     ratings = Ratings(reading)
-    if ratings.names() == ["best"]:
-        return {"best": ratings.pairs("best")}
+    if ratings.names() in (["best"], ["ranked"]):
+        return {name: ratings.pairs(name) for name in ratings.names()}
     if "highest" not in ratings.names():
         return {"tried": {name: ratings.pairs(name) for name in ratings.names()}}
     found: dict[str, Any] = {
@@ -243,14 +263,15 @@ def count(reading: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=["draw", "pairs", "use", "best", "count"])
+    alone = {"draw": draw, "best": draw_best, "ranked": draw_ranked}
+    by_name = {"pairs": draw_pairs, "use": draw_in_use}
+    parser.add_argument("what", choices=[*alone, *by_name, "count"])
     parser.add_argument("folders", type=Path, nargs="+", help="as above, and after `pairs` and `use` the names")
     options = parser.parse_args()
-    if options.what in ("draw", "best"):
-        (draw if options.what == "draw" else draw_best)(*options.folders)
-    elif options.what in ("pairs", "use"):
-        by_name = draw_pairs if options.what == "pairs" else draw_in_use
-        by_name(*options.folders[:2], [str(name) for name in options.folders[2:]])
+    if options.what in alone:
+        alone[options.what](*options.folders)
+    elif options.what in by_name:
+        by_name[options.what](*options.folders[:2], [str(name) for name in options.folders[2:]])
     else:
         found: dict[str, Any] = {}
         for reading in options.folders:
