@@ -296,7 +296,7 @@ def by_reward(found: Any, read: Any = None) -> Claim:
         claim.tables["tried"] = by_figure(columns, {key: SUPPORTERS[key] for key in OF_TRIED})
         claim.words.update({f"two_plans_{name}": two_plans(found["decisions"], name) for name in tried})
     if read and read.get("tried"):
-        claim.tables["tried_read"] = tried_table(read["tried"])
+        claim.tables["tried_read"] = reading_table(read["tried"])
     if read:
         claim.conditions.append(preferred(read["pairs"]["sft"], "reweighted − sft", "more"))
         claim.tables.update(reading_tables(read))
@@ -304,8 +304,8 @@ def by_reward(found: Any, read: Any = None) -> Claim:
     return claim
 
 
-def tried_table(read: Mapping[str, Any]) -> str:
-    """How a blind reader decided between another way of training and the fine-tuned model."""
+def reading_table(read: Mapping[str, Any]) -> str:
+    """How a blind reader decided between two sides: better, equal and worse, and how many of each would do harm."""
     heads = ["", "response", "steps", "harm"]
     counts = {name: [*one["better, equal, worse"].values(), one["harm"]] for name, one in read.items()}
     return table(heads, [[name, *(" : ".join(map(str, one)) for one in found)] for name, found in counts.items()])
@@ -471,8 +471,8 @@ def best_of(found: Any, read: Any = None) -> Claim:
     if pairs := {title: read[name] for name, title in chosen.items() if name in (read or {})}:
         for title, one in pairs.items():
             claim.conditions.append(preferred(one, f"{title}, against another of them", "more"))
-        claim.tables["read"] = tried_table(pairs)
-        claim.words["pairs"] = str(len(read["best"]["response"]))
+        claim.tables["read"] = reading_table(pairs)
+        claim.words["pairs"] = str(max(len(one["response"]) for one in pairs.values()))
     cells = [[str(row["n"]), *(cell(row[key], SCALES.get(key, IN_PERCENT)) for key in names)] for row in rows]
     claim.tables["figures"] = table(["n", *names], cells)
     for key in ("chosen", "other judges", "judge of feedback"):

@@ -7,15 +7,15 @@
 The settings are those of recipes/h200.toml and of what recipes/claims changes in it. The supporter is fine-tuned on
 reference turns by adapters of rank 8 (`sft`; `sft-whole`: all weights), then trained by reward from there, by adapters
 of rank 8 again: `reweighted-1` … with redundancy-aware rewards (`anchored-1` …: the corpus' own decisions and the plan
-count as well; `gold-1` …: the decisions alone do; `paper-1` …: the formula as printed; `alpha-0.1-1` …: another length
-gate, one seed), `plain-1` … without. Both trainings together are adapters of rank 16. FOLDER/judge-1 gives the rewards;
-FOLDER/judge-2 and FOLDER/feedback are judges that the supporter was never trained against (results/judges/measure.py
-trains all three; links will do). All answer the same held-out histories, each with a group of outputs (`assess.py`); a
-history's outputs together are what the similarity within a group is measured on. `best-sft` has sixteen outputs a
-history, for choosing the best of n (a FOLDER/judge-3 may choose as well); `measure-sft@NAME` answers FOLDER/NAME.jsonl
-instead. `decided-sft@NAME` has the likeliest output for every turn of that file, `held-sft@NAME` the same held to a
-turn's form. `again-NAME` lets the judges of FOLDER judge anew what said/measure-NAME.json holds (`again-best-sft`:
-said/best-sft.json).
+count as well; `gold-1` …: the decisions alone do; `chance-1` …: so they do, less how common they are; `paper-1` …: the
+formula as printed; `alpha-0.1-1` …: another length gate, one seed), `plain-1` … without. Both trainings together are
+adapters of rank 16. FOLDER/judge-1 gives the rewards; FOLDER/judge-2 and FOLDER/feedback are judges that the supporter
+was never trained against (results/judges/measure.py trains all three; links will do). All answer the same held-out
+histories, each with a group of outputs (`assess.py`); a history's outputs together are what the similarity within a
+group is measured on. `best-sft` has sixteen outputs a history, for choosing the best of n (a FOLDER/judge-3 may choose
+as well); `measure-sft@NAME` answers FOLDER/NAME.jsonl instead. `decided-sft@NAME` has the likeliest output for every
+turn of that file, `held-sft@NAME` the same held to a turn's form. `again-NAME` lets the judges of FOLDER judge anew
+what said/measure-NAME.json holds (`again-best-sft`: said/best-sft.json).
 
 What FOLDER does not hold stays as it is in results.json, so results may be gathered over several days; with `table
 --add` so does all that is there already. Where judges were trained anew between two days, give both days' folders: a
