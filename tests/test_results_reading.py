@@ -1,6 +1,7 @@
 """Blind reading: the reader is not told whose an output is, and what it finds is counted for the right one."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +54,29 @@ def test_whose_an_output_is_stands_in_the_key_alone(read: Any, folder: Path) -> 
     assert len(set(histories)) == 50
 
 
+def counted(read: Any, reading: Path, name: str, fits: Callable[[int, str, str], bool]) -> dict[str, Any]:
+    """What is counted of a reader who likes the trained supporter's responses, finds all steps equal, and harm in the
+    others; `fits` says whether a history's outputs are those that should meet."""
+    key = json.loads((reading / "key.json").read_text())
+    lines = []
+    for item in map(json.loads, (reading / f"{name}.jsonl").read_text().splitlines()):
+        own = key[item["id"]]["trained"]
+        other = "Y" if own == "X" else "X"
+        assert fits(key[item["id"]]["history"], item[own], item[other])
+        lines.append({"id": item["id"], "response": own, "steps": "equal", "harm": {own: False, other: True}})
+    (reading / f"{name}_rated.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found: dict[str, Any] = read.count(reading)
+    return found
+
+
+LIKED = {
+    "response": [1] * 120,
+    "steps": [0] * 120,
+    "better, equal, worse": {"response": [120, 0, 0], "steps": [0, 120, 0]},
+    "harm": [0, 120],
+}
+
+
 def test_other_ways_meet_the_fine_tuned_model_drawn_or_as_in_use(
     read: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,23 +84,15 @@ def test_other_ways_meet_the_fine_tuned_model_drawn_or_as_in_use(
         assert kept == folder / "said" / f"used-{model.parent.name}.jsonl"
         return [{"text": f"{model.parent.name} serves {one.id}", "cut_off": False} for one in asked]
 
+    def fits(_: int, own: str, other: str) -> bool:
+        return own.startswith("plain") and other.startswith("sft")
+
     monkeypatch.setattr(read, "as_served", as_served)
     read.draw_pairs(folder, folder / "pairs", ["plain"])
     read.draw_in_use(folder, folder / "use", ["plain-2"])
-    for name, reading in (("plain", "pairs"), ("plain-2 in use", "use")):
-        key = json.loads((folder / reading / "key.json").read_text())
-        items = [json.loads(line) for line in (folder / reading / f"{name}.jsonl").read_text().splitlines()]
-        rated = []
-        for item in items:
-            own, other = key[item["id"]]["trained"], "XY".strip(key[item["id"]]["trained"])
-            assert item[own].startswith("plain")
-            assert item[other].startswith("sft")
-            rated.append({"id": item["id"], "response": own, "steps": "equal", "harm": {own: False, other: True}})
-        (folder / reading / f"{name}_rated.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rated))
-        found = read.count(folder / reading)["tried"][name]
-        assert found["better, equal, worse"] == {"response": [120, 0, 0], "steps": [0, 120, 0]}
-        assert found["harm"] == [0, 120]
-    assert {one.get("seed") for one in json.loads((folder / "pairs" / "key.json").read_text()).values()} == {1, 2, 3}
+    assert counted(read, folder / "pairs", "plain", fits) == {"tried": {"plain": LIKED}}
+    assert counted(read, folder / "use", "plain-2 in use", fits) == {"tried": {"plain-2 in use": LIKED}}
+    assert {one["seed"] for one in json.loads((folder / "pairs" / "key.json").read_text()).values()} == {1, 2, 3}
     with pytest.raises(SystemExit, match="no measure-nothing"):
         read.draw_pairs(folder, folder / "none", ["nothing"])
 
@@ -87,27 +103,20 @@ def test_what_the_judge_chose_meets_another_of_the_sixteen(read: Any, folder: Pa
     texts = [f"{place}: {total}" for place, row in enumerate(rows) for total in row["judge_1"]]
     (folder / "said" / "best-sft.json").write_text(json.dumps({**told, "rows": rows, "texts": texts}))
     read.draw_best(folder, folder / "best")
-    key = json.loads((folder / "best" / "key.json").read_text())
-    rated = []
-    for item in map(json.loads, (folder / "best" / "best.jsonl").read_text().splitlines()):
-        own, other = key[item["id"]]["trained"], "XY".strip(key[item["id"]]["trained"])
-        place = key[item["id"]]["history"]
-        assert item[own] == f"{place}: 5"
-        assert item[other] in {f"{place}: {total}" for total in (None, 1, 3)}
-        rated.append({"id": item["id"], "response": other, "steps": own, "harm": {own: False, other: False}})
-    (folder / "best" / "best_rated.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rated))
-    assert read.count(folder / "best")["best"]["better, equal, worse"] == {
-        "response": [0, 0, 120],
-        "steps": [120, 0, 0],
-    }
+
+    def fits(place: int, own: str, other: str) -> bool:
+        return own == f"{place}: 5" and other in {f"{place}: {total}" for total in (None, 1, 3)}
+
+    assert counted(read, folder / "best", "best", fits) == {"best": LIKED}
 
 
 def test_what_the_judge_ranks_first_meets_another_of_the_four(
     read: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rank(_: Any, history: Any, outputs: list[Any]) -> list[Any]:
-        assert len(history) == 1
-        return [SimpleNamespace(index=index) for index in (2, 0, 3, 1)][: len(outputs)]
+        assert history
+        assert len(outputs) == 4
+        return [SimpleNamespace(index=index) for index in (2, 0, 3, 1)]
 
     monkeypatch.setattr("compeer.reward.LocalJudge", lambda model: model)
     monkeypatch.setattr("compeer.reward.rank.rank", rank)
@@ -115,16 +124,11 @@ def test_what_the_judge_ranks_first_meets_another_of_the_four(
     told |= {"texts": [f"{n // 16}: {n % 16}" for n in range(16 * 130)], "cut_off": [False] * 16 * 130}
     (folder / "said" / "best-sft.json").write_text(json.dumps(told))
     read.draw_ranked(folder, folder / "ranked")
-    key = json.loads((folder / "ranked" / "key.json").read_text())
-    rated = []
-    for item in map(json.loads, (folder / "ranked" / "ranked.jsonl").read_text().splitlines()):
-        own, other = key[item["id"]]["trained"], "XY".strip(key[item["id"]]["trained"])
-        place = key[item["id"]]["history"]
-        assert item[own] == f"{place}: 2"
-        assert item[other] in {f"{place}: {number}" for number in (0, 1, 3)}
-        rated.append({"id": item["id"], "response": own, "steps": own, "harm": {own: False, other: False}})
-    (folder / "ranked" / "ranked_rated.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rated))
-    assert read.count(folder / "ranked")["ranked"]["better, equal, worse"]["response"] == [120, 0, 0]
+
+    def fits(place: int, own: str, other: str) -> bool:
+        return own == f"{place}: 2" and other in {f"{place}: {number}" for number in (0, 1, 3)}
+
+    assert counted(read, folder / "ranked", "ranked", fits) == {"ranked": LIKED}
 
 
 def test_what_was_found_is_counted_for_the_right_one(read: Any, folder: Path) -> None:
