@@ -85,6 +85,11 @@ def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     return network.to(device).eval()
 
 
+def vocabulary_size(network: Any) -> int:
+    """How many logits a network gives; more than its tokenizer has words, often."""
+    return int(network.get_output_embeddings().weight.shape[0])
+
+
 def position_limit(network: Any) -> int:
     """How many tokens a network can take; a very large number where it does not say."""
     return getattr(network.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
@@ -111,7 +116,7 @@ class LocalModel:
         self._batch_size = batch_size
         self._name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
         self._progress = progress or (lambda done: None)
-        self._grammars = Grammars(self.tokenizer, self.network)
+        self._grammars = Grammars(self.tokenizer, vocabulary_size(self.network))
         self._memory: PromptMemory | None = None
         if not self._reader and can_share(self.network):  # models that see count positions in a way of their own
             use_grouped_attention(self.network)

@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Protocol
 
+from compeer.engine.rows import Ending as Ending
+from compeer.engine.rows import NotWritten as NotWritten
 from compeer.models.base import Message, Request, Sampling
 from compeer.policy.control import Control, forced_prefix
 from compeer.reasoning import EMOTIONS, LABELS, PARTS, STAGES, STEPS, STRATEGIES, Part, turn_grammar
@@ -25,23 +26,6 @@ _FREE: dict[Part, str] = {
     "strategy": 'text strategy "]"',
 }
 """A step's line after its label, in the rules of `turn_grammar`."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """An output has ended. `cut_off`: it had reached the longest allowed length."""
-
-    cut_off: bool = False
-    tokens: int = 0
-    prompt_tokens: int = 0
-
-
-class NotWritten(Exception):
-    """An output could not be written, or not to its end; `reason` quotes nobody. `passing`: it may work next time."""
-
-    def __init__(self, reason: str, passing: bool = True) -> None:
-        super().__init__(reason)
-        self.reason, self.passing = reason, passing
 
 
 class Writer(Protocol):
