@@ -33,7 +33,7 @@ _CONTEXT_DEFAULTS = {
     **{52: ("i", -1), 104: ("i", 1), 108: ("i", 1), 136: ("?", False), 137: ("?", True), 141: ("?", False)},
 }
 """What we know of the defaults, by their place in bytes."""
-_GPU_LAYERS = 16
+_GPU_LAYERS, _LOADING, _READ_WHOLE = 16, 24, 0
 _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0, 4, 8, 12, 28, 32, 52
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
 _SMALL = 64 << 20
@@ -161,6 +161,7 @@ class Llama:
         self.path, self.sequences = path, sequences
         settings = lib.llama_model_default_params()
         settings.set(_GPU_LAYERS, "i", 0)
+        settings.set(_LOADING, "i", _READ_WHOLE)  # most matrices are laid out anew: a mapped file would be held twice
         _complaints.clear()
         self._model = lib.llama_model_load_from_file(os.fsencode(path), settings) if path.is_file() else None
         if not self._model:

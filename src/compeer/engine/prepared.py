@@ -17,7 +17,6 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from compeer.engine.convert import (
@@ -32,7 +31,7 @@ from compeer.engine.convert import (
 from compeer.errors import InputError
 from compeer.models.catalogue import base_file, catalogue, is_base
 from compeer.models.embedded import SMOLLM2, cache_folder, file_hash, made_once
-from compeer.models.shipped import SHIPPED, is_shipped
+from compeer.models.shipped import SHIPPED, is_shipped, packaged_adapters
 from compeer.progress import console
 
 _ADAPTERS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -65,8 +64,7 @@ def prepare(model: str | Path) -> Prepared | None:
         base, offsets = _smollm2()
         return Prepared(base, offsets, _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
     if is_shipped(name):
-        folder = Path(str(files("compeer").joinpath("weights", name)))
-        return _over_smollm2(folder, SHIPPED[name])
+        return _over_smollm2(packaged_adapters(name), SHIPPED[name])
     if is_base(name):
         path = base_file(name)
         return Prepared(path, None, _tokenizer(path, catalogue()[name].sha256))
@@ -114,11 +112,11 @@ def _over_named_base(adapters: Path) -> Prepared:
     mark = file_hash(adapters / _ADAPTERS)
     if name == "embedded":
         return _over_smollm2(adapters, mark)
-    if not is_base(name) and not is_file(name):
-        do = f'Write it into compeer.json as "base". Known are: embedded, {", ".join(catalogue())}, or a GGUF file.'
+    over = prepare(name) if name else None
+    if over is None or over.adapter is not None:
+        known = f"embedded, {', '.join(catalogue())}, a GGUF file or a model's folder"
+        do = f'Write it into compeer.json as "base": {known}.'
         raise InputError(f"these adapters are over a base that is not known: '{told}'.", file=adapters, do=do)
-    over = prepare(name)
-    assert over is not None
     made = _adapted(adapters, over.base, mark, lambda to: convert_adapter(adapters, over.base, to))
     return Prepared(over.base, made, over.tokenizer, adapters)
 

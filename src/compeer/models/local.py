@@ -29,7 +29,7 @@ from compeer.models.gguf import base_folder
 from compeer.models.grammars import Grammars
 from compeer.models.network import steady_attention
 from compeer.models.prefixes import PromptMemory, can_share
-from compeer.models.shipped import is_shipped, shipped_model
+from compeer.models.shipped import is_shipped, packaged_adapters, shipped_model
 from compeer.models.vision import Picture, PictureError, chat_pictures, network_class, picture_reader
 from compeer.statistics import generator
 
@@ -61,6 +61,13 @@ def model_folder(model: str | Path) -> Path:
             "(compeer models list).",
         )
     return folder
+
+
+def card_folder(model: str | Path) -> Path:
+    """The folder in which a model's card lies, if it has one: that of adapters is their own."""
+    if is_shipped(model):
+        return packaged_adapters(str(model))
+    return Path(model) if (Path(model) / "adapter_config.json").is_file() else model_folder(model)
 
 
 def load_tokenizer(folder: Path) -> Any:
