@@ -37,7 +37,7 @@ _GPU_LAYERS, _LOADING, _READ_WHOLE = 16, 24, 0
 _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0, 4, 8, 12, 28, 32, 52
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
 _SMALL = 64 << 20
-"""Models of fewer bytes keep keys and values in float32: that costs little there, and nothing is rounded."""
+"""Models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded."""
 _BATCH_TOKENS = 256
 """Tokens that are computed in one call, at most."""
 
@@ -171,11 +171,12 @@ class Llama:
         self.width = min(width, self.limit)
         threads = threads or default_threads()
         settings = lib.llama_context_default_params()
-        cells = _FLOAT32 if path.stat().st_size < _SMALL else _FLOAT16
+        small = path.stat().st_size < _SMALL
+        cells = _FLOAT32 if small else _FLOAT16
         wanted = {
             **{_KEYS: cells, _VALUES: cells},
             **{_WIDTH: self.width * sequences, _BATCH: _BATCH_TOKENS, _SMALL_BATCH: _BATCH_TOKENS},
-            **{_SEQUENCES: sequences, _THREADS: threads, _READING_THREADS: threads, _FLASH: 1},
+            **{_SEQUENCES: sequences, _THREADS: threads, _READING_THREADS: threads, _FLASH: int(not small)},
         }
         for place, value in wanted.items():
             settings.set(place, "i", value)

@@ -16,6 +16,7 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -276,4 +277,5 @@ def _write_state(path: Path, state: bytes) -> None:
         unfinished.write_bytes(hashlib.sha256(state).digest() + state)
         unfinished.replace(path)
     except OSError:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()

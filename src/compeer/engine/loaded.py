@@ -14,8 +14,8 @@ from compeer.engine.llama import Llama
 from compeer.engine.llama_table import LlamaTable
 from compeer.engine.prepared import Prepared, engine_cache
 
-LONGEST = 2048
-"""Tokens of a prompt with its answer at most: memory is set aside for all of them, and a CPU reads them for long."""
+_TOKENS, _LONGEST = 16384, 4096
+"""Memory is set aside for so many tokens, which the rows share evenly; no row needs more than the second number."""
 _LARGE, _ROWS, _FEW_ROWS = 512 << 20, 8, 4
 """Bases of more bytes than this write fewer rows at a time."""
 
@@ -24,7 +24,7 @@ class _Shared:
     """A loaded base and its thread."""
 
     def __init__(self, base: Path, rows: int, end: int) -> None:
-        self.llama = Llama(base, rows + 1, LONGEST)
+        self.llama = Llama(base, rows + 1, min(_LONGEST, _TOKENS // rows))
         self.table = LlamaTable(self.llama, engine_cache() / "states")
         self.batcher = Batcher(self.table, end)
         self.users = 0
