@@ -38,7 +38,7 @@ from compeer.engine.loaded import CpuEngine
 from compeer.engine.prepared import prepare
 from compeer.models import Request, Sampling
 from compeer.models.local import load_tokenizer
-from compeer.policy.control import Control
+from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
 from compeer.reward import Case, Form, Judgment, LocalJudge
@@ -56,24 +56,27 @@ Strategy: I ask how it began. [Question]
 Response: That is a lot at once. What did they say to you?"""
 
 
-def histories(shortest: int = 1200, longest: int = 3600) -> list[tuple[Utterance, ...]]:
-    """Histories of the sample corpus between so many characters in which no danger is found, long ones first."""
+def histories(count: int, shortest: int = 1200, longest: int = 3600) -> list[tuple[Utterance, ...]]:
+    """Histories of the sample corpus between so many characters, of as many dialogues as can be, without danger."""
     guard, found = Guard(), []
-    for one in (one for dialogue in read_corpus("sample") for one in rounds_of(dialogue)):
+    dialogues = [list(rounds_of(dialogue)) for dialogue in read_corpus("sample")]
+    for one in (rounds[-1 - back] for back in range(8) for rounds in dialogues if len(rounds) > back):
+        if len(found) == count:
+            break
         said = [utterance.text for utterance in one.history if utterance.speaker == "seeker"]
         length = sum(len(utterance.text) for utterance in one.history)
         if not shortest <= length <= longest or one.history[-1].speaker != "seeker":
             continue
         if guard.before(said).risk.level == "none":
             found.append(one.history)
-    return sorted(found, key=len, reverse=True)
+    return found
 
 
 @contextmanager
 def on(backend: str) -> Iterator[None]:
     """Models that are opened now run on this backend."""
     if backend == "torch":
-        with mock.patch("compeer.talk.local.prepare", lambda model: None):
+        with mock.patch("compeer.talk.local.prepare", return_value=None):
             yield
     else:
         with mock.patch("compeer.reward.judge._on_llama", prepare):
@@ -116,7 +119,7 @@ def middle(values: Sequence[float]) -> float:
 def small(options: argparse.Namespace) -> dict[str, Any]:
     """The packaged supporter and judge on both backends."""
     sampling = Sampling(temperature=0.7, max_tokens=options.max_tokens)
-    asked = histories()
+    asked = histories(options.turns * options.clients)
     opened, judges = {}, {}
     for backend in BACKENDS:
         with on(backend):
@@ -178,7 +181,7 @@ def one_message(options: argparse.Namespace) -> None:
 
     with on(options.backend):
         supporter = LocalSupporter("supporter", Guard())
-    asyncio.run(answered(supporter, [Wish(histories()[0], sampling=Sampling(max_tokens=40))]))
+    asyncio.run(answered(supporter, [Wish(histories(1)[0], sampling=Sampling(max_tokens=40))]))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 
@@ -191,7 +194,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
     assert prepared is not None
     tokenizer = load_tokenizer(prepared.tokenizer)
     engine = CpuEngine(prepared, tokenizer.eos_token_id)
-    asked = histories()
+    asked = histories(2 * options.turns)
     found: dict[str, list[float]] = {}
     for turn in range(options.turns):
         ids = tokenizer(" ".join(one.text for one in asked[turn]), add_special_tokens=False)["input_ids"][:384]
@@ -265,13 +268,8 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
         for control, (text, ending) in zip(controls, asyncio.run(written(writer, requests)), strict=True):
             parsed = parse_turn(text, ending.cut_off)
             read += parsed.turn is not None
-            turn = parsed.turn
-            has = turn and {
-                "stage": turn.history.stage,
-                "emotion": turn.emotion.emotion,
-                "strategy": turn.strategy.strategy,
-            }
-            steered += bool(has) and all(has[name] == value for name, value in control.wishes().items())
+            wanted = control.wishes()
+            steered += parsed.turn is not None and {name: decisions(parsed)[name] for name in wanted} == wanted
     writer.close()
     return {
         "verdicts": len(apart),
