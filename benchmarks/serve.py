@@ -4,11 +4,12 @@
     python benchmarks/serve.py large qwen-1.5b [--turns 3]
     python benchmarks/serve.py agreement [--verdicts 500] [--outputs 1000]
 
-`small` answers histories of 300 to 900 tokens with the packaged supporter, guard and all, by one client and by several
-at once, and has one history judged, first on one backend and then on the other, `--turns` times over: machines are
-noisy, so compare within a run. `large` takes a base (a name of the catalogue, or a GGUF file) and measures how fast it
-reads and writes, when the first word of a reply can be seen in the first and in the second turn of a conversation, and
-its memory. `agreement` counts how often both backends say the same, and how many outputs under the form can be read.
+`small` answers histories of 300 to 900 tokens with the packaged supporter, guard and all, for one client and for
+several at once, new ones and ones whose earlier turns were read before, and has one history judged, first on one
+backend and then on the other, `--turns` times over: machines are noisy, so compare within a run. Ratios above 1 speak
+for llama.cpp. `large` takes a base (a name of the catalogue, or a GGUF file) and measures how fast it reads and
+writes, when the first word of a reply can be seen in the first and in the second turn of a conversation, and its
+memory. `agreement` counts how often both backends say the same, and how many outputs under the form can be read.
 Prints one JSON object.
 """
 
@@ -112,6 +113,20 @@ async def answered(supporter: LocalSupporter, wishes: Sequence[Wish]) -> list[tu
     return list(await asyncio.gather(*map(one, wishes)))
 
 
+def forget(supporter: LocalSupporter) -> None:
+    """What was read before is known no more, but for how all prompts begin."""
+    batcher = supporter._writer._batcher
+    batcher.ask(batcher.table.clear).result()
+
+
+def earlier(wish: Wish) -> Wish:
+    """The wish before the last exchange, answered with a few tokens."""
+    shorter = wish.history[:-2]
+    while shorter and shorter[-1].speaker != "seeker":
+        shorter = shorter[:-1]
+    return Wish(shorter or wish.history[:1], sampling=Sampling(max_tokens=4))
+
+
 def middle(values: Sequence[float]) -> float:
     return round(statistics.median(values), 2)
 
@@ -136,18 +151,24 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
         many = [asked[(turn * options.clients + n) % len(asked)] for n in range(options.clients)]
         for backend in BACKENDS if turn % 2 else reversed(BACKENDS):
             supporter = opened[backend]
-            with Clock() as clock:
-                ((done, _, reply),) = asyncio.run(answered(supporter, [Wish(many[0], sampling=sampling, seed=turn)]))
-            note(backend, turn_s=clock.wall, turn_cpu_s=clock.cpu, turn_tokens=done.tokens)
-            note(backend, prompt_tokens=done.prompt_tokens, first_word_s=reply)
-            with Clock() as clock:
-                wishes = [Wish(one, sampling=sampling, seed=100 * turn + n) for n, one in enumerate(many)]
-                found = asyncio.run(answered(supporter, wishes))
-            tokens = sum(done.tokens for done, _, _ in found)
-            note(backend, many_tokens_a_s=tokens / clock.wall, many_tokens_a_cpu_s=tokens / clock.cpu)
+            for name, known in (("new", False), ("going_on", True)):
+                for count in (1, options.clients):
+                    wishes = [Wish(one, sampling=sampling, seed=100 * turn + n) for n, one in enumerate(many[:count])]
+                    forget(supporter)
+                    if known:  # all but the last exchange of each conversation was read in an earlier turn
+                        for wish in wishes:
+                            asyncio.run(answered(supporter, [earlier(wish)]))
+                    with Clock() as clock:
+                        found = asyncio.run(answered(supporter, wishes))
+                    tokens = sum(done.tokens for done, _, _ in found)
+                    values = {"s": clock.wall, "tokens_a_s": tokens / clock.wall, "tokens_a_cpu_s": tokens / clock.cpu}
+                    note(backend, **{f"{name}_{count}_{what}": value for what, value in values.items()})
+                    note(backend, **{f"{name}_{count}_first_word_s": middle([reply for _, _, reply in found])})
+                    note(backend, prompt_tokens=middle([done.prompt_tokens for done, _, _ in found]))
             with Clock() as clock:
                 judges[backend].judge([Case(many[0], parse_turn(TURN), "I am sorry. What happened?")])
             note(backend, verdicts_s=clock.wall, verdicts_cpu_s=clock.cpu)
+        print(json.dumps(rows), file=sys.stderr, flush=True)
     for supporter in opened.values():
         supporter.close()
     medians = {backend: {name: middle(values) for name, values in own.items()} for backend, own in rows.items()}
@@ -156,33 +177,26 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
         **medians,
         "memory_mb": {backend: memory("memory", backend) for backend in BACKENDS},
         "ratios": {
-            "turn_sooner": round(theirs["turn_s"] / ours["turn_s"], 2),
-            "turn_sooner_cpu": round(theirs["turn_cpu_s"] / ours["turn_cpu_s"], 2),
-            "turn_sooner_a_token": round(
-                theirs["turn_s"] / theirs["turn_tokens"] / (ours["turn_s"] / ours["turn_tokens"]), 2
-            ),
-            "many_tokens": round(ours["many_tokens_a_s"] / theirs["many_tokens_a_s"], 2),
-            "many_tokens_cpu": round(ours["many_tokens_a_cpu_s"] / theirs["many_tokens_a_cpu_s"], 2),
-            "verdicts_sooner": round(theirs["verdicts_s"] / ours["verdicts_s"], 2),
+            name: round(ours[name] / theirs[name] if "tokens_a" in name else theirs[name] / ours[name], 2)
+            for name in ours
+            if name != "prompt_tokens"
         },
         "clients": options.clients,
     }
 
 
 def memory(*words: str) -> int:
-    """The memory of a process of its own that answers one message, in megabytes at its highest."""
+    """The memory of a process of its own that has answered one message, in megabytes."""
     done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True)
     return int(done.stdout.strip().splitlines()[-1])
 
 
 def one_message(options: argparse.Namespace) -> None:
     """Answers a message, and prints the memory that it took."""
-    import resource
-
     with on(options.backend):
         supporter = LocalSupporter("supporter", Guard())
     asyncio.run(answered(supporter, [Wish(histories(1)[0], sampling=Sampling(max_tokens=40))]))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    print(psutil.Process().memory_info().rss >> 20)
 
 
 def large(options: argparse.Namespace) -> dict[str, Any]:
@@ -221,6 +235,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
         with Clock() as clock:
             judge.judge([Case(asked[-1 - turn], parse_turn(TURN), "I am sorry. What happened?")])
         found.setdefault("verdicts_s", []).append(clock.wall)
+        print(json.dumps(found), file=sys.stderr, flush=True)
     taken = psutil.Process().memory_info().rss
     return {
         "model": options.model,
@@ -245,9 +260,9 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
         stage, emotion, strategy = (str(rng.choice(list(words))) for words in (STAGES, EMOTIONS, STRATEGIES))
         text = (
             f"History: They tell what happened. [{stage}]\nEmotion: It shows in the words. [negative, {emotion}, 3]\n"
-            f"Strategy: This fits now. [{strategy}]\nResponse: {one.response}"
+            f"Strategy: This fits now. [{strategy}]\nResponse: {one.reply.text}"
         )
-        cases.append(Case(one.history, parse_turn(text), str(rng.choice([other.response for other in rounds]))))
+        cases.append(Case(one.history, parse_turn(text), str(rng.choice([other.reply.text for other in rounds]))))
     ours, theirs = (judges[backend].judge(cases) for backend in BACKENDS)
     apart = []
     for one, other in zip(ours, theirs, strict=True):

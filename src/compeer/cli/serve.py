@@ -24,7 +24,8 @@ _WEBHOOK_SECONDS = 20.0
 
 def serve(
     model: Annotated[
-        str, typer.Option(help="'supporter' (packaged, trained), a supporter's folder, or NAME@http://host:8000/v1.")
+        str,
+        typer.Option(help="'supporter' (packaged), a base's name, a folder, a GGUF file, or NAME@http://host:8000/v1."),
     ] = "supporter",
     base: Annotated[bool, typer.Option("--base", help="Serve the packaged model before any training.")] = False,
     judge: Annotated[

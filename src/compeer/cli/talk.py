@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
 SUPPORTER = "supporter"
 Model = Annotated[
-    str, typer.Option(help="'supporter' (packaged, trained), a supporter's folder, or NAME@http://host:8000/v1.")
+    str, typer.Option(help="'supporter' (packaged), a base's name, a folder, a GGUF file, or NAME@http://host:8000/v1.")
 ]
 Base = Annotated[bool, typer.Option("--base", help="The packaged model before any training, to compare with.")]
 JudgeName = Annotated[

@@ -31,6 +31,7 @@ from compeer.models.local import (
 from compeer.models.shipped import shown_name
 from compeer.models.training import model_card
 from compeer.models.vision import PictureError, chat_pictures, picture_reader
+from compeer.policy.control import Control
 from compeer.policy.prompt import refuse_direct, supporter_prompt
 from compeer.policy.repeats import told_once
 from compeer.reward.form import Judge
@@ -124,8 +125,10 @@ class LocalWriter:
         return Row(tuple(ids), sampling, request.seed, text.hear, tell, matcher, self._adapter, pictures)
 
     def _beginning(self) -> list[int]:
-        """What the prompts of all conversations begin with, as long as nothing is steered."""
-        one, other = (self._ids(supporter_prompt([Utterance(speaker="seeker", text=text)]), "") for text in ("A", "It"))
+        """What the prompts of all conversations begin with, steered or not."""
+        said = [[Utterance(speaker="seeker", text=text)] for text in ("A", "It")]
+        probes = [supporter_prompt(said[0]), supporter_prompt(said[1], control=Control(strategy="Question"))]
+        one, other = (self._ids(messages, "") for messages in probes)
         return one[: common(one, other)]
 
     def _ids(self, messages: list[Message], prefix: str) -> list[int]:
