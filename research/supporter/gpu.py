@@ -113,18 +113,18 @@ def loss_of(network: Any, rows: list[Any]) -> torch.Tensor:
     device = network.device
     width = max(len(a) + len(s) for a, s, _ in rows)
     ids = torch.zeros((len(rows), width), dtype=torch.long)
-    mask = torch.zeros((len(rows), width), dtype=torch.long)
     target = torch.full((len(rows), width), -100)
     weight = torch.zeros((len(rows), width))
     for r, (asked, said, w) in enumerate(rows):
         n = len(asked) + len(said)
         ids[r, :n] = torch.tensor(asked + said)
-        mask[r, :n] = 1
         target[r, len(asked) - 1 : n - 1] = torch.tensor(said)
         weight[r, len(asked) - 1 : n - 1] = w
-    ids, mask, target, weight = (one.to(device) for one in (ids, mask, target, weight))
+    ids, target, weight = (one.to(device) for one in (ids, target, weight))
     inner = network.get_base_model() if hasattr(network, "get_base_model") else network
-    hidden = inner.model(input_ids=ids, attention_mask=mask).last_hidden_state
+    # padding stands behind every row, where causal attention does not look: a mask is not needed, and torch's attention
+    # with one gave gradients that were not numbers (torch 2.11, H200)
+    hidden = inner.model(input_ids=ids).last_hidden_state
     chosen = target != -100
     logits = inner.lm_head(hidden[chosen]).float()
     return (torch.nn.functional.cross_entropy(logits, target[chosen], reduction="none") * weight[chosen]).sum()
@@ -167,7 +167,8 @@ def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: 
                     loss = loss_of(tuned, batch[start : start + micro]) / count
                 loss.backward()
                 whole += loss.item()
-            torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            if not torch.isfinite(torch.nn.utils.clip_grad_norm_(trained, 1.0)):
+                raise RuntimeError(f"the gradient is not a number at step {step}")
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             seen += sum(len(a) + len(s) for a, s, _ in batch)
