@@ -119,7 +119,8 @@ def shown_prompt(history: list[dict[str, str]], language: str) -> list[dict[str,
 def chat(context: dict[str, Any], turn: SupportTurn, share: float = 0.3) -> dict[str, Any]:
     """A training example; a share of them asks in the prompt for what the turn is anyway."""
     control = drawn_control(turn, None, share, generator(SEED, "control", context["id"]))
-    return {"id": context["id"], "prompt": guided_prompt(context["history"], control), "output": render_turn(turn)}
+    messages = [*guided_prompt(context["history"], control), {"role": "assistant", "content": render_turn(turn)}]
+    return {"id": context["id"], "messages": messages}
 
 
 # --- targets ------------------------------------------------------------------------------------------------------------

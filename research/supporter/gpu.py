@@ -8,7 +8,11 @@ A plan is a list of jobs:
     {"train": "sft-a", "chats": "chats.jsonl", "rank": 16, "rate": 1e-4, "epochs": 2, "batch": 32, "seed": 1}
     {"write": "sft-a", "prompts": "prompts.jsonl", "out": "natural", "n": 2, "temperature": 1.0, "seed": 1, "scale": 1.0}
 
-`chats.jsonl` holds {"prompt": [messages], "output": text}; `prompts.jsonl` {"id", "prompt": [messages]}. A supporter is the
+`chats.jsonl` holds {"messages": […], "weight", "times"}; `prompts.jsonl` {"id", "prompt": [messages]}. A judge job,
+
+    {"judge": "judge-a", "records": "records.jsonl", "form": {"kind": "unified"}, "out": "judged"}
+
+writes the probabilities of every verdict. A supporter is the
 name of an adapter trained before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they
 come, {"id", "number", "supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
 """
@@ -91,100 +95,152 @@ def load(folder: Path) -> tuple[Any, Any]:
 # --- training -----------------------------------------------------------------------------------------------------------
 
 
-def encode(tokenizer: Any, prompt: list[dict[str, str]], output: str | None = None) -> tuple[list[int], list[int]]:
-    """The tokens of the prompt, up to where the supporter's words begin, and of its output with the ending token."""
-    text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in prompt) + "<|im_start|>assistant\n"
-    asked = tokenizer(text, add_special_tokens=False)["input_ids"]
-    said = tokenizer(output, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id] if output else []
-    return asked, said
+class Low(torch.nn.Module):
+    """A linear layer with a low-rank correction. Its weights are float32 and compute in the layer's precision: peft would
+    turn what flows through the layer into float32, which takes twice the memory and time."""
+
+    def __init__(self, linear: Any, rank: int, scale: float) -> None:
+        super().__init__()
+        self.linear, self.scale = linear, scale
+        like = {"device": linear.weight.device, "dtype": torch.float32}
+        self.a = torch.nn.Parameter(torch.empty((rank, linear.in_features), **like))
+        self.b = torch.nn.Parameter(torch.zeros((linear.out_features, rank), **like))
+        torch.nn.init.kaiming_uniform_(self.a, a=math.sqrt(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + (x @ self.a.to(x.dtype).T) @ (self.b * self.scale).to(x.dtype).T
+
+
+def add_low(network: Any, rank: int, alpha: float) -> dict[str, Low]:
+    """Puts corrections on all linear layers of the network's blocks, by name."""
+    found = {}
+    for name, module in list(network.named_modules()):
+        if name.rsplit(".", 1)[-1] in TARGETS:
+            parent, last = network.get_submodule(name.rsplit(".", 1)[0]), name.rsplit(".", 1)[-1]
+            found[name] = Low(module, rank, alpha / rank)
+            setattr(parent, last, found[name])
+    return found
+
+
+def drop_low(network: Any, low: dict[str, Low]) -> None:
+    """Takes the corrections off again."""
+    for name, own in low.items():
+        setattr(network.get_submodule(name.rsplit(".", 1)[0]), name.rsplit(".", 1)[-1], own.linear)
+
+
+def save_low(low: dict[str, Low], rank: int, alpha: float, folder: Path) -> None:
+    """Writes an adapter as peft reads it, in bfloat16."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {}
+    for name, own in low.items():
+        for letter, value in (("A", own.a), ("B", own.b)):
+            key = f"base_model.model.{name}.lora_{letter}.weight"
+            weights[key] = value.detach().to(torch.bfloat16).cpu().contiguous()
+    save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": alpha, "lora_dropout": 0.0, "bias": "none"}
+    config |= {"target_modules": TARGETS, "base_model_name_or_path": "Qwen/Qwen2.5-Coder-1.5B-Instruct", "inference_mode": True}
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+
+def encode(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[list[int], list[int]]:
+    """A chat's tokens, and which of them are learnt (1): what the assistant says, and where it ends.
+
+    A chat that ends with the seeker is a prompt: the tokens up to where the assistant's words begin.
+    """
+    ids: list[int] = []
+    learnt: list[int] = []
+
+    def add(text: str, mark: int) -> None:
+        own = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids.extend(own)
+        learnt.extend([mark] * len(own))
+
+    for message in messages:
+        add(f"<|im_start|>{message['role']}\n", 0)
+        said = message["role"] == "assistant"
+        add(message["content"], int(said))
+        add("<|im_end|>", int(said))
+        add("\n", 0)
+    if messages[-1]["role"] != "assistant":
+        add("<|im_start|>assistant\n", 0)
+    return ids, learnt
 
 
 def batches(rows: list[Any], size: int, generator: torch.Generator) -> list[list[Any]]:
     """An epoch: random order, rows of about the same length in one batch."""
     order = torch.randperm(len(rows), generator=generator).tolist()
     large = size * 16
-    blocks = [sorted(order[i : i + large], key=lambda n: len(rows[n][0]) + len(rows[n][1])) for i in range(0, len(order), large)]
+    blocks = [sorted(order[i : i + large], key=lambda n: len(rows[n][0])) for i in range(0, len(order), large)]
     cut = [[rows[n] for n in block[i : i + size]] for block in blocks for i in range(0, len(block), size)]
     return [cut[n] for n in torch.randperm(len(cut), generator=generator).tolist()]
 
 
 def loss_of(network: Any, rows: list[Any]) -> torch.Tensor:
-    """The summed cross-entropy of the outputs; logits are computed where they are needed only."""
+    """The summed cross-entropy of what is learnt; logits are computed where they are needed only."""
     device = network.device
-    width = max(len(a) + len(s) for a, s, _ in rows)
+    width = max(len(ids) for ids, _, _ in rows)
     ids = torch.zeros((len(rows), width), dtype=torch.long)
     target = torch.full((len(rows), width), -100)
     weight = torch.zeros((len(rows), width))
-    for r, (asked, said, w) in enumerate(rows):
-        n = len(asked) + len(said)
-        ids[r, :n] = torch.tensor(asked + said)
-        target[r, len(asked) - 1 : n - 1] = torch.tensor(said)
-        weight[r, len(asked) - 1 : n - 1] = w
+    for r, (own, learnt, w) in enumerate(rows):
+        ids[r, : len(own)] = torch.tensor(own)
+        marked = torch.tensor(learnt[1:], dtype=torch.bool)
+        target[r, : len(own) - 1][marked] = torch.tensor(own[1:])[marked]
+        weight[r, : len(own) - 1] = w
     ids, target, weight = (one.to(device) for one in (ids, target, weight))
-    inner = network.get_base_model() if hasattr(network, "get_base_model") else network
     # padding stands behind every row, where causal attention does not look: a mask is not needed, and torch's attention
     # with one gave gradients that were not numbers (torch 2.11, H200)
-    hidden = inner.model(input_ids=ids).last_hidden_state
+    hidden = network.model(input_ids=ids).last_hidden_state
     chosen = target != -100
-    logits = inner.lm_head(hidden[chosen]).float()
+    logits = network.lm_head(hidden[chosen]).float()
     return (torch.nn.functional.cross_entropy(logits, target[chosen], reduction="none") * weight[chosen]).sum()
 
 
 def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any) -> None:
-    """Trains a LoRA adapter on the outputs of chats and saves it in bfloat16; the network comes back as it was."""
-    from peft import LoraConfig, get_peft_model
-    from safetensors.torch import load_file, save_file
-
+    """Trains an adapter on what assistants say in chats; the network comes back as it was."""
     where = folder / "adapters" / job["train"]
-    if (where / "adapter_model.safetensors").is_file():
+    if (where / "job.json").is_file():
         return
     torch.manual_seed(job["seed"])
     generator = torch.Generator().manual_seed(job["seed"])
-    chats = [json.loads(line) for line in Path(job["chats"]).open(encoding="utf-8")]
-    rows = [(*encode(tokenizer, c["prompt"], c["output"]), float(c.get("weight", 1.0))) for c in chats]
-    rows = [row for row in rows if len(row[0]) + len(row[1]) <= job.get("most", 2048)]
-    held, rows = rows[: job.get("held", 0)], rows[job.get("held", 0) :]
-    config = LoraConfig(r=job["rank"], lora_alpha=job.get("alpha", 2 * job["rank"]), target_modules=TARGETS, lora_dropout=job.get("dropout", 0.05))
-    tuned = get_peft_model(network, config)
-    trained = [p for p in tuned.parameters() if p.requires_grad]
-    for p in trained:
-        p.data = p.data.float()
+    rows = []
+    for line in Path(job["chats"]).open(encoding="utf-8"):
+        one = json.loads(line)
+        rows += [(*encode(tokenizer, one["messages"]), float(one.get("weight", 1.0)))] * int(one.get("times", 1))
+    rows = [row for row in rows if len(row[0]) <= job.get("most", 2048)]
+    for parameter in network.parameters():
+        parameter.requires_grad_(False)
+    alpha = job.get("alpha", 2 * job["rank"])
+    low = add_low(network, job["rank"], alpha)
+    trained = [p for own in low.values() for p in (own.a, own.b)]
     optimiser = torch.optim.AdamW(trained, lr=job["rate"], weight_decay=0.0, betas=(0.9, 0.99))
     total = math.ceil(len(rows) / job["batch"]) * job["epochs"]
-    cuda = network.device.type == "cuda"
     started, seen, step = time.time(), 0, 0
     micro = job.get("micro", 16)
-    for epoch in range(job["epochs"]):
+    for _ in range(job["epochs"]):
         for batch in batches(rows, job["batch"], generator):
-            rate = job["rate"] * min(1.0, (step + 1) / max(1, 0.05 * total)) * max(0.05, 0.5 * (1 + math.cos(math.pi * step / total)))
+            rate = job["rate"] * min(1.0, (step + 1) / max(1, 0.05 * total))
             for group in optimiser.param_groups:
-                group["lr"] = rate
-            tuned.train()
-            count = sum(len(s) * w for _, s, w in batch)
-            whole = 0.0
+                group["lr"] = rate * max(0.05, 0.5 * (1 + math.cos(math.pi * step / total)))
+            count = sum(sum(learnt) * w for _, learnt, w in batch)
+            whole = torch.zeros((), device=network.device)
             for start in range(0, len(batch), micro):
-                with torch.autocast("cuda", torch.bfloat16, enabled=cuda):
-                    loss = loss_of(tuned, batch[start : start + micro]) / count
+                loss = loss_of(network, batch[start : start + micro]) / count
                 loss.backward()
-                whole += loss.item()
+                whole += loss.detach()
             if not torch.isfinite(torch.nn.utils.clip_grad_norm_(trained, 1.0)):
                 raise RuntimeError(f"the gradient is not a number at step {step}")
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-            seen += sum(len(a) + len(s) for a, s, _ in batch)
+            seen += sum(len(ids) for ids, _, _ in batch)
             step += 1
             if step % 10 == 0 or step == total:
-                log({"train": job["train"], "step": step, "of": total, "loss": round(whole, 4), "tokens_s": round(seen / (time.time() - started))})
-        if held:
-            tuned.eval()
-            with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=cuda):
-                parts = [loss_of(tuned, held[i : i + micro]).item() for i in range(0, len(held), micro)]
-            log({"train": job["train"], "epoch": epoch + 1, "held_loss": round(sum(parts) / sum(len(s) * w for _, s, w in held), 4)})
-    tuned.save_pretrained(where)
-    path = where / "adapter_model.safetensors"
-    save_file({k: v.to(torch.bfloat16).contiguous() for k, v in load_file(path).items()}, path, metadata={"format": "pt"})
-    (where / "job.json").write_text(json.dumps({**job, "chats": len(rows), "seconds": round(time.time() - started)}, indent=1))
-    tuned.unload()
+                log({"train": job["train"], "step": step, "of": total, "loss": round(whole.item(), 4), "tokens_s": round(seen / (time.time() - started))})
+    save_low(low, job["rank"], alpha, where)
+    drop_low(network, low)
+    (where / "job.json").write_text(json.dumps({**job, "rows": len(rows), "seconds": round(time.time() - started)}, indent=1))
 
 
 def lay_on(twin: Any, network: Any, adapter: Path | None, scale: float) -> None:
@@ -243,6 +299,28 @@ def write(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: 
         file.write(json.dumps({"done": len(asked)}) + "\n")
 
 
+def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, Any], folder: Path, log: Any) -> None:
+    """What a judge says of records: {"id", "steps": P(True) by step, "response": probabilities by preference}."""
+    from compeer.reward.conversation import record_case
+    from compeer.reward.form import Form
+    from compeer.reward.judge import LocalJudge
+    from compeer.reward.score import Judgment
+    from compeer.ser.record import read_records
+
+    path = folder / f"{job['out']}.jsonl"
+    if path.is_file():
+        return
+    lay_on(twin, network, None if job["judge"] == "base" else folder / "adapters" / job["judge"], job.get("scale", 1.0))
+    asked = LocalJudge(base, 48, form=Form(**job["form"]), both_orders=True, network=twin, tokenizer=tokenizer)
+    records = list(read_records(Path(job["records"])))
+    started, lines = time.time(), []
+    for record, found in zip(records, asked.judge([record_case(record) for record in records]), strict=True):
+        said = {"steps": dict(found.steps), "response": found.response and dict(found.response)} if isinstance(found, Judgment) else {"unscored": str(found)}
+        lines.append(json.dumps({"id": record.id, **said}, ensure_ascii=False))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    log({"judge": job["out"], "records": len(records), "seconds": round(time.time() - started, 1)})
+
+
 def work(base: Path, plan: Path, folder: Path) -> None:
     import copy
 
@@ -264,12 +342,13 @@ def work(base: Path, plan: Path, folder: Path) -> None:
             while "after" in job and not (folder / "adapters" / job["after"] / "job.json").is_file():
                 time.sleep(1)  # another process trains it
             if "train" in job:
-                network.train()
                 train(network, tokenizer, job, folder, log)
-                network.eval()
                 torch.cuda.empty_cache()
             else:
                 twin = twin or copy.deepcopy(network)
+                if "judge" in job:
+                    judge(network, twin, tokenizer, base, job, folder, log)
+                    continue
                 write(network, twin, tokenizer, job, folder, log, decoders)
         except Exception as error:  # the other jobs go on
             import traceback
