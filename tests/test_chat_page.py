@@ -115,7 +115,7 @@ def page(browser: Any, shared: tuple[ScriptedSupporter, str]) -> Iterator[Any]:
 def visit(browser: Any, address: str, errors: str | None = None, **options: Any) -> Iterator[Any]:
     """A page at an address; at the end nothing was logged (but for `errors`) and nobody else was asked."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB"} | options)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(60_000)
     asked, logged = [], []
     context.on("request", lambda request: asked.append(urlsplit(request.url)))
     context.on("console", lambda message: logged.append(message.text))

@@ -34,7 +34,7 @@ def llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """
     environment = {**os.environ, "LLM_USER_PATH": str(folder), "LLM_LOAD_PLUGINS": ""}
     command = [sys.executable, "-m", "llm", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, input="", timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, input="", timeout=300)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm") is None, reason="the client llm is not installed")

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from compeer.policy.decoding import Decoder, Drawn, Prompt
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.graphs import Drawing, draw
 from compeer.policy.twin import Twin
+from tests.clear import decided
 
 PROMPTS = [[5, 9, 200, 41], [7, 11], [212, 3, 5, 9, 14, 230, 77, 6], [7, 11], [5, 9, 200, 41], [5, 9, 201, 41]]
 SEEDS = [3, 1, 4, 1, 5, 9]
@@ -62,6 +64,7 @@ def forward_logprobs(network: Any, prompt: Sequence[int], ids: Sequence[int], te
 
 def test_greedy_decoding_is_that_of_transformers(network: Any) -> None:
     free = outputs(network, Drawing(24, (), temperature=0))
+    assert all(decided(network, prompt, output.ids) for prompt, output in zip(PROMPTS, free, strict=True))
     ends = (free[2].ids[17], free[0].ids[3])  # tokens that do come up, so that rows end at different times
     for end in ((), ends):
         mine = outputs(network, Drawing(24, end, temperature=0))
@@ -138,6 +141,8 @@ def test_a_draw_inverts_the_distribution(logits: list[float], number: float, tem
 
 def test_batches_change_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     free = outputs(network, Drawing(60, ()))
+    for prompt, seed, output in zip(PROMPTS, SEEDS, free, strict=True):
+        assert decided(network, prompt, output.ids, 1.0, seed), "here and below: rounding changes no token"
     drawing = Drawing(60, tuple(output.ids[place] for output, place in zip(free, (2, 9, 20, 33, 50, 4), strict=True)))
     whole = outputs(network, drawing)
     assert len({len(output.ids) for output in whole}) > 3
@@ -217,7 +222,9 @@ def test_pictures_are_seen(tiny_seeing_model: Path, tmp_path: Path) -> None:
             pad_token_id=0,
             **seen,
         )
-        assert output.ids == wanted[0, ids.shape[1] :].tolist()
+        wanted = wanted[0, ids.shape[1] :].tolist()
+        assert decided(network, prompt.ids, wanted, mm_token_type_ids=(ids == reader.token).int(), **seen)
+        assert output.ids == wanted
     assert drawn[0].ids == drawn[3].ids != drawn[4].ids, "the picture matters"
 
 
@@ -277,22 +284,33 @@ def test_a_trainer_draws_from_its_present_weights(tiny_model: Path, tmp_path: Pa
 
 
 def test_rows_are_seeded_by_their_number_among_all(tiny_model: Path, tmp_path: Path) -> None:
+    """The seeds are compared: with the same ones, rows of another batch draw the same but for rounding."""
     trainer = grpo_trainer(tiny_model, tmp_path)
     prompts = [PROMPTS[0]] * 2 + [PROMPTS[1]] * 2
-    whole = trainer._generate_single_turn(prompts, None, {}, 2)[0]
-    assert whole[0] != whole[1]
-    halves = []
+    first = trainer._generate_single_turn(prompts, None, {}, 2)[0]
+    assert first[0] != first[1]
+    decoder, seen = trainer._decoder, []
+
+    def draw(prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Drawn]:
+        seen.append(list(seeds))
+        return decoder.draw(prompts, seeds)
+
+    trainer._decoder = SimpleNamespace(draw=draw, stepper=decoder.stepper)
+    assert trainer._generate_single_turn(prompts, None, {}, 2)[0] == first, "the same batch: the same bytes"
+    whole = seen.pop()
+    assert len(set(whole)) == 4
     for process in (0, 1):
         accelerator = trainer.accelerator
         trainer.accelerator = type("Other", (), {
             "process_index": process, "distributed_type": accelerator.distributed_type,
             "mixed_precision": accelerator.mixed_precision,
         })  # fmt: skip
-        halves += trainer._generate_single_turn(prompts[2 * process : 2 * process + 2], None, {}, 2)[0]
+        trainer._generate_single_turn(prompts[2 * process : 2 * process + 2], None, {}, 2)
         trainer.accelerator = accelerator
-    assert halves == whole
+    assert seen[0] + seen[1] == whole
     trainer.state.global_step = 1
-    assert trainer._generate_single_turn(prompts, None, {}, 2)[0] != whole
+    assert trainer._generate_single_turn(prompts, None, {}, 2)[0] != first
+    assert not set(seen[-1]) & set(whole)
 
 
 def test_what_cannot_be_done_fast_is_left_to_trl(

@@ -6,7 +6,6 @@ import hashlib
 import html
 import json
 import re
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -486,9 +485,7 @@ def test_repeats_and_judges_belong_to_their_conversation(tmp_path: Path) -> None
 @pytest.mark.parametrize("write", [write_sage, write_esc])
 def test_two_hundred_dialogues_make_a_page_of_a_few_megabytes(tmp_path: Path, write: Any) -> None:
     folder = write(tmp_path / "run", 200, 10)
-    start = time.monotonic()
     page = page_of(folder)
-    assert time.monotonic() - start < 10
     assert len(page) < 4_000_000
     assert page.count('<details class="dialogue') == 200
     outside = re.sub(r"<noscript>.*?</noscript>", "", page, flags=re.DOTALL)

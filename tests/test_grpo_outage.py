@@ -16,6 +16,7 @@ import torch
 from compeer.errors import InputError
 from compeer.models import EndpointModel, EndpointSettings, Failure, Generation, Request, Sampling
 from compeer.models.training import run_trainer
+from compeer.policy import patience
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
 from compeer.policy.patience import JudgeAway, Patient
 from compeer.policy.rewards import JudgeSource, Weighted
@@ -23,6 +24,7 @@ from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS
 from compeer.reward.endpoint import ModelJudge
 from compeer.ser import SerRecord, read_records
 from tests.grpo_worker import HashSource, WordRows, small_model, small_records, whole
+from tests.virtual_time import run_virtually
 
 SETTINGS = GrpoSettings(steps=3, learning_rate=1e-3, lora_rank=0, prompts=1, max_tokens=8, history=1, save_every=10)
 
@@ -196,23 +198,29 @@ def test_refusals_are_not_waited_for() -> None:
     assert model.asked == 1
 
 
-@pytest.mark.parametrize(("kind", "least"), [("access", 0.0), ("connection", 0.2)])
-def test_one_that_stays_away_says_so(kind: Any, least: float) -> None:
-    start = time.monotonic()
-    with pytest.raises(JudgeAway, match=r"flaky cannot be asked .*: no luck"):
-        ask(Patient(Flaky(lambda *_: Failure(kind, "no luck")), 0.5, first_pause=0.05), "a")
-    assert least <= time.monotonic() - start < 3
+@pytest.mark.parametrize(("kind", "seconds"), [("access", 0), ("connection", 500)])
+def test_one_that_stays_away_says_so(kind: Any, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = Patient(Flaky(lambda *_: Failure(kind, "no luck")), 500, first_pause=50)
+
+    async def work() -> None:
+        with pytest.raises(JudgeAway, match=r"flaky cannot be asked .*: no luck"):
+            await patient.generate(questions("a"), Sampling())
+
+    assert run_virtually(monkeypatch, work(), patience) == seconds
 
 
-def test_a_server_that_hangs_counts_as_away() -> None:
+def test_a_server_that_hangs_counts_as_away(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hangs(Flaky):
         async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
             self.asked += 1
             if self.asked > 1:
-                await asyncio.sleep(60)
+                await asyncio.sleep(10_000)
             return [Failure("timeout", "slow") for _ in requests]
 
-    start = time.monotonic()
-    with pytest.raises(JudgeAway):
-        ask(Patient(Hangs(None), 0.5, first_pause=0.05), "a")
-    assert time.monotonic() - start < 10
+    patient = Patient(Hangs(None), 500, first_pause=50)
+
+    async def work() -> None:
+        with pytest.raises(JudgeAway):
+            await patient.generate(questions("a"), Sampling())
+
+    assert run_virtually(monkeypatch, work(), patience) == 500

@@ -5,7 +5,6 @@ import http.server
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -195,9 +194,7 @@ def test_a_streamed_reply_ends_safely() -> None:
 
 
 def test_an_endless_reply_is_replaced_unread() -> None:
-    start = time.perf_counter()
     turn = Guard(Says("none")).respond(["x"], lambda _: "That is hard. " * 80_000)
-    assert time.perf_counter() - start < 10
     assert turn.replaced == "no reply"
     assert len(turn.reply) < 1000
 
@@ -208,7 +205,9 @@ def test_an_endless_reply_is_replaced_unread() -> None:
 class Server:
     """A real HTTP server that answers with the given statuses in turn."""
 
-    def __init__(self, *statuses: int, delay: float = 0) -> None:
+    def __init__(self, *statuses: int) -> None:
+        self.free = threading.Event()
+        self.free.set()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         left, outer = list(statuses), self
@@ -217,7 +216,7 @@ class Server:
             def do_POST(self) -> None:
                 outer.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 outer.headers.append(dict(self.headers))
-                time.sleep(delay)
+                outer.free.wait(60)
                 self.send_response(left.pop(0) if left else 200)
                 self.send_header("Location", "/elsewhere")
                 self.send_header("Content-Length", "0")
@@ -250,7 +249,7 @@ def crisis(*hooks: Any) -> Any:
 def test_a_webhook_is_told_without_the_words(server: Server) -> None:
     hook = Webhook(server.url, headers={"X-Key": "k"})
     crisis(hook)
-    assert hook.wait(5)
+    assert hook.wait(60)
     [body] = server.bodies
     assert body["kinds"] == ["suicide"]
     assert body["conversation"] == "c-1"
@@ -262,7 +261,7 @@ def test_a_webhook_is_told_without_the_words(server: Server) -> None:
 def test_the_words_are_sent_only_if_asked_for(server: Server) -> None:
     hook = Webhook(server.url, include_text=True)
     crisis(hook)
-    assert hook.wait(5)
+    assert hook.wait(60)
     assert server.bodies[0]["text"] == [SECRET]
 
 
@@ -270,7 +269,7 @@ def test_the_words_are_sent_only_if_asked_for(server: Server) -> None:
 def test_a_webhook_tries_again(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     hook = Webhook(server.url, pause=0.01)
     crisis(hook)
-    assert hook.wait(5)
+    assert hook.wait(60)
     assert len(server.bodies) == 3
     assert "status 503" in caplog.text
     assert "abc" not in caplog.text, "an address may hold a key"
@@ -280,20 +279,21 @@ def test_a_webhook_tries_again(server: Server, caplog: pytest.LogCaptureFixture)
 def test_a_redirect_is_not_followed(server: Server) -> None:
     hook = Webhook(server.url, pause=0.01, attempts=2)
     crisis(hook)
-    assert hook.wait(5)
+    assert hook.wait(60)
     assert len(server.bodies) == 2
 
 
 def test_a_slow_or_dead_webhook_does_not_hold_up_the_reply(caplog: pytest.LogCaptureFixture) -> None:
-    slow = Server(delay=1.0)
+    slow = Server()
+    slow.free.clear()
     hook = Webhook(slow.url, timeout=0.1, attempts=2, pause=0.01)
     dead = Webhook("http://127.0.0.1:9/none", attempts=1)
-    start = time.perf_counter()
     turn = crisis(hook, dead)
-    assert time.perf_counter() - start < 5
     assert "988" in turn.reply
-    assert hook.wait(5)
-    assert dead.wait(5)
+    assert not slow.free.is_set(), "the reply is there, the server has answered nothing"
+    assert hook.wait(60)
+    assert dead.wait(60)
+    slow.free.set()
     assert SECRET not in caplog.text
     slow.close()
 
@@ -317,11 +317,13 @@ def test_nobody_is_promised_a_person_who_may_not_come() -> None:
     def fails(_: CrisisEvent) -> bool:
         raise OSError(SECRET)
 
-    for accept, name in ((lambda _: time.sleep(1) or True, "TimeoutError"), (fails, "OSError")):
-        turn = crisis(HandOver(accept, timeout=0.05))
+    never_yet = threading.Event()
+    for accept, name, timeout in ((lambda _: never_yet.wait(60), "TimeoutError", 0.05), (fails, "OSError", 60)):
+        turn = crisis(HandOver(accept, timeout=timeout))
         assert not turn.state.handed_over
         assert "person from the team" not in turn.reply
         assert turn.degraded == (f"hook HandOver: {name}",)
+    never_yet.set()
 
 
 def test_the_log_line_holds_no_words(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,6 +30,7 @@ from compeer.safety.output_training import Reply, fit, read_replies
 from compeer.safety.risk import Risk
 from compeer.safety.training.texts import packaged_folder
 from compeer.safety.weights import read_weights
+from tests.growth import grows_with_length
 
 BAD = {
     "diagnosis": [
@@ -531,11 +532,10 @@ def test_long_text_of_ordinary_words_is_read_to_its_end() -> None:
         "work",
     ]
     text = ". ".join(" ".join(rng.choices(vocabulary, k=12)) for _ in range(2_000))
-    start = time.perf_counter()
     finding = check_reply(text + ". Your secret is safe with me.")
     assert finding is not None
     assert finding.category == "promise of secrecy"
-    assert time.perf_counter() - start < 10
+    assert grows_with_length(check_reply, text)
 
 
 # --- the gate

@@ -11,6 +11,7 @@ from transformers import DynamicCache, MistralConfig, MistralForCausalLM
 from compeer.models import Generation, Request, Sampling, ask
 from compeer.models.local import LocalModel
 from compeer.models.prefixes import PromptMemory, can_share
+from tests.clear import clear_requests
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,7 @@ def test_answers_do_not_depend_on_what_was_asked_before(tiny_model: Path, local:
     fresh = LocalModel(tiny_model, device=torch.device("cpu"), batch_size=4)
     assert ask(local, last, sampling) == ask(fresh, last, sampling)
     greedy = Sampling(temperature=0, max_tokens=16)
+    assert list(clear_requests(local, last, greedy)) == last
     answers = [one.text for one in ask(local, last, greedy) if isinstance(one, Generation)]
     local_memory, local._memory = local._memory, None
     try:

@@ -1,7 +1,5 @@
 """The turn's text form: what is rendered reads back, and whatever a model writes is read or named."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +17,7 @@ from compeer.reasoning import (
     parse_turn,
     render_turn,
 )
+from tests.growth import grows_with_length
 
 TURN = SupportTurn(
     history=HistoryStep(text="New here, has not said what is wrong.", stage="exploration"),
@@ -158,10 +157,8 @@ def test_a_cut_off_output_lacks_its_last_part() -> None:
 @pytest.mark.parametrize("piece", ["[", "History: [", "x", "# ", "\\", "Response: a\n", "***", "1. ", "<history>", " "])
 def test_a_megabyte_of_nonsense_is_read_quickly(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
-    start = time.perf_counter()
-    parsed = parse_turn(text)
-    assert time.perf_counter() - start < 0.5
-    assert parsed.turn is None
+    assert parse_turn(text).turn is None
+    assert grows_with_length(parse_turn, text)
 
 
 def test_half_a_character_is_read_and_named() -> None:

@@ -28,12 +28,14 @@ from compeer.simulate import (
     Turn,
     View,
     chat,
+    engine,
     read_conversations,
     run_dialogues,
 )
 from compeer.simulate.agents import read_plain, read_structured, split_thinking
 from compeer.simulate.conversation import view_of
 from compeer.simulate.running import RunningDialogue
+from tests.virtual_time import run_virtually
 
 STRUCTURED = (
     "History: They lost a job and say so for the first time. [exploration]\n"
@@ -312,16 +314,22 @@ def test_the_limit_of_retries_is_exact(tmp_path: Path, bad: int, ends: str) -> N
         assert (outcome.who, outcome.why, outcome.may_pass) == ("seeker", "out of role", False)
 
 
-def test_time_that_is_up_is_no_fault_of_a_model_and_the_rest_is_done_by_the_next_run(tmp_path: Path) -> None:
+def test_time_that_is_up_is_no_fault_of_a_model_and_the_rest_is_done_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Slow(Answering):
         async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
             if len(self.asked) >= 3:
                 await asyncio.sleep(60)
             return await super().generate(requests, sampling)
 
-    found = run(tmp_path, scenarios(2), Card(Slow(lambda _: "w")), ScriptedAgent(["b"] * 2), rounds=2, seconds=0.2)
-    assert found.counts["infrastructure failed"] == {"seeker: timeout": 1}
-    assert sum(len(one.turns) for one in found.conversations) == 6
+    limits, seeker = DialogueSettings(rounds=2, seconds=20), Card(Slow(lambda _: "w"))
+    work = run_dialogues(scenarios(2), lambda _: seeker, lambda: ScriptedAgent(["b"] * 2), limits, tmp_path, 0)
+    assert run_virtually(monkeypatch, work, engine) == 20
+    found = list(read_conversations(tmp_path / "conversations.jsonl"))
+    outcomes = sorted((one.outcome.status, one.outcome.who, one.outcome.why) for one in found)
+    assert outcomes[1] == ("infrastructure failed", "seeker", "timeout")
+    assert sum(len(one.turns) for one in found) == 6
     again = run(tmp_path, scenarios(2), Card(Answering(lambda _: "w")), ScriptedAgent(["b"] * 2), rounds=2)
     assert again.counts == {"ended": {"turns reached": 2}}
 

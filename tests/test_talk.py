@@ -32,6 +32,7 @@ from compeer.talk.opening import open_judge, open_supporter
 from compeer.talk.reading import Said, TurnReader
 from compeer.talk.shown import own_words
 from compeer.talk.writing import Ending, NotWritten, fixed_grammar, forced_lines, write_turn
+from tests.clear import clear_requests, clearly_drawn, decided
 
 TURN = """History: The job is gone and the rent is due. [exploration]
 Emotion: Worry about the next weeks. [negative, anxiety, 4]
@@ -570,11 +571,12 @@ def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(l
 
     writer = local._writer
     requests = requests_of(6)
+    theirs = LocalModel(tiny_model, batch_size=1)
+    assert list(clear_requests(theirs, requests, SHORT)) == requests
     together = texts_of(writer, requests, SHORT, pause=0.01)
     alone = [texts_of(writer, [request], SHORT)[0] for request in requests]
     assert together == alone
-    theirs = ask(LocalModel(tiny_model, batch_size=1), requests, SHORT)
-    assert together == [answer.text for answer in theirs if isinstance(answer, Generation)]
+    assert together == [answer.text for answer in ask(theirs, requests, SHORT) if isinstance(answer, Generation)]
     assert len(set(together)) > 1
 
 
@@ -598,14 +600,17 @@ def test_what_prompts_share_is_not_computed_again(local: Any, monkeypatch: pytes
     assert texts_of(writer, [request], SHORT)[0] == whole
 
 
-def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(local: Any) -> None:
+def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(local: Any, tiny_model: Path) -> None:
+    from compeer.models.local import LocalModel
+
     writer, batcher = local._writer, local._writer._batcher
     shared = "The rain has not stopped for days and the river is high. " * 3
     one, other = (
-        Request(({"role": "user", "content": shared + end},), seed=5)
+        Request(({"role": "user", "content": shared + end},))
         for end in ("We stay in.", "I walked out to the old bridge to look at it.")
     )
-    warm = Sampling(temperature=1.0, max_tokens=24)
+    warm = Sampling(temperature=0.3, max_tokens=24)
+    (other,) = clearly_drawn(LocalModel(tiny_model), other, warm, 1)
     batcher._remembered.clear()
     cold = texts_of(writer, [other], warm)[0]
     batcher._remembered.clear()
@@ -623,9 +628,12 @@ def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
     assert check_reply(own_words("It stands at the centre: “My cat died and I cannot sleep”.", said), said) is None
 
 
-def test_drawn_outputs_depend_on_their_seed_alone(local: Any) -> None:
-    writer, warm = local._writer, Sampling(temperature=1.0, top_p=0.9, max_tokens=16)
-    requests = [replace(requests_of(1)[0], seed=seed) for seed in (1, 2, 1, 3, 2)]
+def test_drawn_outputs_depend_on_their_seed_alone(local: Any, tiny_model: Path) -> None:
+    from compeer.models.local import LocalModel
+
+    writer, warm = local._writer, Sampling(temperature=0.3, max_tokens=16)
+    one, two, three = clearly_drawn(LocalModel(tiny_model), requests_of(1)[0], warm, 3)
+    requests = [one, two, one, three, two]
     first, second, again, third, twice = texts_of(writer, requests, warm)
     assert first == again
     assert second == twice
@@ -674,7 +682,7 @@ def test_one_who_leaves_gives_the_place_to_others(local: Any) -> None:
         return "".join([piece async for piece in writer.write(requests_of(1)[0], SHORT) if isinstance(piece, str)])
 
     assert asyncio.run(talk()) == texts_of(writer, requests_of(1), SHORT)[0]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while writer._batcher._active and time.monotonic() < deadline:  # a row is told its end just before it leaves
         time.sleep(0.01)
     assert not writer._batcher._active
@@ -706,7 +714,9 @@ def test_after_closing_nothing_is_written(tiny_model: Path) -> None:
     assert "the supporter has been closed" in done.problems
 
 
-def test_a_model_that_sees_is_shown_the_pictures(tiny_seeing_model: Path, tmp_path: Path) -> None:
+def test_a_model_that_sees_is_shown_the_pictures(
+    tiny_seeing_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from PIL import Image
 
     from compeer.models.local import LocalModel
@@ -722,8 +732,18 @@ def test_a_model_that_sees_is_shown_the_pictures(tiny_seeing_model: Path, tmp_pa
         history = [Utterance(speaker="seeker", text="Look.", media=(picture,))]
         requests.append(Request(tuple(supporter_prompt(history, images=True))))
     found = texts_of(writer, requests, SHORT)
-    theirs = ask(LocalModel(tiny_seeing_model, batch_size=1), requests, SHORT)
-    assert found == [answer.text for answer in theirs if isinstance(answer, Generation)]
+    theirs = LocalModel(tiny_seeing_model, batch_size=1)
+    generate = theirs.network.generate
+
+    def clearly(**given: Any) -> Any:
+        ids = generate(**given)
+        prompt = given["input_ids"][0].tolist()
+        seen = {name: given[name] for name in ("pixel_values", "image_grid_thw", "mm_token_type_ids")}
+        assert decided(theirs.network, prompt, ids[0, len(prompt) :].tolist(), **seen)
+        return ids
+
+    monkeypatch.setattr(theirs.network, "generate", clearly)
+    assert found == [answer.text for answer in ask(theirs, requests, SHORT) if isinstance(answer, Generation)]
     with pytest.raises(NotWritten, match="no such file"):
         texts_of(writer, [replace(requests[0], messages=_elsewhere(requests[0]))], SHORT)
     writer.close()

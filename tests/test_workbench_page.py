@@ -74,7 +74,7 @@ def url_fixture(store: Store) -> Iterator[str]:
 def visit(browser: Any, address: str, errors: str | None = None, **options: Any) -> Iterator[Any]:
     """A page at an address; at the end nothing was logged (but for `errors`) and nobody else was asked."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "locale": "en-GB"} | options)
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
     asked, logged = [], []
     context.on("request", lambda request: asked.append(urlsplit(request.url)))
     context.on("console", lambda message: logged.append(message.text))
@@ -412,8 +412,8 @@ def test_offline_for_a_while(browser: Any, url: str, store: Store) -> None:
     ann = person(store, "Ann")
     with at_work(browser, url, "Ann", errors="ERR_INTERNET_DISCONNECTED") as page:
         first = matter(page)
-        press(page, "1", "2")
-        page.wait_for_timeout(1200)  # the draft is saved on the server
+        with page.expect_response(lambda one: one.request.method == "PUT" and "emotion" in one.request.post_data):
+            press(page, "1", "2")  # the draft is saved on the server
         page.evaluate("localStorage.removeItem('compeer.workbench.draft')")
         page.reload()
         page.wait_for_selector("input[name=emotion][value=false]:checked")

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from compeer.models.catalogue import catalogue, is_verified
 from compeer.models.embedded import PACKAGED, cache_folder, file_hash
 
 Verdict = Literal["good", "note", "wrong"]
@@ -36,6 +37,7 @@ def examine(folder: Path) -> list[Finding]:
         _memory,
         lambda: _disk(folder),
         _packaged,
+        _bases,
         _cache,
     ]
     found: list[Finding] = []
@@ -117,6 +119,20 @@ def _packaged() -> list[Finding]:
         good = digest == model.sha256
         do = "" if good else f"The file is not the one we know: {model.install} --force-reinstall"
         found.append(Finding(model.title, f"sha256 {digest[:16]}…", "good" if good else "wrong", do))
+    return found
+
+
+def _bases() -> list[Finding]:
+    found = []
+    for base in catalogue().values():
+        if is_verified(base):
+            unpacked = ", unpacked for training" if base.folder.is_dir() else ""
+            found.append(Finding(base.title, f"here{unpacked}: --model {base.name}"))
+        elif base.path.is_file():
+            found.append(Finding(base.title, "here, not checked yet", "note", f"compeer models get {base.name}"))
+        else:
+            do = f"A larger model, {base.size} to download: compeer models get {base.name}"
+            found.append(Finding(base.title, "not here", "note", do))
     return found
 
 

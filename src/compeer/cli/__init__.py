@@ -17,6 +17,7 @@ from compeer import __version__
 from compeer.cli.annotate import annotate
 from compeer.cli.corpus import corpus
 from compeer.cli.evaluate import evaluate
+from compeer.cli.models import models
 from compeer.cli.policy import policy
 from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.reward import reward
@@ -33,6 +34,7 @@ app.add_typer(reward, name="reward")
 app.add_typer(policy, name="policy")
 app.add_typer(evaluate, name="evaluate")
 app.add_typer(annotate, name="annotate")
+app.add_typer(models, name="models")
 app.command()(say)
 app.command()(chat)
 app.command()(serve)

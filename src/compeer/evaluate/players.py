@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from compeer.models.catalogue import base_file, is_base
 from compeer.models.opening import ModelSettings, folder_mark, open_model
 from compeer.models.shipped import is_shipped, packaged_mark, shown_name
 
 if TYPE_CHECKING:
     from compeer.models.base import TextModel
 
-Kind = Literal["embedded", "folder", "endpoint"]
+Kind = Literal["embedded", "base", "folder", "endpoint"]
 Part = Literal["supporter", "structured supporter", "seeker", "sentient seeker", "judge"]
 LONGEST: dict[Part, int] = {
     "supporter": 512,
@@ -35,12 +36,14 @@ LONGEST_EMBEDDED: dict[Part, int] = {
 
 @dataclass(frozen=True)
 class Player:
-    """A model by the name that a person gave it: `supporter`, `embedded`, a folder, or NAME@URL."""
+    """A model by the name that a person gave it: `supporter`, `embedded`, `qwen-1.5b`, a folder, or NAME@URL."""
 
     given: str
 
     @property
     def kind(self) -> Kind:
+        if is_base(self.given):
+            return "base"
         if packaged_mark(self.given):
             return "embedded"
         return "endpoint" if "@http" in self.given else "folder"
@@ -48,7 +51,7 @@ class Player:
     @property
     def name(self) -> str:
         """What tables call it."""
-        if self.kind == "embedded":
+        if self.kind in ("embedded", "base"):
             return shown_name(self.given)
         return self.given.partition("@http")[0]
 
@@ -85,6 +88,8 @@ class Player:
 
     def check(self, settings: ModelSettings) -> None:
         """Stops where there is no such model, as far as that can be told without loading or asking it."""
+        if self.kind == "base":
+            base_file(self.given)
         if self.kind == "endpoint" or (self.kind == "folder" and not (Path(self.given) / "config.json").is_file()):
             open_model(self.given, settings=settings)
 

@@ -22,8 +22,10 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from compeer.errors import InputError
 from compeer.models.attention import use_grouped_attention
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
+from compeer.models.catalogue import is_base
 from compeer.models.drawing import allowed, drawn
 from compeer.models.embedded import cache_folder, embedded_model
+from compeer.models.gguf import base_folder
 from compeer.models.grammars import Grammars
 from compeer.models.network import steady_attention
 from compeer.models.prefixes import PromptMemory, can_share
@@ -43,17 +45,20 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder that a model's name means: `embedded`, `supporter`, `judge`, or a path."""
+    """The folder that a model's name means: `embedded`, `supporter`, `judge`, a base of the catalogue, or a path."""
     if str(model) == "embedded":
         return embedded_model()
     if is_shipped(model):
         return shipped_model(str(model))
+    if is_base(model):
+        return base_folder(str(model))
     folder = Path(model)
     if not (folder / "config.json").is_file():
         raise InputError(
             "this is no model folder: there is no config.json in it.",
             file=folder,
-            do="Give a folder that transformers can load, or 'embedded' for the packaged model.",
+            do="Give a folder that transformers can load, 'embedded' for the packaged model, or a base's name "
+            "(compeer models list).",
         )
     return folder
 

@@ -2,6 +2,7 @@
 
 supporter                         the packaged supporter, trained, in this process
 embedded                          the packaged model as it is, in this process
+qwen-1.5b                         a base of the catalogue, once `compeer models get` has put it there, in this process
 runs/demo/sft/model               a folder that transformers loads, in this process
 Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
 """
@@ -42,7 +43,8 @@ def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path 
         raise InputError(
             f"there is no model '{name}': no such folder with a config.json in it.",
             field="model",
-            do="Give 'supporter', 'embedded', a model's folder, or NAME@http://host:8000/v1 for one behind a server.",
+            do="Give 'supporter', 'embedded', a base's name (compeer models list), a model's folder, or "
+            "NAME@http://host:8000/v1 for one behind a server.",
         )
     from compeer.models.local import LocalModel  # torch is heavy
 

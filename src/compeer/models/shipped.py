@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from compeer.errors import InputError
+from compeer.models.catalogue import find_base, is_base
 from compeer.models.embedded import SMOLLM2, cache_folder, embedded_model, file_hash, made_once
 from compeer.progress import console
 
@@ -32,11 +33,15 @@ def shown_name(name: str | Path) -> str:
     """What a model is called before people."""
     if str(name) == "embedded":
         return SMOLLM2.title
+    if is_base(name):
+        return find_base(str(name)).title
     return f"compeer-{name}" if is_shipped(name) else Path(name).resolve().name
 
 
 def packaged_mark(name: str | Path) -> str | None:
-    """What marks a model that is packaged, trained or not; None for all other names."""
+    """What marks a model that is known by its name, packaged or a base of the catalogue; None for all other names."""
+    if is_base(name):
+        return find_base(str(name)).sha256
     return SMOLLM2.sha256 if str(name) == "embedded" else SHIPPED.get(str(name))
 
 

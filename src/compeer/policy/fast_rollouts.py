@@ -27,7 +27,8 @@ class FastRollouts:
     TRL 1.16 generates in one private method, `_generate_single_turn`: it is given the tokens of this process's prompts,
     each repeated for its group, and returns the tokens of an output for each. That method is overridden; `trl` is
     pinned, and a test holds the contract. Sampling is as the trainer is set. A row is seeded by the run's seed, the
-    optimiser step and its number among the rows of all processes, so one process and two draw the same.
+    optimiser step and its number among the rows of all processes, so one process and two draw the same
+    but for rounding.
 
     TRL's own way is kept for what this cannot do: vLLM (where set), weights spread over processes (FSDP, DeepSpeed),
     settings of generation that are not known here, and networks whose layers do not all attend to everything.

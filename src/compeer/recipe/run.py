@@ -36,6 +36,7 @@ from compeer.errors import InputError
 from compeer.evaluate import evaluate_run
 from compeer.evaluate.folder import only_one
 from compeer.evaluate.supporters import starting_supporters
+from compeer.models.catalogue import find_base, is_base
 from compeer.models.embedded import SMOLLM2, file_hash
 from compeer.models.embedder import Embedder
 from compeer.models.local import model_folder
@@ -161,6 +162,8 @@ def model_hash(model: str) -> str:
     """What a starting model is: the packaged file's hash, or that of all files in the folder."""
     if model == "embedded":
         return SMOLLM2.sha256
+    if is_base(model):
+        return find_base(model).sha256
     return _digest(
         {str(path.name): file_hash(path) for path in sorted(model_folder(model).iterdir()) if path.is_file()}
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+from compeer.models.catalogue import find_base, is_base
 from compeer.models.shipped import is_shipped
 from compeer.report.charts import MANY_POINTS
 from compeer.report.drawn import judge_chart, reward_charts, supervised_charts, supporter_charts
@@ -116,6 +117,8 @@ def _model(name: Any) -> str:
         return "the packaged SmolLM2-135M-Instruct"
     if is_shipped(str(name)):
         return f"the packaged {name}"
+    if is_base(str(name)):
+        return find_base(str(name)).title
     return str(name or "a model that is not known")
 
 

