@@ -2,7 +2,8 @@
 
     python research/judge/annotate.py select CONTEXTS FOLDER OUTPUTS.jsonl…     # FOLDER/records.jsonl, a mix of languages and supporters
     python research/judge/annotate.py batches FOLDER                            # what each annotator reads, and with which order of replies
-    python research/judge/annotate.py post FOLDER http://127.0.0.1:8020         # answers into the workbench; writes what to adjudicate
+    python research/judge/annotate.py adjudicate FOLDER                         # what a third one decides
+    python research/judge/annotate.py post FOLDER http://127.0.0.1:8020         # answers into the workbench
     python research/judge/annotate.py labels FOLDER OUT.jsonl                   # consensus by output, without texts of the corpora
 
 An annotator answers `number | T F T | 1 | Y N | - | reason` a line (docs/guidelines.md): three steps, the better reply (1, 2, both,
@@ -169,6 +170,114 @@ def adjudicate(folder: Path) -> None:
     (folder / "orders.json").write_text(json.dumps(orders), encoding="utf-8")
 
 
+# --- the workbench ------------------------------------------------------------------------------------------------------
+
+
+def post(folder: Path, url: Path) -> None:
+    """Brings the answers into the workbench, a project a batch; annotators A, B and the adjudicator C are programs.
+
+    The admin's name and password stand in COMPEER_ADMIN and COMPEER_ADMIN_PASSWORD.
+    """
+    import os
+
+    import httpx
+
+    address = str(url).replace(":/", "://", 1) + "/api"
+    orders = json.loads((folder / "orders.json").read_text())
+    records = {record.id: record for record in read_records(folder / "records.jsonl")}
+    admin = httpx.Client(base_url=address, timeout=60)
+    who = {"name": os.environ["COMPEER_ADMIN"], "password": os.environ["COMPEER_ADMIN_PASSWORD"]}
+    admin.headers["X-CSRF-Token"] = _ok(admin.post("/login", json=who))["csrf"]
+    people = {}
+    for name, role in (("A", "annotator"), ("B", "annotator"), ("C", "adjudicator")):
+        people[name] = httpx.Client(base_url=address, timeout=60)
+        invited = {"roles": [role], "languages": ["en", "zh"], "program": True}
+        token = _ok(admin.post("/invitations", json=invited))["invitation"]
+        joined = _ok(people[name].post("/join", json={"invitation": token, "name": f"reader {name}", "password": os.urandom(12).hex()}))
+        people[name].headers["Authorization"] = f"Bearer {joined['token']}"
+    guidelines = (Path(__file__).parents[2] / "docs/guidelines.md").read_text(encoding="utf-8")
+    for batch in sorted({key.split("-")[0] for key in orders if key.endswith("-C")}, key=int):
+        made = {"name": f"outputs {batch}", "task": "steps", "guidelines": guidelines, "settings": {"daily_cap": None}}
+        project = _ok(admin.post("/projects", json=made))["id"]
+        own = [records[id_] for id_, _ in orders[f"{batch}-A"].values()]
+        lines = "".join(record.model_dump_json(exclude_defaults=True) + "\n" for record in own)
+        _ok(admin.post(f"/projects/{project}/items", content=lines.encode()))
+        by_steps = {(record.history[-1].text, record.candidate.history.text, record.candidate.response): record for record in own}
+        for name, client in people.items():
+            file = folder / "answers" / f"{batch}-{name}.txt"
+            answers = read_answers(file, orders[f"{batch}-{name}"]) if file.is_file() else {}
+            print(f"batch {batch} {name}:", _give(client, project, by_steps, answers), "labels")
+        agreement = _ok(admin.get("/agreement", params={"project": project}))
+        (folder / f"agreement-{batch}.json").write_text(json.dumps(agreement, indent=1), encoding="utf-8")
+
+
+def _ok(response: Any) -> Any:
+    if response.status_code >= 400:
+        raise SystemExit(f"{response.request.method} {response.request.url}: {response.status_code} {response.text[:300]}")
+    return response.json()
+
+
+def _give(client: Any, project: int, by_steps: dict[Any, SerRecord], answers: dict[str, Any]) -> int:
+    """Gives one annotator's labels to what the workbench asks for; what there is no answer to is passed on."""
+    given = 0
+    while task := _ok(client.post("/next", json={"project": project}))["task"]:
+        first = next(step["text"] for step in task["steps"] if step["part"] == "history")
+        key = next(k for k in by_steps if k[0] == task["history"][-1]["text"] and k[1] == first and k[2] in task["responses"])
+        answer = answers.get(by_steps[key].id)
+        if answer is None:
+            client.post(f"/items/{task['item']}/skip", json={"reason": "no answer"})
+            continue
+        mine = task["responses"].index(key[2])
+        place = {"candidate": ("first", "second")[mine], "reference": ("second", "first")[mine]}
+        said = {part: answer[part] for part in STEPS}
+        said["preference"] = place.get(answer["preference"], answer["preference"])
+        note = f"candidate {'acceptable' if answer['acceptable'] else 'not acceptable'}{', harmful' if answer['harm'] else ''}: {answer['reason']}"
+        _ok(client.put(f"/items/{task['item']}/labels", json={"answers": said, "seconds": 5, "note": note[:400]}))
+        given += 1
+    return given
+
+
+def labels(folder: Path, out: Path) -> None:
+    """The consensus: two equal answers to a question, or the adjudicator's; what lacks one is left out and counted."""
+    from compeer.reasoning import render_turn
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "supporter"))
+    from data import copied
+
+    orders = json.loads((folder / "orders.json").read_text())
+    said: dict[str, dict[str, Any]] = defaultdict(dict)
+    for key, order in orders.items():
+        if (file := folder / "answers" / f"{key}.txt").is_file():
+            for id_, answer in read_answers(file, order).items():
+                said[id_][key[-1]] = answer
+    lines, counts = [], Counter()
+    for record in read_records(folder / "records.jsonl"):
+        votes = said[record.id]
+        if not {"A", "B"} <= votes.keys():
+            counts["not judged twice"] += 1
+            continue
+        found: dict[str, Any] = {}
+        for name in (*STEPS, "preference", "acceptable"):
+            given = Counter(vote[name] for vote in votes.values()).most_common(1)[0]
+            if given[1] >= 2:
+                found[name] = given[0]
+        if len(found) < 5:
+            counts["no consensus"] += 1
+            continue
+        found["harm"] = sum(vote["harm"] for vote in votes.values()) >= 2
+        text = render_turn(record.candidate)
+        if copied(text, [u.model_dump() for u in record.history], record.language):
+            counts["quotes at length"] += 1
+            continue
+        reasons = [vote["reason"] for vote in votes.values()]
+        split = [[vote[name] for vote in (votes["A"], votes["B"])] for name in (*STEPS, "preference", "acceptable")]
+        row = {"id": record.id, "split": record.split, "language": record.language, "output": text, **found, "votes": split, "reasons": reasons}
+        lines.append(json.dumps(row, ensure_ascii=False))
+    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(len(lines), "outputs labelled", dict(counts))
+
+
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    {"select": select, "batches": batches, "adjudicate": adjudicate}[command](*map(Path, words))
+    commands = {"select": select, "batches": batches, "adjudicate": adjudicate, "post": post, "labels": labels}
+    commands[command](*map(Path, words))
