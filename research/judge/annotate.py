@@ -26,7 +26,8 @@ from compeer.ser.record import SerRecord, read_records, write_records
 
 SIZE = 100
 LINE = re.compile(
-    r"(\d+) *\| *([TF]) *([TF]) *([TF]) *\| *(1|2|both|neither) *\| *([YN]) *([YN]) *\| *(-|1|2|12|1 2|1,2) *\|? *(.*)", re.IGNORECASE
+    r"(\d+) *\| *([TF]) *([TF]) *([TF]) *\| *(1|2|both|neither) *\| *([YN]) *([YN]) *\| *(-|1|2|12|1 2|1,2) *\|? *(.*)",
+    re.IGNORECASE,
 )
 WANTED = {("en", "reward"): 450, ("zh", "reward"): 450, ("en", "test"): 150, ("zh", "test"): 150}
 SHARE = 0.75
@@ -106,7 +107,9 @@ def batches(folder: Path) -> None:
     (folder / "orders.json").write_text(json.dumps(orders), encoding="utf-8")
 
 
-def _write(path: Path, records: list[tuple[int, SerRecord]], orders: dict[str, Any], beside: dict[int, str] | None = None) -> None:
+def _write(
+    path: Path, records: list[tuple[int, SerRecord]], orders: dict[str, Any], beside: dict[int, str] | None = None
+) -> None:
     texts = []
     for number, record in records:
         replies = [record.candidate.response, record.reference]
@@ -114,7 +117,9 @@ def _write(path: Path, records: list[tuple[int, SerRecord]], orders: dict[str, A
         said = "\n".join(f"{u.speaker.capitalize()}: {u.text}" for u in record.history)
         steps = "\n".join(render_step(part, record.candidate.step(part)) for part in STEPS)
         more = f"\n{beside[number]}" if beside else ""
-        texts.append(f"## {number}\n{said}\n-- steps\n{steps}\n-- replies\n1: {' '.join(one.split())}\n2: {' '.join(two.split())}{more}\n")
+        texts.append(
+            f"## {number}\n{said}\n-- steps\n{steps}\n-- replies\n1: {' '.join(one.split())}\n2: {' '.join(two.split())}{more}\n"
+        )
     path.write_text("\n".join(texts), encoding="utf-8")
 
 
@@ -193,7 +198,11 @@ def post(folder: Path, url: Path) -> None:
         people[name] = httpx.Client(base_url=address, timeout=60)
         invited = {"roles": [role], "languages": ["en", "zh"], "program": True}
         token = _ok(admin.post("/invitations", json=invited))["invitation"]
-        joined = _ok(people[name].post("/join", json={"invitation": token, "name": f"reader {name}", "password": os.urandom(12).hex()}))
+        joined = _ok(
+            people[name].post(
+                "/join", json={"invitation": token, "name": f"reader {name}", "password": os.urandom(12).hex()}
+            )
+        )
         people[name].headers["Authorization"] = f"Bearer {joined['token']}"
     guidelines = (Path(__file__).parents[2] / "docs/guidelines.md").read_text(encoding="utf-8")
     for batch in sorted({key.split("-")[0] for key in orders if key.endswith("-C")}, key=int):
@@ -202,7 +211,10 @@ def post(folder: Path, url: Path) -> None:
         own = [records[id_] for id_, _ in orders[f"{batch}-A"].values()]
         lines = "".join(record.model_dump_json(exclude_defaults=True) + "\n" for record in own)
         _ok(admin.post(f"/projects/{project}/items", content=lines.encode()))
-        by_steps = {(record.history[-1].text, record.candidate.history.text, record.candidate.response): record for record in own}
+        by_steps = {
+            (record.history[-1].text, record.candidate.history.text, record.candidate.response): record
+            for record in own
+        }
         for name, client in people.items():
             file = folder / "answers" / f"{batch}-{name}.txt"
             answers = read_answers(file, orders[f"{batch}-{name}"]) if file.is_file() else {}
@@ -213,7 +225,9 @@ def post(folder: Path, url: Path) -> None:
 
 def _ok(response: Any) -> Any:
     if response.status_code >= 400:
-        raise SystemExit(f"{response.request.method} {response.request.url}: {response.status_code} {response.text[:300]}")
+        raise SystemExit(
+            f"{response.request.method} {response.request.url}: {response.status_code} {response.text[:300]}"
+        )
     return response.json()
 
 
@@ -222,7 +236,9 @@ def _give(client: Any, project: int, by_steps: dict[Any, SerRecord], answers: di
     given = 0
     while task := _ok(client.post("/next", json={"project": project}))["task"]:
         first = next(step["text"] for step in task["steps"] if step["part"] == "history")
-        key = next(k for k in by_steps if k[0] == task["history"][-1]["text"] and k[1] == first and k[2] in task["responses"])
+        key = next(
+            k for k in by_steps if k[0] == task["history"][-1]["text"] and k[1] == first and k[2] in task["responses"]
+        )
         answer = answers.get(by_steps[key].id)
         if answer is None:
             client.post(f"/items/{task['item']}/skip", json={"reason": "no answer"})
@@ -271,7 +287,15 @@ def labels(folder: Path, out: Path) -> None:
             continue
         reasons = [vote["reason"] for vote in votes.values()]
         split = [[vote[name] for vote in (votes["A"], votes["B"])] for name in (*STEPS, "preference", "acceptable")]
-        row = {"id": record.id, "split": record.split, "language": record.language, "output": text, **found, "votes": split, "reasons": reasons}
+        row = {
+            "id": record.id,
+            "split": record.split,
+            "language": record.language,
+            "output": text,
+            **found,
+            "votes": split,
+            "reasons": reasons,
+        }
         lines.append(json.dumps(row, ensure_ascii=False))
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(len(lines), "outputs labelled", dict(counts))

@@ -17,19 +17,18 @@ import math
 import random
 import re
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from compeer.dialogue import Utterance
-from compeer.policy.control import Control, drawn_control, instructions
-from compeer.policy.prompt import transcript
+from compeer.models import Message
+from compeer.policy.control import Control, drawn_control
+from compeer.policy.prompt import Task, supporter_prompt
 from compeer.reasoning import SupportTurn, parse_turn, render_turn, sentiment_of
 from compeer.statistics import generator
 
-HERE = Path(__file__).parent
 SEED = 20261117
 LAST = 12
 """Turns of a history that a supporter sees."""
@@ -72,12 +71,19 @@ def contexts(corpora: Path) -> Iterator[dict[str, Any]]:
             situation = " ".join(own["situation"].lower().split())
             half = int(hashlib.sha256(situation.encode()).hexdigest(), 16) % 2
             split = name if name != "train" else ("policy", "reward")[half]
-            said = [("seeker" if u["speaker"] == "usr" else "supporter", u["text"], u.get("strategy")) for u in own["dialog"]]
+            said = [
+                ("seeker" if u["speaker"] == "usr" else "supporter", u["text"], u.get("strategy"))
+                for u in own["dialog"]
+            ]
             known = {"emotion": own["emotion_type"], "problem": own["problem_type"]}
             yield from _of_dialogue(f"esconv-{name}-{number}", "en", split, _merged(said), count, rng, known)
     for number, line in enumerate((corpora / "smile" / "smile_2000.jsonl").open(encoding="utf-8")):
-        said = [("seeker" if u["role"] == "client" else "supporter", u["content"], None) for u in json.loads(line)["dialog"]]
-        split = ("policy", "policy", "policy", "policy", "reward", "reward", "reward", "reward", "valid", "test")[number // 50 % 10]
+        said = [
+            ("seeker" if u["role"] == "client" else "supporter", u["content"], None) for u in json.loads(line)["dialog"]
+        ]
+        split = ("policy", "policy", "policy", "policy", "reward", "reward", "reward", "reward", "valid", "test")[
+            number // 50 % 10
+        ]
         yield from _of_dialogue(f"smile-{number}", "zh", split, _merged(said), 1, rng, {})
 
 
@@ -96,24 +102,11 @@ def _of_dialogue(
 # --- prompts ------------------------------------------------------------------------------------------------------------
 
 
-def guided_prompt(history: list[dict[str, str]], control: Control | None = None) -> list[dict[str, str]]:
-    """What the 1.5B supporter is asked."""
-    task = (HERE.parents[1] / "src/compeer/policy/prompts/guided.txt").read_text(encoding="utf-8").strip()
-    task += "\n" + instructions(control) if control and control.wishes() else ""
-    said = transcript([Utterance.model_validate(one) for one in history[-LAST:]])
-    return [{"role": "system", "content": task}, {"role": "user", "content": said}]
-
-
-def shown_prompt(history: list[dict[str, str]], language: str) -> list[dict[str, str]]:
-    """What the base is asked that was not trained: the same, with two examples."""
-    system, asked = guided_prompt(history)
-    shown = []
-    for example in tomllib.loads((HERE / "examples.toml").read_text(encoding="utf-8"))[language]:
-        shown += [
-            {"role": "user", "content": "\n".join(example["history"])},
-            {"role": "assistant", "content": example["output"].strip()},
-        ]
-    return [system, *shown, asked]
+def guided_prompt(
+    history: list[dict[str, str]], control: Control | None = None, task: Task = "guided"
+) -> list[Message]:
+    """What the 1.5B supporter is asked; with the task `shown`, what the base is asked that was not trained."""
+    return supporter_prompt([Utterance.model_validate(one) for one in history], LAST, control, task=task)
 
 
 def chat(context: dict[str, Any], turn: SupportTurn, share: float = 0.3) -> dict[str, Any]:
@@ -186,7 +179,13 @@ def invented(out: Path, *files: Path) -> None:
                 continue
             history = [{"speaker": one[1].lower(), "text": one[2]} for one in said if one]
             language = "zh" if re.search(r"[\u4e00-\u9fff]", before) else "en"
-            found[id_] = {"id": id_, "language": language, "split": "policy", "history": history, "output": render_turn(turn)}
+            found[id_] = {
+                "id": id_,
+                "language": language,
+                "split": "policy",
+                "history": history,
+                "output": render_turn(turn),
+            }
     out.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in found.values()), encoding="utf-8")
     print(len(found), "invented", Counter(one["language"] for one in found.values()))
 
@@ -194,7 +193,9 @@ def invented(out: Path, *files: Path) -> None:
 def write_contexts(corpora: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = list(contexts(corpora))
-    (folder / "contexts.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    (folder / "contexts.jsonl").write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
     print(Counter((row["language"], row["split"]) for row in rows))
 
 

@@ -139,8 +139,19 @@ def save_low(low: dict[str, Low], rank: int, alpha: float, folder: Path) -> None
             key = f"base_model.model.{name}.lora_{letter}.weight"
             weights[key] = value.detach().to(torch.bfloat16).cpu().contiguous()
     save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": alpha, "lora_dropout": 0.0, "bias": "none"}
-    config |= {"target_modules": TARGETS, "base_model_name_or_path": "Qwen/Qwen2.5-Coder-1.5B-Instruct", "inference_mode": True}
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+    }
+    config |= {
+        "target_modules": TARGETS,
+        "base_model_name_or_path": "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+        "inference_mode": True,
+    }
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
@@ -237,10 +248,20 @@ def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: 
             seen += sum(len(ids) for ids, _, _ in batch)
             step += 1
             if step % 10 == 0 or step == total:
-                log({"train": job["train"], "step": step, "of": total, "loss": round(whole.item(), 4), "tokens_s": round(seen / (time.time() - started))})
+                log(
+                    {
+                        "train": job["train"],
+                        "step": step,
+                        "of": total,
+                        "loss": round(whole.item(), 4),
+                        "tokens_s": round(seen / (time.time() - started)),
+                    }
+                )
     save_low(low, job["rank"], alpha, where)
     drop_low(network, low)
-    (where / "job.json").write_text(json.dumps({**job, "rows": len(rows), "seconds": round(time.time() - started)}, indent=1))
+    (where / "job.json").write_text(
+        json.dumps({**job, "rows": len(rows), "seconds": round(time.time() - started)}, indent=1)
+    )
 
 
 def lay_on(twin: Any, network: Any, adapter: Path | None, scale: float) -> None:
@@ -265,7 +286,9 @@ def lay_on(twin: Any, network: Any, adapter: Path | None, scale: float) -> None:
 # --- writing ------------------------------------------------------------------------------------------------------------
 
 
-def write(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any, decoders: dict[str, Any]) -> None:
+def write(
+    network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any, decoders: dict[str, Any]
+) -> None:
     """Writes n outputs for every prompt; kept in blocks as they come."""
     from compeer.policy.decoding import Decoder, Prompt
     from compeer.policy.graphs import Drawing
@@ -275,13 +298,20 @@ def write(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: 
     if path.is_file() and '"done"' in path.read_text(encoding="utf-8")[-200:]:
         return
     lay_on(twin, network, None if job["write"] == "base" else folder / "adapters" / job["write"], job.get("scale", 1.0))
-    drawing = Drawing(max_tokens=job.get("tokens", 224), ends=(tokenizer.eos_token_id,), temperature=job["temperature"], top_p=job.get("top_p", 1.0))
+    drawing = Drawing(
+        max_tokens=job.get("tokens", 224),
+        ends=(tokenizer.eos_token_id,),
+        temperature=job["temperature"],
+        top_p=job.get("top_p", 1.0),
+    )
     key = repr(drawing)
     if key not in decoders:
         decoders.clear()
         torch.cuda.empty_cache()
         decoders[key] = Decoder(twin, drawing, rows=job.get("rows", 384))
-    rows = [json.loads(line) for line in Path(job["prompts"]).open(encoding="utf-8")][job.get("from", 0) : job.get("to")]
+    rows = [json.loads(line) for line in Path(job["prompts"]).open(encoding="utf-8")][
+        job.get("from", 0) : job.get("to")
+    ]
     asked = [(row["id"], number, encode(tokenizer, row["prompt"])[0]) for row in rows for number in range(job["n"])]
     asked.sort(key=lambda one: (len(one[2]), one[0], one[1]))
     started = time.time()
@@ -289,13 +319,30 @@ def write(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: 
     with path.open("w", encoding="utf-8") as file:
         for start in range(0, len(asked), size):
             block = asked[start : start + size]
-            seeds = [int(generator(job["seed"], "outputs", id_, str(number)).integers(1 << 31)) for id_, number, _ in block]
-            for (id_, number, _), drawn in zip(block, decoders[key].draw([Prompt(tuple(ids)) for _, _, ids in block], seeds), strict=True):
+            seeds = [
+                int(generator(job["seed"], "outputs", id_, str(number)).integers(1 << 31)) for id_, number, _ in block
+            ]
+            for (id_, number, _), drawn in zip(
+                block, decoders[key].draw([Prompt(tuple(ids)) for _, _, ids in block], seeds), strict=True
+            ):
                 ended = bool(drawn.ids) and drawn.ids[-1] == tokenizer.eos_token_id
                 text = tokenizer.decode(drawn.ids[:-1] if ended else drawn.ids)
-                file.write(json.dumps({"id": id_, "number": number, "supporter": job["write"], "text": text, "ended": ended}, ensure_ascii=False) + "\n")
+                file.write(
+                    json.dumps(
+                        {"id": id_, "number": number, "supporter": job["write"], "text": text, "ended": ended},
+                        ensure_ascii=False,
+                    )
+                    + "\n"
+                )
             file.flush()
-            log({"write": job["out"], "outputs": start + len(block), "of": len(asked), "seconds": round(time.time() - started, 1)})
+            log(
+                {
+                    "write": job["out"],
+                    "outputs": start + len(block),
+                    "of": len(asked),
+                    "seconds": round(time.time() - started, 1),
+                }
+            )
         file.write(json.dumps({"done": len(asked)}) + "\n")
 
 
@@ -315,7 +362,11 @@ def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, An
     records = list(read_records(Path(job["records"])))
     started, lines = time.time(), []
     for record, found in zip(records, asked.judge([record_case(record) for record in records]), strict=True):
-        said = {"steps": dict(found.steps), "response": found.response and dict(found.response)} if isinstance(found, Judgment) else {"unscored": str(found)}
+        said = (
+            {"steps": dict(found.steps), "response": found.response and dict(found.response)}
+            if isinstance(found, Judgment)
+            else {"unscored": str(found)}
+        )
         lines.append(json.dumps({"id": record.id, **said}, ensure_ascii=False))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     log({"judge": job["out"], "records": len(records), "seconds": round(time.time() - started, 1)})
