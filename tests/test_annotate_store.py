@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import select, text
 
+from compeer.annotate import store as migrated
 from compeer.annotate.backup import backup, restore, verify
 from compeer.annotate.erase import delete_dialogue
 from compeer.annotate.labels import submit
@@ -62,6 +65,20 @@ def test_the_migrations_make_the_schema(store: Store) -> None:
     assert found == []
     names = {table.name for table in (*KEPT, *STATE)}
     assert names == set(METADATA.tables) - {"sessions"}, "a new table is either kept or made again"
+
+
+def test_an_older_store_is_brought_up_to_date_whole(store: Store, database: str) -> None:
+    lived(store)
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrated.__file__).parent / "migrations"))
+    with store.engine.connect().execution_options(compeer_writes="FULL") as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+    with pytest.raises(InputError, match=r"schema 0001, .* reads"):
+        open_store(database)
+    again = create_store(database)
+    assert verify(again).problems == ()
+    again.close()
 
 
 def test_all_tables_follow_from_the_events(store: Store) -> None:

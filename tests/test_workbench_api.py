@@ -58,7 +58,11 @@ def label(client: Client, **more: Any) -> int:
 
 def test_the_whole_life(bench: Bench) -> None:
     boss = bench.someone("Boss", "admin")
-    made = boss.got("POST", "/projects", {"name": "pilot", "task": "steps", "guidelines": "# Be kind"})
+    made = boss.got(
+        "POST",
+        "/projects",
+        {"name": "pilot", "task": "steps", "guidelines": "# Be kind", "settings": {"correction_minutes": 0}},
+    )
     pid = made["id"]
     counts = boss.got("POST", f"/projects/{pid}/items", content=lines(record(1), record(2)))["counts"]
     assert counts["added"] == 2
@@ -97,8 +101,8 @@ def test_the_whole_life(bench: Bench) -> None:
     assert kept == {"item": task["item"], "final": True, "expires": None, "known": None}
     assert ann.got("GET", "/me")["today"]["labels"] == 1, "the same label twice is one"
     own = ann.got("GET", path)
-    assert (own["labelled"], own["changeable"], own["note"], own["answers"]) == (True, True, "<b>clear</b>", ANSWERS)
-    assert ann.got("GET", "/mine")["labels"][0]["changeable"]
+    assert (own["labelled"], own["changeable"], own["note"], own["answers"]) == (True, False, "<b>clear</b>", ANSWERS)
+    assert not ann.got("GET", "/mine")["labels"][0]["changeable"]
 
     shown = ben.got("POST", "/next", {})["task"]
     assert shown["item"] == task["item"], "what somebody has begun comes first"
@@ -113,7 +117,7 @@ def test_the_whole_life(bench: Bench) -> None:
     assert "Ann" not in json.dumps(dispute)
     assert "A2" not in json.dumps(dispute)
     cleo.got("PUT", f"{path}/labels", {"answers": {"history": True, "preference": "both"}})
-    assert ann("PUT", f"{path}/labels", {"answers": other}).status_code == 409, "it is closed"
+    assert ann("PUT", f"{path}/labels", {"answers": other}).status_code == 409, "it is final"
     for client in (ann, ben):
         label(client, preference="both")
 

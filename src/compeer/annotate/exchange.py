@@ -18,6 +18,7 @@ from compeer.annotate.dashboard import figures
 from compeer.annotate.gather import LabelledItem, agreed, labelled_items, with_contents
 from compeer.annotate.people import Person, require
 from compeer.annotate.projects import Project
+from compeer.annotate.queue import freeze_all
 from compeer.annotate.store import Store
 from compeer.annotate.tasks import Answer
 from compeer.errors import InputError
@@ -28,6 +29,7 @@ from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels
 def export_project(store: Store, project: Project, folder: Path, actor: Person | None = None) -> Counter[str]:
     """Writes a project's labels into a folder and counts what was written and what was left out, and why."""
     require(actor, "admin")
+    freeze_all(store)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("this is there already.", file=folder, do="Remove it, or give another name.")
     if not folder.parent.is_dir():

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from compeer.annotate.apply import day_of
 from compeer.annotate.people import Person
 from compeer.annotate.projects import Project
-from compeer.annotate.queue import may_work_on
+from compeer.annotate.queue import freeze_all, may_work_on
 from compeer.annotate.schema import DAYS, ITEMS, LABELS, LANES
 from compeer.annotate.store import Store
 
@@ -55,6 +55,7 @@ def progress(store: Store, person: Person, project: Project) -> Progress:
 
 def stage_counts(store: Store, project: Project) -> dict[str, int]:
     """How many items of a project stand where."""
+    freeze_all(store)
     counted = select(ITEMS.c.stage, func.count()).where(ITEMS.c.project == project.id, ITEMS.c.stage != "deleted")
     with store.read() as connection:
         return dict(connection.execute(counted.group_by(ITEMS.c.stage)).tuples().all())

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, bindparam, exists, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, exists, func, or_, select
 
 from compeer.annotate.apply import day_of
 from compeer.annotate.consensus import disputed
@@ -73,6 +73,7 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
         me, chosen = person_by_id(connection, person.id), project_by_id(connection, project)
         require(me, "annotator", "adjudicator")
         expire_leases(writing)
+        freeze_labels(writing)
         held = connection.execute(_HELD, {"p": me.id, "j": project}).first()
         if held is None:
             if _capped(connection, me, chosen, writing.at):
@@ -119,6 +120,29 @@ _OVER = (
     select(LEASES.c.item, LEASES.c.person)
     .where(LEASES.c.expires < bindparam("now"))
     .order_by(LEASES.c.expires)
+    .limit(bindparam("limit"))
+)
+
+
+def freeze_labels(writing: Writing, limit: int = 20) -> None:
+    """Freezes labels whose time for corrections is over, so that they count; a few at a time."""
+    for label in writing.connection.execute(_DUE, {"now": writing.at, "limit": limit}).all():
+        writing.record("frozen", {"person": label.person}, item=label.item)
+
+
+def freeze_all(store: Store) -> None:
+    """The same with all of them, for whoever looks at what the labels lead to."""
+    with store.read() as connection:
+        due = connection.execute(_DUE, {"now": store.now(), "limit": 1}).first()
+    if due:
+        with store.write(lasting=False) as writing:
+            freeze_labels(writing, limit=1_000_000)
+
+
+_DUE = (
+    select(LABELS.c.item, LABELS.c.person)
+    .where(LABELS.c.until <= bindparam("now"))
+    .order_by(LABELS.c.until)
     .limit(bindparam("limit"))
 )
 
@@ -224,10 +248,18 @@ def _shared(connection: Connection, me: Person, project: Project) -> dict[str, i
 
 
 def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequence[Row[Any]]) -> Rest:
-    """Why there is nothing: all is done, others must do their part first, or only other languages are left."""
+    """Why there is nothing: all is done, others must do their part first, or only other languages are left.
+
+    Whether two labels differ is told to adjudicators alone, and of items that they did not label themselves.
+    """
     if lanes and not any(_speaks(me, lane.language) for lane in lanes):
         return Rest("no language")
-    unfinished = ITEMS.c.stage.in_(("fresh", "half", "full", "adjudicate", "adjudicating", "flagged"))
+    firsts = select(func.count()).where(LABELS.c.item == ITEMS.c.id, LABELS.c.role == "first").scalar_subquery()
+    unfinished = or_(ITEMS.c.stage.in_(("fresh", "half", "full")), and_(ITEMS.c.stage == "flagged", firsts < 2))
+    if "adjudicator" in me.roles:
+        mine = exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id)
+        disputed = ITEMS.c.stage.in_(("adjudicate", "adjudicating", "flagged"))
+        unfinished = or_(unfinished, and_(disputed, ~mine))
     left = connection.execute(select(ITEMS.c.id).where(ITEMS.c.project == project.id, unfinished).limit(1)).first()
     return Rest("waiting" if left else "done")
 

@@ -163,6 +163,7 @@ LABELS = Table(
     Column("shown", Text, nullable=False),
     Column("seconds", Integer, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Column("until", BigInteger, index=True),  # when its giver can no longer correct it; none: it is frozen
     PrimaryKeyConstraint("item", "person"),
 )
 Index("labels_of_person", LABELS.c.person, LABELS.c.project, LABELS.c.role, LABELS.c.at)

@@ -42,7 +42,7 @@ from compeer.errors import InputError
 
 START = "0" * 64
 """The hash before the first event."""
-REVISION = "0001"
+REVISION = "0002"
 """The newest version of the schema, as the migrations name it."""
 MOST_CONNECTIONS = 60
 """More than a server has threads, so that none of them waits for a connection."""
