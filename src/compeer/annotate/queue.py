@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, and_, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, or_, select
 
 from compeer.annotate.apply import day_of
 from compeer.annotate.consensus import disputed
@@ -187,10 +187,10 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
     def order(head: Any) -> tuple[Any, ...]:
         lane = open_to[head.lane]
         if lane.stage == "adjudicate":
-            return (0, -head.priority, head.id)
+            return (0, -head.priority, head.content)
         together = shared.get(lane.occupants, 0)
         turn = 1 if lane.stage == "fresh" else 0 if together <= fewest + UNEVEN else 2
-        return (1, -head.priority, turn, together, head.id)
+        return (1, -head.priority, turn, together, head.content)
 
     best = min(heads, key=order)
     return best.id, "adjudication" if open_to[best.lane].stage == "adjudicate" else "first"
@@ -198,7 +198,7 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
 
 _OTHER = ITEMS.alias("other")
 _HEADS = (
-    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane)
+    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane, ITEMS.c.content)
     .select_from(LANES)
     .join(
         ITEMS,
@@ -206,7 +206,7 @@ _HEADS = (
         == select(_OTHER.c.id)
         .where(_OTHER.c.lane == LANES.c.key)
         .where(~exists().where(PASSES.c.person == bindparam("me"), PASSES.c.item == _OTHER.c.id))
-        .order_by(_OTHER.c.priority.desc(), _OTHER.c.id)
+        .order_by(_OTHER.c.priority.desc(), _OTHER.c.content)
         .limit(1)
         .correlate(LANES)
         .scalar_subquery(),
@@ -229,16 +229,42 @@ def _speaks(me: Person, language: str) -> bool:
 
 def _known(connection: Connection, me: Person, project: Project, stage: str, limit: int) -> Sequence[int]:
     """Training or gold items that this person has neither labelled nor passed."""
-    wanted = (
-        select(ITEMS.c.id)
-        .where(ITEMS.c.project == project.id, ITEMS.c.stage == stage)
-        .where(or_(*(ITEMS.c.language.ilike(f"{language}%") for language in me.languages)))
-        .where(~exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id))
-        .where(~exists().where(PASSES.c.item == ITEMS.c.id, PASSES.c.person == me.id))
-    )
+    wanted = select(ITEMS.c.id).where(*_with_known_answers(me, project, stage))
+    return connection.execute(wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.content).limit(limit)).scalars().all()
+
+
+def count_open(connection: Connection, me: Person, project: Project) -> int:
+    """How many items this person may still get, besides the one they hold.
+
+    A gold item counts as any other does, or the counter would tell it; once nothing else is left, none will come.
+    """
+    stages = [*(("adjudicate",) if "adjudicator" in me.roles else ())]
+    stages += ["fresh", "half"] if "annotator" in me.roles else []
+    lanes = connection.execute(select(LANES).where(LANES.c.project == project.id, LANES.c.waiting > 0)).all()
+    mine = {lane.key: lane.waiting for lane in lanes if lane.stage in stages and may_work_on(me, lane)}
+    passed = select(func.count()).select_from(PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item))
+    passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(mine)))
+    count: int = sum(mine.values()) - int(connection.execute(passed).scalar() or 0)
+    if "annotator" not in me.roles:
+        return count
+    held = exists().where(LEASES.c.item == ITEMS.c.id, LEASES.c.person == me.id)
+    for stage in ("training", *(("gold",) if count else ())):
+        known = select(func.count()).select_from(ITEMS).where(*_with_known_answers(me, project, stage), ~held)
+        count += int(connection.execute(known).scalar() or 0)
+    return count
+
+
+def _with_known_answers(me: Person, project: Project, stage: str) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [
+        ITEMS.c.project == project.id,
+        ITEMS.c.stage == stage,
+        or_(*(ITEMS.c.language.ilike(f"{language}%") for language in me.languages)),
+        ~exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id),
+        ~exists().where(PASSES.c.item == ITEMS.c.id, PASSES.c.person == me.id),
+    ]
     if me.declines_crisis:
-        wanted = wanted.where(~ITEMS.c.crisis)
-    return connection.execute(wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.id).limit(limit)).scalars().all()
+        conditions.append(~ITEMS.c.crisis)
+    return conditions
 
 
 def _shared(connection: Connection, me: Person, project: Project) -> dict[str, int]:

@@ -123,7 +123,7 @@ ITEMS = Table(
     Column("lane", String(300)),
     UniqueConstraint("project", "record"),
 )
-Index("items_waiting", ITEMS.c.lane, ITEMS.c.priority.desc(), ITEMS.c.id)
+Index("items_waiting", ITEMS.c.lane, ITEMS.c.priority.desc(), ITEMS.c.content)
 Index("items_stage", ITEMS.c.project, ITEMS.c.stage)
 LANES = Table(
     "lanes",
