@@ -20,10 +20,12 @@ from sqlalchemy import select, text
 from compeer.annotate import store as migrated
 from compeer.annotate.backup import backup, restore, verify
 from compeer.annotate.erase import delete_dialogue
+from compeer.annotate.exchange import export_project
+from compeer.annotate.label_studio import export_tasks
 from compeer.annotate.labels import submit
 from compeer.annotate.passing import skip
 from compeer.annotate.people import leave
-from compeer.annotate.projects import add_project, set_guidelines
+from compeer.annotate.projects import add_project, project_by_name, set_guidelines
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.schema import EVENTS, ITEMS, KEPT, LABELS, METADATA, STATE, TEXTS
 from compeer.annotate.store import Refused, Store, create_store, open_store
@@ -267,3 +269,31 @@ def test_the_order_of_keys_does_not_change_a_hash(store: Store) -> None:
     assert verify(store).problems == ()
     with store.read() as connection:
         assert json.loads(str(connection.execute(select(EVENTS.c.body)).scalar()))["b"] == 1
+
+
+def test_only_the_owner_can_read_a_store_its_backups_and_exports(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store = create_store(str(tmp_path / "labels.db"))
+        lived(store)
+        made = {path.name for path in tmp_path.iterdir()}
+        assert {"labels.db", "labels.db-wal", "labels.db-shm"} <= made
+        backup(store, tmp_path / "copy.backup")
+        project = project_by_name(store, "steps")
+        (tmp_path / "there").mkdir(mode=0o755)
+        for folder in ("out", "there"):
+            export_project(store, project, tmp_path / folder)
+        export_tasks(store, project, tmp_path / "tasks.json")
+        copy = restore(tmp_path / "copy.backup", str(tmp_path / "again.db"))
+        modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+        assert len(modes) > 10
+        assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}, modes
+        assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}, modes
+        for one in (store, copy):
+            one.close()
+        for path in tmp_path.glob("labels.db*"):
+            path.chmod(0o644)
+        open_store(str(tmp_path / "labels.db")).close()
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("labels.db*")} == {0o600}, "an older store too"
+    finally:
+        os.umask(before)

@@ -143,9 +143,11 @@ def export(
         return
     counts = export_project(opened, chosen, out)
     if chosen.task == "steps" and counts["with consensus"]:
+        from compeer.annotate.private import make_private_folder
         from compeer.report.card import write_card
 
         write_card(out, examples=0)
+        make_private_folder(out)
     _print_counts(counts)
     _say(f"written: {out}")
 
