@@ -381,7 +381,8 @@ def test_a_password_can_be_changed(bench: Bench) -> None:
     assert elsewhere("GET", "/me").status_code == 401
 
 
-def test_guessing_is_slowed_down(bench: Bench) -> None:
+def test_guessing_is_slowed_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compeer.web.workbench.guessing.monotonic", lambda: 1000.0)
     ann = bench.someone("Ann")
     stranger = Client(bench.url)
     statuses = [stranger("POST", "/login", {"name": "Ann", "password": f"guess {n}"}).status_code for n in range(14)]
@@ -396,8 +397,8 @@ def test_guessing_is_slowed_down(bench: Bench) -> None:
 def test_the_command_serves(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     opened: dict[str, Any] = {}
 
-    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Any) -> None:
-        opened.update(app=app, host=sock.getsockname()[0], grace=grace)
+    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Any, proxies: Any) -> None:
+        opened.update(app=app, host=sock.getsockname()[0], grace=grace, proxies=proxies)
         on_start()
         sock.close()
 
@@ -409,6 +410,8 @@ def test_the_command_serves(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_p
     with console.capture() as shown:
         done = command("--public-url", "https://labels.example.org", "--media", str(tmp_path))
     assert done.exit_code == 0, done.exception
+    assert opened["proxies"] == ()
+    assert "everybody is one client" in shown.get()
     assert (opened["host"], opened["app"].state.media) == ("127.0.0.1", tmp_path)
     assert "https://labels.example.org/" in shown.get()
     with served(opened["app"]) as running:
@@ -420,5 +423,7 @@ def test_the_command_serves(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_p
     with console.capture() as shown:
         command("--host", "0.0.0.0")
     assert "unprotected" in shown.get()
-    for wrong in (["--public-url", "labels.example.org"], ["--media", str(tmp_path / "none")]):
+    assert command("--proxy", "127.0.0.1", "--proxy", "10.0.0.0/8").exit_code == 0
+    assert opened["proxies"] == ("127.0.0.1", "10.0.0.0/8")
+    for wrong in (["--proxy", "*"], ["--public-url", "labels.example.org"], ["--media", str(tmp_path / "none")]):
         assert isinstance(command(*wrong).exception, InputError)
