@@ -36,6 +36,7 @@ from tests.annotate_support import (  # noqa: F401
     cheap_hashes_fixture,
     clock_fixture,
     database_fixture,
+    new_postgres,
     person,
     postgres_fixture,
     steps_project,
@@ -241,6 +242,48 @@ def test_what_was_acknowledged_survives_a_kill(database: str) -> None:
     assert len(kept) <= len(acknowledged) + 2, "at most one a kill was kept and not told"
     assert verify(store).problems == ()
     store.close()
+
+
+HALF_RESTORED = """
+import sys, time
+from pathlib import Path
+from compeer.annotate import backup
+
+rows, seen = backup._rows, []
+
+def slow(connection, table):
+    for part in rows(connection, table):
+        yield part
+        if table.name == "labels":  # events and texts are written by now
+            print("half", flush=True)
+            time.sleep(600)
+
+backup.verify = lambda *_: backup.Verified(0, "", ())  # its reading is not to be stopped
+backup._rows = slow
+backup.restore(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_a_restore_killed_half_way_leaves_an_empty_store_that_can_be_filled(
+    store: Store, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    lived(store)
+    whole = backup(store, tmp_path / "copy.backup")
+    sqlite = store.engine.dialect.name == "sqlite"
+    target = str(tmp_path / "again.sqlite") if sqlite else new_postgres(request.getfixturevalue("postgres"))
+    command = [sys.executable, "-c", HALF_RESTORED, str(tmp_path / "copy.backup"), target]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "half\n"
+        os.kill(worker.pid, signal.SIGKILL)
+    left = open_store(target)
+    with left.read() as connection:
+        for table in (EVENTS, TEXTS, LABELS):
+            assert connection.execute(select(table)).first() is None, "all of it or nothing"
+    left.close()
+    again = restore(tmp_path / "copy.backup", target)
+    assert verify(again) == whole
+    again.close()
 
 
 def test_opening_says_what_is_wrong(tmp_path: Path) -> None:
