@@ -32,7 +32,7 @@ from tests.annotate_support import (  # noqa: F401
     steps_project,
 )
 
-AT_ONCE = ProjectSettings(correction_minutes=0)
+AT_ONCE = ProjectSettings(correction_seconds=0)
 """Labels count at once."""
 
 

@@ -83,7 +83,7 @@ def test_a_third_person_adjudicates_what_differs(store: Store) -> None:
 
 def test_a_label_can_be_corrected_before_it_counts(store: Store, clock: Clock) -> None:
     ann, ben, cleo = person(store, "Ann"), person(store, "Ben"), person(store, "Cleo", "adjudicator")
-    project = steps_project(store, 1, correction_minutes=5)
+    project = steps_project(store, 1, correction_seconds=300)
     item = given(store, ann, project).item
     given(store, ben, project)
     submit(store, ann, item, RIGHT)

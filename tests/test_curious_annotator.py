@@ -102,7 +102,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/api/projects"): {"name": "mine", "task": "steps"},
     ("post", "/api/invitations"): {"roles": ["admin"], "languages": ["en"]},
     ("put", "/api/projects/{project}/guidelines"): {"text": "Tell all."},
-    ("put", "/api/projects/{project}/settings"): {"correction_minutes": 60},
+    ("put", "/api/projects/{project}/settings"): {"correction_seconds": 3600},
     ("patch", "/api/people/{person}"): {"roles": ["admin"]},
     ("post", "/api/items/{item}/settle"): {"keep": False},
 }
@@ -126,7 +126,7 @@ def _label(client: Client, **more: Any) -> int:
 
 def _play(store: Store, clock: Clock, roles: tuple[str, ...], others: list[dict[str, Any]]) -> list[Any]:
     """One world: what the curious annotator is sent where the other gives these answers."""
-    project = steps_project(store, ITEMS_HERE, correction_minutes=5, daily_cap=None)
+    project = steps_project(store, ITEMS_HERE, correction_seconds=300, daily_cap=None)
     ben, cleo = person(store, "Ben"), person(store, "Cleo", "adjudicator")
     with workbench(store) as bench:
         described = Client(bench.url).http.get("/openapi.json").json()
@@ -208,7 +208,7 @@ def test_nor_does_it_where_the_annotator_adjudicates_too(tmp_path: Path, same_lu
 def test_a_label_can_be_corrected_for_a_while_and_counts_after_it(tmp_path: Path) -> None:
     clock = Clock()
     store = create_store(str(tmp_path / "store.sqlite"), clock)
-    project = steps_project(store, 1, correction_minutes=5)
+    project = steps_project(store, 1, correction_seconds=300)
     ann, ben, cleo = person(store, "Ann"), person(store, "Ben"), person(store, "Cleo", "adjudicator")
     _by_other(store, ben, project.id, NO)
     clock.seconds += 299
@@ -242,7 +242,7 @@ def test_an_admin_who_annotates_cannot_try_answers_either(tmp_path: Path, same_l
         same_luck()
         clock = Clock()
         store = create_store(str(tmp_path / f"{len(told)}.sqlite"), clock)
-        project = steps_project(store, 1, correction_minutes=5)
+        project = steps_project(store, 1, correction_seconds=300)
         ben = person(store, "Ben")
         with workbench(store) as bench:
             both = _both(bench)

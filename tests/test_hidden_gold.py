@@ -81,7 +81,7 @@ def test_the_counter_goes_down_by_one_whatever_is_given(store: Store, gold: int)
 
 
 def test_whatever_is_done_with_it_a_gold_item_behaves_as_any_other(store: Store, clock: Clock) -> None:
-    with_gold(store, 40, 40, correction_minutes=5)
+    with_gold(store, 40, 40, correction_seconds=300)
     kind = kinds(store)
     behaved: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     with workbench(store) as bench:

@@ -61,7 +61,7 @@ def test_the_whole_life(bench: Bench) -> None:
     made = boss.got(
         "POST",
         "/projects",
-        {"name": "pilot", "task": "steps", "guidelines": "# Be kind", "settings": {"correction_minutes": 0}},
+        {"name": "pilot", "task": "steps", "guidelines": "# Be kind", "settings": {"correction_seconds": 0}},
     )
     pid = made["id"]
     counts = boss.got("POST", f"/projects/{pid}/items", content=lines(record(1), record(2)))["counts"]

@@ -154,7 +154,7 @@ def test_the_whole_life(browser: Any, url: str, store: Store, tmp_path: Path) ->
     with visit(browser, f"{url}/login") as admin:
         log_in(admin, "Ada")
         links = _prepare(admin, file)
-        change_settings(store, 1, ProjectSettings(correction_minutes=0))
+        change_settings(store, 1, ProjectSettings(correction_seconds=0))
         with _joined(browser, links[0], f"Ann {MARKUP}") as ann, _joined(browser, links[1], "Bob") as bob:
             assert "Be kind" in ann.inner_text("#guide-text strong")
             assert MARKUP in ann.inner_text("#guide-text")
@@ -310,7 +310,7 @@ def _check_export(admin: Any, folder: Path) -> None:
 
 
 def test_everything_by_keyboard(browser: Any, url: str, store: Store) -> None:
-    project = steps_project(store, 4, correction_minutes=5)
+    project = steps_project(store, 4, correction_seconds=300)
     add_items(store, project, [new_item(record(9))], priority=-1, in_danger=lambda _: True)
     ann = person(store, "Ann")
     with at_work(browser, url, "Ann") as page:

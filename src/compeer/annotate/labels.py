@@ -210,8 +210,8 @@ def _until(project: Project, place: _Place, at: int) -> int | None:
     """Until when a label may be corrected: counted from when it was first given; None is not at all."""
     if place.label is not None:
         return int(place.label.until)
-    minutes = project.settings.correction_minutes if place.role in ("first", "gold") else 0
-    return at + minutes * 60_000 if minutes else None
+    seconds = project.settings.correction_seconds if place.role in ("first", "gold") else 0
+    return at + seconds * 1000 if seconds else None
 
 
 def _is_changeable(label: Row[Any], now: int) -> bool:

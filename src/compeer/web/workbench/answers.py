@@ -167,7 +167,7 @@ class ProjectShown(BaseModel):
     task: TaskKind
     guidelines: int = Field(description="the newest version")
     lease_minutes: int
-    correction_minutes: int = Field(description="how long a label may be corrected")
+    correction_seconds: int = Field(description="how long a label may be corrected")
     daily_cap: int | None
     gold_every: int | None = Field(description="for admins")
     mine: int

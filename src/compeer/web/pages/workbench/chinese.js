@@ -229,7 +229,7 @@ export const chinese = {
   preview: "标注者看到的样子",
   settings_title: "项目的运行方式",
   lease_minutes: "一个条目为某人保留几分钟",
-  correction_minutes: "标注后几分钟内可以更正",
+  correction_seconds: "标注后几秒内可以更正",
   gold_every: "每多少条有一条金标",
   daily_cap: "每人每天最多标注数（空：不限）",
   import_title: "添加条目",

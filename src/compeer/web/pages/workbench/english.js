@@ -236,7 +236,7 @@ export const english = {
   preview: "As annotators see it",
   settings_title: "How this project is run",
   lease_minutes: "Minutes an item is kept for somebody",
-  correction_minutes: "Minutes in which a label can be corrected",
+  correction_seconds: "Seconds in which a label can be corrected",
   gold_every: "One item in so many is gold",
   daily_cap: "Labels a person may give a day (empty: no limit)",
   import_title: "Add items",
