@@ -83,8 +83,8 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         opened.update(name=name, guard=guard, judge=judge, **more)
         return ScriptedSupporter(guarded=guard is not None)
 
-    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Callable[[], object]) -> None:
-        opened.update(app=app, host=sock.getsockname()[0], grace=grace)
+    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Callable[[], object], proxies: Any) -> None:
+        opened.update(app=app, host=sock.getsockname()[0], grace=grace, proxies=proxies)
         on_start()
 
     monkeypatch.setenv("COMPEER_API_KEY", "first-key-0123456789, second-key-0123456789")

@@ -302,7 +302,7 @@ def write(
         max_tokens=job.get("tokens", 224),
         ends=(tokenizer.eos_token_id,),
         temperature=job["temperature"],
-        top_p=job.get("top_p", 1.0),
+        top_p=job.get("top_p", 1.0), min_p=job.get("min_p", 0.0),
     )
     key = repr(drawing)
     if key not in decoders:

@@ -47,6 +47,9 @@ def serve(
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A further name that the server goes by, as behind a proxy.")
     ] = None,
+    proxy: Annotated[
+        list[str] | None, typer.Option(help="A proxy's address or network, whose X-Forwarded-For is believed.")
+    ] = None,
     sees: Annotated[bool, typer.Option("--sees", help="A model behind a server can look at images.")] = False,
     language: Annotated[str, typer.Option(help="The language that a model behind a server speaks.")] = "en",
     call: Annotated[
@@ -64,11 +67,12 @@ def serve(
     from compeer.talk.opening import open_judge, open_supporter
     from compeer.web import ServeSettings, create_app
     from compeer.web import serve as serve_app
-    from compeer.web.serving import bound_socket, is_loopback
+    from compeer.web.serving import bound_socket, checked_proxies, is_loopback
 
     silence_libraries()
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
     calls = read_settings(CallSettings, {}, call)
+    proxies = checked_proxies(proxy or ())
     sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
     guard, finish = _guard(no_guard, locale, webhook, webhook_text)
     known = None if judge == "none" else open_judge(judge, call=calls)
@@ -93,7 +97,7 @@ def serve(
         for note in _notes(guarded=guard is not None, keyed=bool(keys), outside=not is_loopback(host), keep=keep):
             console.print(f"  [yellow]•[/] {plain(note)}", highlight=False, soft_wrap=True)
 
-    serve_app(app, sock, grace=grace, on_start=started)
+    serve_app(app, sock, grace=grace, on_start=started, proxies=proxies)
     console.print("Stopped.")
 
 
