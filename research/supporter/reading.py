@@ -50,11 +50,9 @@ def make(contexts: Path, folder: Path, *given: Path) -> None:
         name, _, path = word.partition("=")
         names.append(name)
         for row in map(json.loads, Path(path).open(encoding="utf-8")):
-            if "text" not in row or name in replies[row["id"]]:
-                continue
-            parsed = parse_turn(row["text"])
-            response = parsed.parts.get("response")
-            replies[row["id"]][name] = response if isinstance(response, str) else "(nothing)"
+            response = parse_turn(row["text"]).parts.get("response") if "text" in row else None
+            if isinstance(response, str):  # in use a grammar holds the form: the first that has it stands for that
+                replies[row["id"]].setdefault(name, response)
     for id_ in replies:
         replies[id_]["human"] = known[id_]["reference"]
     whole = sorted(id_ for id_ in replies if set(names) <= replies[id_].keys())
