@@ -25,7 +25,7 @@ from compeer.reward.conversation import Case
 from compeer.reward.score import Judgment, Unscored
 from compeer.safety import CrisisEvent, Finding, Guard, GuardState, Risk, Trigger
 from compeer.safety.output import check_reply
-from compeer.talk import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, StepWritten, Wish
+from compeer.talk import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
 from compeer.talk.guarded import ATTEMPTS, GuardedSupporter
 from compeer.talk.local import LocalSupporter, LocalWriter
 from compeer.talk.opening import open_judge, open_supporter
@@ -144,8 +144,6 @@ def test_a_turn_is_read_alike_however_it_is_cut(sizes: list[int]) -> None:
     assert parsed.turn == WHOLE
     assert "".join(one.text for one in found if isinstance(one, Said)) == WHOLE.response
     for part in STEPS:
-        line = "".join(one.text for one in found if isinstance(one, StepWritten) and one.part == part)
-        assert line == f"{WHOLE.step(part).text} [{WHOLE.step(part).decision}]"
         assert [one.step for one in found if isinstance(one, StepDone) and one.part == part] == [WHOLE.step(part)]
 
 
@@ -175,7 +173,7 @@ def test_a_step_is_told_before_the_next_one_is_written() -> None:
         "```\n" + TURN + "\n```",
     ],
 )
-def test_other_forms_are_read_at_the_end(text: str) -> None:
+def test_other_forms_are_read_too(text: str) -> None:
     found, parsed = read(text, [5] * 30)
     assert parsed.turn is not None
     assert "".join(one.text for one in found if isinstance(one, Said)) == parsed.turn.response
@@ -257,7 +255,7 @@ def test_a_turn_comes_as_it_is_written() -> None:
     assert done.problems == ()
     assert (done.tokens, done.prompt_tokens) == (len(TURN), 11)
     kinds = [type(event) for event in events]
-    assert kinds.index(StepWritten) < kinds.index(StepDone) < kinds.index(Reply)
+    assert kinds.index(StepDone) < kinds.index(Reply)
     assert len([event for event in events if isinstance(event, Reply)]) == 2  # a sentence each
     assert "steady" in str(writer.requests[0].messages)
 
@@ -285,7 +283,7 @@ def test_after_a_crisis_steps_stay_hidden() -> None:
         GuardedSupporter(ScriptedWriter(TURN), guard()), Wish(JOB, state=GuardState(answered=("suicide",)))
     )
     assert done_of(events).reply == WHOLE.response
-    assert not [event for event in events if isinstance(event, StepWritten | StepDone | Candidate)]
+    assert not [event for event in events if isinstance(event, StepDone | Candidate)]
 
 
 def test_concern_adds_its_passage_once() -> None:
@@ -319,7 +317,7 @@ def test_a_step_that_breaks_a_rule_is_never_shown(part: Part) -> None:
     text = WHOLE.step(part).text
     writer = ScriptedWriter(TURN.replace(text, "This one is pathetic."))
     events = events_of(GuardedSupporter(writer, guard("pathetic")), Wish(JOB))
-    assert not [event for event in events if isinstance(event, StepWritten) and "pathetic" in event.text]
+    assert not [event for event in events if isinstance(event, StepDone) and "pathetic" in event.step.text]
     shown = [event.part for event in events if isinstance(event, StepDone)]
     assert shown == list(STEPS[: STEPS.index(part)])
     done = done_of(events)
@@ -614,13 +612,20 @@ def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(l
 
 
 def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
-    said = ["My cat died and\nI cannot sleep.", "Help"]
-    assert own_words("They say: “My cat died and I cannot sleep”. I ask.", said) == "They say: “…”. I ask."
-    assert own_words("They say: “my cat died…” to me.", said) == "They say: “…” to me."
-    invented = "They say: “My wife died”, as mine did."
-    assert own_words(invented, said) == invented
+    said = ["My cat died and\nI cannot sleep.", "He says: you are worthless.", "Help"]
+
+    def own(text: str) -> str:
+        return own_words(text, said, lambda: Guard().gate(said))
+
+    assert own("They say: “My cat died and I cannot sleep”. I ask.") == "They say: “…”. I ask."
+    for text in (
+        "They say: “My wife died”, as mine did.",  # they did not
+        "You are “worthless”.",  # harmless alone, and not where it stands
+        "You hear “you are worthless”.",  # not for being a human's words
+    ):
+        assert own(text) == text
     assert check_reply("It stands at the centre: “My cat died and I cannot sleep”.", said) is not None
-    assert check_reply(own_words("It stands at the centre: “My cat died and I cannot sleep”.", said), said) is None
+    assert check_reply(own("It stands at the centre: “My cat died and I cannot sleep”."), said) is None
 
 
 def test_drawn_outputs_depend_on_their_seed_alone(local: Any) -> None:

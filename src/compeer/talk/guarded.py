@@ -8,6 +8,7 @@ breaks a rule is taken back and written anew from the same steps, and replaced w
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -16,7 +17,7 @@ from dataclasses import replace
 from compeer.errors import InputError
 from compeer.models.base import Message
 from compeer.policy.prompt import pictures_of, supporter_prompt
-from compeer.reasoning import STEPS, ParsedTurn, parse_turn
+from compeer.reasoning import STEPS, parse_turn
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard, GuardedTurn
 from compeer.safety.output import SentenceGate
@@ -24,10 +25,10 @@ from compeer.safety.replies import Replies, language_of
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
-from compeer.talk.best import Contender, candidates, shown_turn
-from compeer.talk.reading import Said, TurnReader
-from compeer.talk.shown import Shown, ShownSteps, own_words
-from compeer.talk.turn import NO_REPLY, Busy, Done, Event, Reply, Retracted, Wish
+from compeer.talk.best import Contender, candidates
+from compeer.talk.reading import Said, TurnReader, problems_of
+from compeer.talk.shown import Shown, ShownSteps
+from compeer.talk.turn import NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
 from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
 
 ATTEMPTS = 3
@@ -135,9 +136,9 @@ class GuardedSupporter:
         tokens = prompt_tokens = 0
         problems: tuple[str, ...] = ()
         screen, begun = Shown(self._gate(messages)), ""
+        steps = ShownSteps(lambda: self._gate(messages), messages, turn.hide_reasoning)
         for attempt in range(1, ATTEMPTS + 1):
             turn = replace(turn, attempts=attempt)
-            steps = ShownSteps(lambda: self._gate(messages), messages, turn.hide_reasoning)
             screen, reader, ending = Shown(self._gate(messages)), TurnReader(begun), Ending()
             failed: NotWritten | None = None
             try:
@@ -168,15 +169,18 @@ class GuardedSupporter:
                     continue
                 for step in steps.feed(read):
                     yield step
-            turn = replace(turn, hide_reasoning=steps.hidden)
             if failed is None and (text := screen.close(ending.cut_off)):
                 yield Reply(text)
-            problems = (*([failed.reason] if failed else ()), *_problems(parsed))
+            problems = (*([failed.reason] if failed else ()), *problems_of(parsed))
+            whole = None
+            if parsed.turn and _same_words(parsed.turn.response, screen.shown) and steps.may_all(parsed.turn):
+                whole = parsed.turn.model_copy(update={"response": screen.shown})
+            turn = replace(turn, hide_reasoning=steps.hidden)
             if failed is None and screen.open and screen.shown:
                 final = self._after(screen, turn, messages)
                 if tail := final.reply[len(screen.shown) :]:
                     yield Reply(tail)
-                yield Done(parsed.turn, final.reply, final, problems, tokens, prompt_tokens, ending.cut_off)
+                yield Done(whole, final.reply, final, problems, tokens, prompt_tokens, ending.cut_off)
                 return
             if screen.shown:
                 yield Retracted()
@@ -212,8 +216,8 @@ class GuardedSupporter:
             yield Done(None, final.reply, final, problems, tokens, prompt_tokens)
             return
         if not turn.hide_reasoning:
-            for event in shown_turn(chosen):
-                yield event
+            for part in STEPS:
+                yield StepDone(part, chosen.step(part))
         screen = Shown(self._gate(messages))
         screen.feed(chosen.response)
         screen.close()
@@ -243,7 +247,7 @@ class GuardedSupporter:
         except Exception as error:
             problems = (f"the supporter failed: {type(error).__name__}",)
         parsed = parse_turn(text, cut_off=ending.cut_off or bool(problems))
-        return Contender(parsed, (*problems, *_problems(parsed)), ending.tokens, ending.prompt_tokens)
+        return Contender(parsed, (*problems, *problems_of(parsed)), ending.tokens, ending.prompt_tokens)
 
     def _prompt(self, wish: Wish) -> list[Message]:
         """What the writer is asked: the history, its oldest utterances left out until it fits."""
@@ -262,14 +266,10 @@ class GuardedSupporter:
     def _allowed(self, output: Contender, messages: Sequence[str]) -> bool:
         if output.parsed.turn is None:
             return False
-        steps = [own_words(output.parsed.turn.step(part).text, messages) for part in STEPS]
-        for text in (output.parsed.turn.response, *steps):
-            screen = Shown(self._gate(messages))
-            screen.feed(text)
-            screen.close()
-            if not screen.open:
-                return False
-        return True
+        screen = Shown(self._gate(messages))
+        screen.feed(output.parsed.turn.response)
+        screen.close()
+        return screen.open and ShownSteps(lambda: self._gate(messages), messages, False).may_all(output.parsed.turn)
 
     def _after(self, screen: Shown, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         if self._guard is None or screen.gate is None:
@@ -284,5 +284,6 @@ class GuardedSupporter:
         return replace(self._guard.after_gate(screen.gate, "", turn, messages), hide_reasoning=True)
 
 
-def _problems(parsed: ParsedTurn) -> tuple[str, ...]:
-    return (*(f"{part}: {why}" for part, why in parsed.missing.items()), *parsed.problems)
+def _same_words(one: str, other: str) -> bool:
+    """Whether two texts differ in marks and white space at most."""
+    return re.sub(r"\W+", "", one) == re.sub(r"\W+", "", other)
