@@ -165,7 +165,7 @@ def test_no_sentence_that_the_check_rejects_is_sent_in_any_form(output: str, siz
     for bad in BAD:
         assert check_reply(bad) is not None
     supporter = GuardedSupporter(ScriptedWriter(output, size=size), guarded())
-    telling = Telling("bad", True, [])
+    telling = Telling("bad", True, [], [])
     streamed = []
     found = events_of(supporter, Wish(said(JOB)))
     for event in found:

@@ -398,10 +398,19 @@ def test_a_long_history_loses_its_oldest_utterances() -> None:
         (Wish((JOB[0].model_copy(update={"media": (Media(kind="image", path="a.png"),)}),)), "history"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_at_once(wish: Wish, field: str) -> None:
+def test_a_wish_that_cannot_be_met_is_refused_in_the_place_of_the_first_event(wish: Wish, field: str) -> None:
     with pytest.raises(InputError) as error:
-        GuardedSupporter(ScriptedWriter(TURN), guard()).converse(wish)
+        events_of(GuardedSupporter(ScriptedWriter(TURN), guard()), wish)
     assert error.value.field == field
+
+
+def test_a_model_is_shown_the_end_of_an_endless_utterance() -> None:
+    writer = ScriptedWriter(TURN)
+    events_of(GuardedSupporter(writer, guard()), Wish(said("first" + " and on" * 10_000 + " last")))
+    asked = str(writer.requests[0].messages)
+    assert "first" not in asked
+    assert "and on last" in asked
+    assert len(asked) < 30_000
 
 
 def test_a_full_line_says_when_to_come_back_and_closing_makes_room() -> None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
 from compeer.policy.prompt import pictures_of, supporter_prompt
@@ -28,7 +29,7 @@ from compeer.statistics import generator
 from compeer.talk.best import Contender, candidates
 from compeer.talk.reading import Said, TurnReader, problems_of
 from compeer.talk.shown import Shown, ShownSteps
-from compeer.talk.turn import NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
+from compeer.talk.turn import LONGEST_UTTERANCE, NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
 from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
 
 ATTEMPTS = 3
@@ -81,14 +82,13 @@ class GuardedSupporter:
         self._writer.close()
 
     def converse(self, wish: Wish) -> AsyncIterator[Event]:
-        self._check(wish)
+        if not wish.history or wish.history[-1].speaker != "seeker":
+            raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         return self._conversing(wish)
 
     # --- whether a wish can be met --------------------------------------------------------------------------------
 
     def _check(self, wish: Wish) -> None:
-        if not wish.history or wish.history[-1].speaker != "seeker":
-            raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         if wish.best_of < 1 or wish.best_of > self._places:
             raise InputError(f"it must be from 1 to {self._places}.", field="best_of")
         if wish.best_of > 1 and self._judge is None:
@@ -110,10 +110,11 @@ class GuardedSupporter:
     async def _conversing(self, wish: Wish) -> AsyncGenerator[Event, None]:
         messages = [utterance.text for utterance in wish.history if utterance.speaker == "seeker"]
         turn = await self._before(wish, messages)
-        if turn.reply:  # nobody in danger is told to come back later, so the guard looks before there is room
+        if turn.reply:  # nobody in danger is sent away, so the guard looks before anything can be refused
             yield Reply(turn.reply)
             yield Done(None, turn.reply, turn)
             return
+        self._check(wish)
         self._find_room(wish)
         self._open += wish.best_of
         start = time.monotonic()
@@ -252,8 +253,9 @@ class GuardedSupporter:
     def _prompt(self, wish: Wish) -> list[Message]:
         """What the writer is asked: the history, its oldest utterances left out until it fits."""
         last = min(self._history or len(wish.history), len(wish.history))
+        history = [_shortened(utterance) for utterance in wish.history]
         while True:
-            messages = supporter_prompt(wish.history, last, wish.control, images=self.sees)
+            messages = supporter_prompt(history, last, wish.control, images=self.sees)
             if last == 1 or self._writer.fits(messages, wish.sampling.max_tokens):
                 return messages
             last = max(1, last - max(1, last // 8))
@@ -282,6 +284,13 @@ class GuardedSupporter:
             replies = Replies(language_of(messages), load_resources(), None)
             return replace(turn, reply=replies.safe("general", len(messages)), replaced=NO_REPLY)
         return replace(self._guard.after_gate(screen.gate, "", turn, messages), hide_reasoning=True)
+
+
+def _shortened(utterance: Utterance) -> Utterance:
+    """The utterance as a model is shown it."""
+    if len(utterance.text) <= LONGEST_UTTERANCE:
+        return utterance
+    return utterance.model_copy(update={"text": utterance.text[-LONGEST_UTTERANCE:]})
 
 
 def _same_words(one: str, other: str) -> bool:

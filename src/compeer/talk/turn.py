@@ -28,6 +28,10 @@ SAMPLING = Sampling(temperature=0.7, max_tokens=320)
 """How turns are drawn unless a wish says otherwise."""
 
 
+LONGEST_UTTERANCE = 20_000
+"""Characters of an utterance that a model is shown, its last ones: more than a long letter. The guard reads all."""
+
+
 @dataclass(frozen=True)
 class Wish:
     """What is asked for: an answer to a history that ends with the seeker, and how it is wanted."""

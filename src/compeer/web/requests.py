@@ -15,23 +15,21 @@ from compeer.policy.control import Persona
 from compeer.reasoning import MAX_RESPONSE, SupportTurn
 
 MOST_MESSAGES = 500
-LONGEST_MESSAGE = 20_000
-"""Characters; more than a long letter."""
 LONGEST_HISTORY = 200_000
-"""Characters of all messages together."""
+"""Characters of all messages together. Of what is more than that, or more messages, the oldest is dropped."""
 LONGEST_OUTPUT = 20_000
 LONGEST_STATE = 16_384
 MOST_CANDIDATES = 8
 _LONGEST_IMAGE = 2**25
-
-Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
+_MOST_SENT = 20_000
+"""Messages that are looked at at all."""
 
 
 class TextPart(BaseModel):
     """A piece of a message's text."""
 
     type: Literal["text"]
-    text: Text
+    text: str
 
 
 class ImageAddress(BaseModel):
@@ -64,7 +62,7 @@ ContentPart = Annotated[
     Discriminator(_part, "unknown_part", "a part of a message is an object of type 'text' or 'image_url'"),
 ]
 Content = Annotated[
-    Annotated[Text, Tag("(text)")] | Annotated[list[ContentPart], Tag("(parts)")],
+    Annotated[str, Tag("(text)")] | Annotated[list[ContentPart], Tag("(parts)")],
     Discriminator(_content, "unknown_content", "the content of a message is text or a list of parts"),
 ]
 
@@ -80,7 +78,7 @@ class ChatMessage(BaseModel):
 
 Messages = Annotated[
     list[ChatMessage],
-    Field(min_length=1, max_length=MOST_MESSAGES, description="the conversation so far; a message of `user` is last"),
+    Field(min_length=1, max_length=_MOST_SENT, description="the conversation so far; a message of `user` is last"),
 ]
 
 

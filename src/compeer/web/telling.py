@@ -32,9 +32,9 @@ Delta = dict[str, Any]
 class Telling:
     """One answer as it comes about; `show` says whether the reasoning is wanted."""
 
-    def __init__(self, model: str, show: bool, ignored: list[str]) -> None:
+    def __init__(self, model: str, show: bool, ignored: list[str], dropped: list[str]) -> None:
         self.id, self.created, self.model = f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), model
-        self._show, self._ignored = show, ignored
+        self._show, self._ignored, self.dropped = show, ignored, dropped
         self._said, self._reasoning = "", ""
         self._candidates: list[CandidateAnswer] = []
 
@@ -121,6 +121,7 @@ class Telling:
             problems=[*done.problems, *guarded.degraded],
             candidates=[] if guarded.hide_reasoning else self._candidates,
             ignored=self._ignored,
+            dropped=self.dropped,
         )
 
     def _head(self) -> dict[str, Any]:
