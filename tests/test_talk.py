@@ -1,6 +1,7 @@
 """Talking to a supporter: what is read while it is written, forced, guarded, chosen, batched, and sent upstream."""
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -31,6 +32,7 @@ from compeer.talk.local import LocalSupporter, LocalWriter
 from compeer.talk.opening import open_judge, open_supporter
 from compeer.talk.reading import Said, TurnReader
 from compeer.talk.shown import own_words
+from compeer.talk.upstream import StreamCall
 from compeer.talk.writing import Ending, NotWritten, fixed_grammar, forced_lines, write_turn
 
 TURN = """History: The job is gone and the rent is due. [exploration]
@@ -750,11 +752,15 @@ def _elsewhere(request: Request) -> tuple[Message, ...]:
 # --- a model behind a server ------------------------------------------------------------------------------------------
 
 
+ENDLESS = ("floods", "pings fast", "pings", "one line")
+
+
 class Server(BaseHTTPRequestHandler):
     """Streams a turn, or does what `misbehave` says."""
 
     asked: ClassVar[list[dict[str, Any]]] = []
     misbehave: ClassVar[list[str]] = []
+    left: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -767,6 +773,9 @@ class Server(BaseHTTPRequestHandler):
             return
         self.send_response(200)
         self.end_headers()
+        if how in ENDLESS:
+            self._never_end(how)
+            return
         prefix = body["messages"][-1]["content"] if body["messages"][-1]["role"] == "assistant" else ""
         text = TURN.removeprefix(prefix)
         for stop in body.get("stop", []):
@@ -781,6 +790,22 @@ class Server(BaseHTTPRequestHandler):
         self._send({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 40}})
         self.wfile.write(b"data: [DONE]\n\n")
 
+    def _never_end(self, how: str) -> None:
+        try:
+            for number in itertools.count():
+                if how == "floods":
+                    text = f"{TURN} " if not number else f"And this is sentence number {number}. "
+                    self._send({"choices": [{"delta": {"content": text}, "finish_reason": None}]})
+                elif how == "pings fast":
+                    self._send({"choices": [{"delta": {}, "finish_reason": None}]})
+                elif how == "one line":
+                    self.wfile.write(b"data: " if not number else b"x" * 1000)
+                else:
+                    self.wfile.write(b": still here\n\n")
+                    time.sleep(0.02)
+        except OSError:
+            self.left.append(how)
+
     def _send(self, chunk: dict[str, Any]) -> None:
         self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
@@ -789,7 +814,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    Server.asked, Server.misbehave = [], []
+    Server.asked, Server.misbehave, Server.left = [], [], []
     running = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     thread = threading.Thread(target=running.serve_forever, args=(0.01,))
     thread.start()
@@ -829,6 +854,38 @@ def test_a_server_that_fails_once_is_asked_again(server: str, how: str) -> None:
     done = done_of(events_of(open_supporter(f"big@{server}", guard()), Wish(JOB)))
     assert done.turn == WHOLE
     assert len(Server.asked) == 2
+
+
+@pytest.mark.parametrize("how", ENDLESS)
+def test_a_server_without_an_end_is_left_and_not_asked_again(server: str, how: str) -> None:
+    Server.misbehave += [how] * 3
+    call = StreamCall(stream_seconds=1.0 if how == "pings" else 60.0, stream_bytes=2**18)
+    done = done_of(events_of(open_supporter(f"big@{server}", guard(), call=call), Wish(JOB)))
+    assert len(Server.asked) == 1
+    if how == "floods":
+        assert done.cut_off
+        assert done.reply.startswith(WHOLE.response)
+        assert done.reply.endswith(".")
+        assert len(done.reply) < 16 * 320
+    else:
+        assert done.guarded.replaced == "no reply"
+        assert done.problems[0] in ("the server did not answer in time", "the server's answer has no end")
+    end = time.monotonic() + 10
+    while not Server.left and time.monotonic() < end:
+        time.sleep(0.01)
+    assert Server.left == [how], "the connection is closed, so that the server can stop too"
+
+
+def test_the_guard_reads_outside_the_event_loop() -> None:
+    threads = set()
+
+    def check(*_: Any) -> Finding | None:
+        threads.add(threading.get_ident())
+        return None
+
+    done_of(events_of(GuardedSupporter(ScriptedWriter(TURN), Guard(NoDanger(), check=check)), Wish(JOB)))
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(("how", "calls"), [("401", 1), ("500", 3)])

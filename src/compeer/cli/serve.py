@@ -60,15 +60,15 @@ def serve(
     the port may come in. docs/api.md says more, docs/privacy.md what is stored and sent.
     """
     from compeer.cli.training import read_settings
-    from compeer.models.endpoint import CallSettings
     from compeer.talk.opening import open_judge, open_supporter
+    from compeer.talk.upstream import StreamCall
     from compeer.web import ServeSettings, create_app
     from compeer.web import serve as serve_app
     from compeer.web.serving import bound_socket, is_loopback
 
     silence_libraries()
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
-    calls = read_settings(CallSettings, {}, call)
+    calls = read_settings(StreamCall, {}, call)
     sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
     guard, finish = _guard(no_guard, locale, webhook, webhook_text)
     known = None if judge == "none" else open_judge(judge, call=calls)

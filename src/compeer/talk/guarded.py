@@ -27,8 +27,8 @@ from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
 from compeer.talk.best import Contender, candidates
-from compeer.talk.reading import Said, TurnReader, problems_of
-from compeer.talk.shown import Shown, ShownSteps
+from compeer.talk.reading import problems_of
+from compeer.talk.shown import Showing, Shown, ShownSteps
 from compeer.talk.turn import LONGEST_UTTERANCE, NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
 from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
 
@@ -140,7 +140,8 @@ class GuardedSupporter:
         steps = ShownSteps(lambda: self._gate(messages), messages, turn.hide_reasoning)
         for attempt in range(1, ATTEMPTS + 1):
             turn = replace(turn, attempts=attempt)
-            screen, reader, ending = Shown(self._gate(messages)), TurnReader(begun), Ending()
+            screen, ending = Shown(self._gate(messages)), Ending()
+            showing = Showing(screen, steps, begun)
             failed: NotWritten | None = None
             try:
                 async with aclosing(self._written(wish, attempt, begun)) as pieces:
@@ -148,13 +149,8 @@ class GuardedSupporter:
                         if isinstance(piece, Ending):
                             ending = piece
                             continue
-                        for read in reader.feed(piece):
-                            if isinstance(read, Said):
-                                if text := screen.feed(read.text):
-                                    yield Reply(text)
-                                continue
-                            for step in steps.feed(read):
-                                yield step
+                        for event in await showing.feed(piece):
+                            yield event
                         if not screen.open:
                             break
             except NotWritten as error:
@@ -162,16 +158,9 @@ class GuardedSupporter:
             except Exception as error:  # an error's own words could quote somebody
                 failed = NotWritten(f"the supporter failed: {type(error).__name__}")
             tokens, prompt_tokens = tokens + ending.tokens, max(prompt_tokens, ending.prompt_tokens)
-            left, parsed = reader.end(ending.cut_off or failed is not None)
-            for read in left if screen.open else ():
-                if isinstance(read, Said):
-                    if text := screen.feed(read.text):
-                        yield Reply(text)
-                    continue
-                for step in steps.feed(read):
-                    yield step
-            if failed is None and (text := screen.close(ending.cut_off)):
-                yield Reply(text)
+            left, parsed = await showing.end(ending.cut_off, failed is not None)
+            for event in left:
+                yield event
             problems = (*([failed.reason] if failed else ()), *problems_of(parsed))
             whole = None
             if parsed.turn and _same_words(parsed.turn.response, screen.shown) and steps.may_all(parsed.turn):
@@ -187,7 +176,7 @@ class GuardedSupporter:
                 yield Retracted()
             if ending.cut_off or (failed is not None and not failed.passing):
                 break  # another attempt would end the same way
-            begun = reader.steps()
+            begun = showing.reader.steps()
         final = self._instead(screen, turn, messages)
         yield Reply(final.reply)
         yield Done(None, final.reply, final, problems, tokens, prompt_tokens)

@@ -6,12 +6,14 @@ written out anew: what does not parse is nobody's to see, and neither is what st
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from compeer.reasoning import STEPS, Step, SupportTurn
+from compeer.reasoning import STEPS, ParsedTurn, Step, SupportTurn
 from compeer.safety.output import SentenceGate
-from compeer.talk.turn import StepDone
+from compeer.talk.reading import Read, Said, TurnReader
+from compeer.talk.turn import Reply, StepDone
 
 Gate = Callable[[], SentenceGate | None]
 
@@ -101,3 +103,34 @@ class Shown:
         self._blank = (self._blank + text)[len((self._blank + text).rstrip()) :]
         self.shown += kept
         return kept
+
+
+class Showing:
+    """One output on its way from the writer to the seeker: read, checked, shown; in a thread, as others talk too."""
+
+    def __init__(self, screen: Shown, steps: ShownSteps, begun: str = "") -> None:
+        self.screen, self._steps, self.reader = screen, steps, TurnReader(begun)
+
+    async def feed(self, piece: str) -> list[StepDone | Reply]:
+        """What may be shown after this piece."""
+        return await asyncio.to_thread(lambda: self._shown(self.reader.feed(piece)))
+
+    async def end(self, cut_off: bool, failed: bool) -> tuple[list[StepDone | Reply], ParsedTurn]:
+        """What is left to show, and the output as it was read."""
+        return await asyncio.to_thread(self._end, cut_off, failed)
+
+    def _end(self, cut_off: bool, failed: bool) -> tuple[list[StepDone | Reply], ParsedTurn]:
+        left, parsed = self.reader.end(cut_off or failed)
+        found = self._shown(left) if self.screen.open else []
+        if not failed and (text := self.screen.close(cut_off)):
+            found.append(Reply(text))
+        return found, parsed
+
+    def _shown(self, read: Iterable[Read]) -> list[StepDone | Reply]:
+        found: list[StepDone | Reply] = []
+        for one in read:
+            if not isinstance(one, Said):
+                found += self._steps.feed(one)
+            elif text := self.screen.feed(one.text):
+                found.append(Reply(text))
+        return found
