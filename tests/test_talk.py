@@ -21,7 +21,7 @@ from compeer.errors import InputError
 from compeer.models.base import Generation, Message, Request, Sampling, ask
 from compeer.models.endpoint import CallSettings
 from compeer.policy.control import Control
-from compeer.reasoning import STEPS, Part, SupportTurn, parse_turn, render_turn
+from compeer.reasoning import STEPS, Part, SupportTurn, label_of, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Judgment, Unscored
 from compeer.safety import CrisisEvent, Finding, Guard, GuardState, Risk, Trigger
@@ -52,7 +52,7 @@ JOB = said("I lost my job and the rent is due on Friday.")
 class ScriptedWriter:
     """Writes given outputs, a few characters at a time; an exception in their place is raised after half a text."""
 
-    name, sees, constrained = "scripted", False, False
+    name, sees, constrained, continues = "scripted", False, False, True
 
     def __init__(
         self, *outputs: str | Exception, constrained: bool = True, size: int = 7, cut_off: bool = False
@@ -778,6 +778,8 @@ class Server(BaseHTTPRequestHandler):
             return
         prefix = body["messages"][-1]["content"] if body["messages"][-1]["role"] == "assistant" else ""
         text = TURN.removeprefix(prefix)
+        if how.startswith("says "):
+            text = how.removeprefix("says ")
         for stop in body.get("stop", []):
             text = text.split(stop)[0]
         for start in range(0, len(text), 16):
@@ -854,6 +856,62 @@ def test_a_server_that_fails_once_is_asked_again(server: str, how: str) -> None:
     done = done_of(events_of(open_supporter(f"big@{server}", guard()), Wish(JOB)))
     assert done.turn == WHOLE
     assert len(Server.asked) == 2
+
+
+BAD_TURN = TURN.replace("What worries you most?", "You are pathetic.")
+
+
+def test_a_server_that_begins_anew_is_read_as_it_writes_and_noticed_once(server: str) -> None:
+    supporter = open_supporter(f"big@{server}", guard("pathetic"))
+    fresh = TURN.replace("at once", "to carry")
+    Server.misbehave += [f"says {BAD_TURN}", f"says {fresh}"]  # a second attempt, begun, and begun anew
+    done = done_of(events_of(supporter, Wish(JOB)))
+    assert done.reply == "That is a lot to carry. What worries you most?"
+    assert done.turn == parse_turn(fresh).turn
+    assert Server.asked[1]["messages"][-1]["role"] == "assistant"
+    Server.misbehave += [f"says {BAD_TURN}", f"says {TURN}"]
+    assert done_of(events_of(supporter, Wish(JOB))).turn == WHOLE
+    assert Server.asked[3]["messages"][-1]["role"] == "user", "it is not begun for it again"
+
+
+def test_a_server_that_begins_anew_is_only_asked_for_decisions(server: str) -> None:
+    supporter = open_supporter(f"big@{server}", guard())
+    Server.misbehave += [f"says {TURN}"] * 3
+    for _ in range(2):
+        done = done_of(events_of(supporter, Wish(JOB, Control(stage="action"))))
+        assert done.turn == WHOLE
+        assert "stage: not as it was asked for" in done.problems
+    assert [body["messages"][-1]["role"] for body in Server.asked] == ["assistant", "user"]
+
+
+FORM = "History: ok [exploration]"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        FORM,
+        f"\n{FORM}",
+        f"**History**: ok [exploration]\n{TURN}",
+        f"Response: {FORM}",
+        f"Sure.\n{FORM}",
+        f"\\{FORM}",
+        TURN,
+        f"Response: {WHOLE.response}",
+        f" {WHOLE.response}\nHistory analysis：ok [exploration]",
+    ],
+)
+@pytest.mark.parametrize("best_of", [1, 2])
+def test_no_form_is_ever_shown_as_the_reply(server: str, second: str, best_of: int) -> None:
+    supporter = open_supporter(f"big@{server}", guard("pathetic"), WordJudge())
+    begun = TURN[: TURN.index("Response:")] + "Response: " if best_of > 1 else ""
+    Server.misbehave += [f"says {BAD_TURN}", *[f"says {begun}{second}"] * 4]
+    events = events_of(supporter, Wish(JOB, best_of=best_of))
+    done = done_of(events)
+    for text in (*(event.text for event in events if isinstance(event, Reply)), done.reply):
+        assert "ok" not in text
+        assert not [line for line in text.splitlines() if label_of(line)]
+    assert done.turn is None or "ok" not in str(done.turn)
 
 
 @pytest.mark.parametrize("how", ENDLESS)

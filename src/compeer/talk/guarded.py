@@ -17,8 +17,9 @@ from dataclasses import replace
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
+from compeer.policy.control import Control
 from compeer.policy.prompt import pictures_of, supporter_prompt
-from compeer.reasoning import STEPS, parse_turn
+from compeer.reasoning import STEPS, SupportTurn
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard, GuardedTurn
 from compeer.safety.output import SentenceGate
@@ -27,10 +28,10 @@ from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
 from compeer.talk.best import Contender, candidates
-from compeer.talk.reading import problems_of
+from compeer.talk.reading import Said, TurnReader, problems_of
 from compeer.talk.shown import Showing, Shown, ShownSteps
 from compeer.talk.turn import LONGEST_UTTERANCE, NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
-from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
+from compeer.talk.writing import Anew, Ending, NotWritten, Piece, Writer, write_turn
 
 ATTEMPTS = 3
 """So often a response is written before it is replaced."""
@@ -149,6 +150,9 @@ class GuardedSupporter:
                         if isinstance(piece, Ending):
                             ending = piece
                             continue
+                        if isinstance(piece, Anew):
+                            showing = Showing(screen, steps)
+                            continue
                         for event in await showing.feed(piece):
                             yield event
                         if not screen.open:
@@ -165,6 +169,7 @@ class GuardedSupporter:
             whole = None
             if parsed.turn and _same_words(parsed.turn.response, screen.shown) and steps.may_all(parsed.turn):
                 whole = parsed.turn.model_copy(update={"response": screen.shown})
+                problems += _unheeded(wish.control, whole)
             turn = replace(turn, hide_reasoning=steps.hidden)
             if failed is None and screen.open and screen.shown:
                 final = self._after(screen, turn, messages)
@@ -176,7 +181,7 @@ class GuardedSupporter:
                 yield Retracted()
             if ending.cut_off or (failed is not None and not failed.passing):
                 break  # another attempt would end the same way
-            begun = showing.reader.steps()
+            begun = showing.reader.steps() if self._writer.continues else ""
         final = self._instead(screen, turn, messages)
         yield Reply(final.reply)
         yield Done(None, final.reply, final, problems, tokens, prompt_tokens)
@@ -217,7 +222,7 @@ class GuardedSupporter:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def _written(self, wish: Wish, number: int, begun: str = "") -> AsyncGenerator[str | Ending, None]:
+    def _written(self, wish: Wish, number: int, begun: str = "") -> AsyncGenerator[Piece, None]:
         seed = int(generator(wish.seed, "turn", str(number)).integers(2**31))
         return write_turn(self._writer, self._prompt(wish), wish.control, wish.sampling, seed, begun)
 
@@ -231,12 +236,17 @@ class GuardedSupporter:
                     if isinstance(piece, Ending):
                         ending = piece
                     else:
-                        text += piece
+                        text = text + piece if isinstance(piece, str) else ""
         except NotWritten as error:
             problems = (error.reason,)
         except Exception as error:
             problems = (f"the supporter failed: {type(error).__name__}",)
-        parsed = parse_turn(text, cut_off=ending.cut_off or bool(problems))
+        reader = TurnReader()
+        read = list(reader.feed(text))
+        left, parsed = reader.end(ending.cut_off or bool(problems))
+        said = "".join(one.text for one in (*read, *left) if isinstance(one, Said))
+        if parsed.turn and not _same_words(parsed.turn.response, said):
+            parsed = replace(parsed, turn=None, missing={"response": "a form stands in it"})
         return Contender(parsed, (*problems, *problems_of(parsed)), ending.tokens, ending.prompt_tokens)
 
     def _prompt(self, wish: Wish) -> list[Message]:
@@ -273,6 +283,13 @@ class GuardedSupporter:
             replies = Replies(language_of(messages), load_resources(), None)
             return replace(turn, reply=replies.safe("general", len(messages)), replaced=NO_REPLY)
         return replace(self._guard.after_gate(screen.gate, "", turn, messages), hide_reasoning=True)
+
+
+def _unheeded(control: Control, turn: SupportTurn) -> tuple[str, ...]:
+    """The decisions that were asked for and not taken, which only a server that cannot be made to does."""
+    taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
+    asked = control.wishes()
+    return tuple(f"{field}: not as it was asked for" for field in taken if asked.get(field, taken[field]) != taken[field])
 
 
 def _shortened(utterance: Utterance) -> Utterance:

@@ -1,7 +1,8 @@
 """A supporter behind any OpenAI-compatible server (vLLM, llama.cpp, Ollama, a hosted one), with our prompt and guard.
 
 Outputs are streamed from it. Forced decisions and second attempts begin the answer for the model: vLLM must be told so
-(`constrain="vllm"`), llama.cpp and Ollama go on from a last assistant message by themselves. A server that knows
+(`constrain="vllm"`), llama.cpp and Ollama go on from a last assistant message by themselves. A server that begins anew
+instead is noticed the first time, and not asked so again. A server that knows
 grammars is given the one of a turn. A server that says nothing, never stops or floods is left after a time and a
 length: somebody is waiting, and others are talking too. The key is read from the environment and appears in no log and
 no error.
@@ -29,10 +30,11 @@ from compeer.models.base import Message, Request, Sampling
 from compeer.models.connections import checked_url, seconds_until
 from compeer.models.endpoint import CallSettings, EndpointSettings
 from compeer.policy.repeats import ToldOnce
+from compeer.reasoning import STEPS, label_of, may_become_label
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
 from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.writing import Ending, NotWritten
+from compeer.talk.writing import Anew, Ending, NotWritten, Piece
 
 _LONGEST_PAUSE = 5.0
 """Seconds at most before another try: somebody is waiting."""
@@ -60,6 +62,7 @@ class UpstreamWriter:
         self._settings, self._sees = settings, sees
         self._url = f"{checked_url(settings.url)}/chat/completions"
         self._key = os.environ.get(settings.key_variable, "").strip()
+        self.continues = True
 
     @property
     def name(self) -> str:
@@ -78,7 +81,7 @@ class UpstreamWriter:
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         return True
 
-    async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[str | Ending, None]:
+    async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[Piece, None]:
         import httpx
 
         headers = {"User-Agent": f"compeer/{__version__}", "Accept": "text/event-stream"}
@@ -98,8 +101,15 @@ class UpstreamWriter:
                     raise await _refused(reply.status_code, reply.headers.get("retry-after"))
                 received = _within(reply.aiter_bytes(), deadline, self._settings.stream_bytes)
                 most = _CHARACTERS_A_TOKEN * sampling.max_tokens
-                async with aclosing(_once(_pieces(received), request.prefix, most)) as pieces:
-                    async for piece in pieces:
+                pieces = _pieces(received)
+                begun = request.prefix
+                if begun:
+                    pieces, heeded = await _with_head(pieces)
+                    if not heeded:
+                        self.continues, begun = False, ""
+                        yield Anew()
+                async with aclosing(_once(pieces, begun, most)) as told:
+                    async for piece in told:
                         yield piece
         except (httpx.TimeoutException, TimeoutError):  # nobody is let wait for as long again
             raise NotWritten("the server did not answer in time", passing=False) from None
@@ -160,6 +170,33 @@ async def _within(received: AsyncIterator[bytes], deadline: float, most: int) ->
             raise NotWritten("the server's answer has no end", passing=False)
         yield data
         await asyncio.sleep(0)
+
+
+async def _with_head(
+    pieces: AsyncGenerator[str | Ending, None],
+) -> tuple[AsyncGenerator[str | Ending, None], bool]:
+    """The pieces of an answer that was begun, and whether it goes on: one that opens with the first step does not."""
+    head, ending = "", None
+    async for piece in pieces:
+        if isinstance(piece, Ending):
+            ending = piece
+            break
+        head += piece
+        if head.strip() and not may_become_label(head.lstrip()):
+            break
+
+    async def joined() -> AsyncGenerator[str | Ending, None]:
+        async with aclosing(pieces):
+            if head:
+                yield head
+            if ending is not None:
+                yield ending
+                return
+            async for piece in pieces:
+                yield piece
+
+    label = label_of(head.lstrip().split("\n")[0])
+    return joined(), label is None or label[0] != STEPS[0]
 
 
 async def _once(
