@@ -412,6 +412,24 @@ def real_guard() -> Iterator[Served]:
         yield running
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"messages": [{"role": "user", "content": "DANGER \\ud83d"}]}',
+        '{"messages": [{"role": "user", "content": [{"type": "text", "text": "\\udc00 DANGER"}]}]}',
+        '{"messages": [{"role": "user", "content": "DANGER"}], "conversation": "\\ud800"}',
+        '{"messages": [{"role": "user", "content": "DANGER"}], "state": "\\ud800"}',
+        '{"messages": [{"role": "user", "content": "DANGER"}], "\\ud800": 1}',
+        '{"messages": [{"role": "assistant", "content": "\\ud800"}, {"role": "user", "content": "DANGER"}]}',
+    ],
+)
+def test_half_a_character_is_mended(real_guard: Served, body: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = http.post(f"{real_guard.url}/v1/chat/completions", content=body.replace("DANGER", DANGER), headers=headers)
+    assert answer.status_code == 200
+    assert "988" in answer.text
+
+
 @pytest.mark.parametrize("what", TOO_MUCH)
 @pytest.mark.parametrize("stream", [True, False])
 def test_nobody_in_danger_is_refused_for_sending_too_much(real_guard: Served, what: str, stream: bool) -> None:

@@ -49,7 +49,6 @@ def post(server: Served) -> Post:
         b'{"messages":[{"role":"user","content":"x"}],"seed":' + b"9" * 5_000 + b"}",
         b'{"messages":[{"role":"user","content":"x"}],"temperature":NaN}',
         b'{"messages":[{"role":"user","content":"x"}],"temperature":1e999}',
-        b'{"messages":[{"role":"user","content":"x"}],"\\ud800":1}',
         b'{"messages":[{"role":"user","content":[{"type":"\\ud800"}]}]}',
         b'{"messages":[{"role":"user","content":[[]]}]}',
         b'{"messages":[{"role":"user","content":{"text":"x"}}]}',

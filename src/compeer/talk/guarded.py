@@ -289,7 +289,7 @@ def _unheeded(control: Control, turn: SupportTurn) -> tuple[str, ...]:
     """The decisions that were asked for and not taken, which only a server that cannot be made to does."""
     taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
     asked = control.wishes()
-    return tuple(f"{field}: not as it was asked for" for field in taken if asked.get(field, taken[field]) != taken[field])
+    return tuple(f"{field}: not as it was asked for" for field, one in taken.items() if asked.get(field, one) != one)
 
 
 def _shortened(utterance: Utterance) -> Utterance:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.policy.control import Persona
 from compeer.reasoning import MAX_RESPONSE, SupportTurn
+from compeer.web.errors import readable
 
 MOST_MESSAGES = 500
 LONGEST_HISTORY = 200_000
@@ -131,6 +132,15 @@ class ChatRequest(BaseModel):
     conversation: str | None = Field(
         default=None, max_length=200, description="your own name for the conversation, told to the guard's hooks only"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mended(cls, sent: Any) -> Any:
+        """Half characters are no reason to send somebody away; those in messages are mended where these are read."""
+        if not isinstance(sent, dict):
+            return sent
+        mended = {name: readable(value) if isinstance(value, str) else value for name, value in sent.items()}
+        return {readable(name) if isinstance(name, str) else name: value for name, value in mended.items()}
 
     def ignored(self) -> list[str]:
         """The fields that were sent and have no meaning here."""
