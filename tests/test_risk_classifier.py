@@ -240,6 +240,32 @@ def test_the_classifier_raises_alone() -> None:
     assert [(trigger.by, trigger.message) for trigger in found.reasons] == [("classifier", 0)]
 
 
+class HearsInShort:
+    """Hears a danger only where not much else is said, and says how much it was given."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def classify(self, windows: Sequence[Sequence[str]]) -> list[Guess]:
+        self.read += [text for window in windows for text in window]
+        grave = ["the wardrobe is empty" in " ".join(one) and len(" ".join(one)) <= 300 for one in windows]
+        return [Guess("suicide", 0.9 * heard, 0.9 * heard) for heard in grave]
+
+
+@pytest.mark.parametrize("length", [400, 600, 2_000, 19_000, 55_000])
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("end", [". ", " and ", "。"])
+def test_a_sentence_is_heard_wherever_it_stands_in_a_long_message(length: int, place: float, end: str) -> None:
+    heard = HearsInShort()
+    filler = [f"we painted fence number {number} in green" for number in range(length // 40)]
+    filler.insert(int(place * len(filler)), "the wardrobe is empty, and so is the desk")
+    found = Detector(heard, timeout=60).detect(end.join(filler))
+    assert found.level == "crisis"
+    assert found.degraded == ()
+    joined = "\n".join(heard.read)
+    assert all(f"number {number} in" in joined for number in range(length // 40)), "all of it was read"
+
+
 class HearsTogether:
     """Hears a danger only where two things were said, in whichever message."""
 

@@ -22,7 +22,7 @@ RETRY = 30.0
 """Seconds until a classifier that failed is tried again."""
 HARMLESS = 0.1
 """Below which probability of danger a layer is sure that there is none (see its training for the scale)."""
-AT_ONCE = 16
+AT_ONCE = 4
 """Windows that the classifier is given at once, within its time limit."""
 _REMEMBERED = 2048
 
