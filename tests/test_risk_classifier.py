@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -20,6 +21,7 @@ from compeer.safety.classifier import RiskClassifier, heads, members, stored_mem
 from compeer.safety.encoder import CHANGED, LAYERS, WIDTH, Encoder
 from compeer.safety.phrases import COLUMNS, Guess, Phrases, messages_keys, packaged_phrases
 from compeer.safety.risk import KINDS
+from compeer.safety.rules import Scan
 from compeer.safety.training import encoder as encoder_training
 from compeer.safety.training import phrases as training
 from compeer.safety.training.texts import (
@@ -264,6 +266,30 @@ def test_a_sentence_is_heard_wherever_it_stands_in_a_long_message(length: int, p
     assert found.degraded == ()
     joined = "\n".join(heard.read)
     assert all(f"number {number} in" in joined for number in range(length // 40)), "all of it was read"
+
+
+def test_a_turn_costs_what_its_new_message_costs_however_long_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def letter(name: str) -> str:
+        return " ".join(f"We painted fence {number} of {name} in green." for number in range(45))
+
+    heard, scans = HearsInShort(), []
+
+    def counted(text: str, _: str) -> Scan:
+        scans.append(text)
+        return Scan()
+
+    monkeypatch.setattr(sys.modules["compeer.safety.detect"], "scanned", counted)
+    detector = Detector(heard, timeout=60)
+    talk = [letter(f"house {number}") for number in range(110)]
+    detector.detect(talk)
+    for other in range(12):  # others talk as much, before the next message comes
+        detector.detect([letter(f"street {other}, house {number}") for number in range(110)])
+    heard.read.clear()
+    scans.clear()
+    detector.detect([*talk, letter("the last house")])
+    assert len(scans) == 1
+    assert all("the last house" in text for text in heard.read)
+    assert 0 < len(heard.read) < 15
 
 
 class HearsTogether:

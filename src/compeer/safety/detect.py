@@ -15,11 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Literal
 
 from compeer.models.embedder import is_latin
 from compeer.safety.learned import HARMLESS, Classifies, Learned, Window
+from compeer.safety.memory import Memory
 from compeer.safety.phrases import Guess, is_tellable, scanned
 from compeer.safety.risk import LEVELS, Kind, Level, Risk, Trigger, higher
 from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, shortened
@@ -51,6 +52,8 @@ PIECE = 300
 is lost among the others."""
 
 
+REMEMBERED = 20_000_000
+"""Characters of messages that are not read again."""
 _SENTENCES = re.compile(r"(?<=[.!?。！？…\n])")
 
 
@@ -63,6 +66,10 @@ class _Read:
     failed: tuple[str, ...] = ()
     pieces: tuple[str, ...] = ()
     """What the learnt layers read of it."""
+
+    def size(self) -> int:
+        """The room that it takes."""
+        return 1_000 + len(self.text) + sum(map(len, self.pieces))
 
 
 @dataclass(frozen=True)
@@ -90,14 +97,14 @@ class Detector:
         loading: float = 60.0,
     ) -> None:
         self._learned = Learned(classifier, timeout, loading)
-        self._read = lru_cache(maxsize=512)(_read)
+        self._reads: Memory[_Read] = Memory(REMEMBERED, _Read.size)
 
     def detect(self, messages: str | Sequence[str]) -> Risk:
         """The risk after the last of the seeker's messages; never raises."""
         said = [messages] if isinstance(messages, str) else list(messages)
         degraded: dict[str, None] = {}
         try:
-            reads = [self._read(str(message)) for message in said]
+            reads = self._reads.all([(str(message),) for message in said], lambda new: [_read(*one) for one in new])
             degraded.update(dict.fromkeys(part for read in reads for part in read.failed))
             told, failed = self._tell(reads)
             degraded.update(dict.fromkeys(failed))
@@ -120,7 +127,12 @@ class Detector:
         guesses, failed = self._learned.guesses(asked)
         by = next(iter(guesses.values()))[1] if guesses else ""
         # Without the classifier nothing is taken back: when less is known, the safe side.
-        alone = [window for window in asked if len(window) == 1 and by == "classifier"]
+        overruled = [
+            (read.text,)
+            for read in reads[start:]
+            if by == "classifier" and read.scan.matches and read.pieces[:1] == (read.text,)
+        ]
+        alone = [window for window in overruled if window in guesses and _is_of_middle_length(*window)]
         harmless = {window for window in self._learned.harmless(alone) if guesses[window][0].danger < HARMLESS}
         told = [_Told()] * len(reads)
         for index in range(start, len(reads)):
@@ -133,9 +145,7 @@ class Detector:
                 first,
                 by,
                 counts,
-                pieces[index][:1] == [(reads[index].text,)]
-                and pieces[index][0] in harmless
-                and _is_of_middle_length(reads[index].text),
+                (reads[index].text,) in harmless,
             )
         return told, failed
 
