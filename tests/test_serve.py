@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from compeer.cli.serve import read_keys, serve, served_hosts
+from compeer.cli.serve import _notes, read_keys, serve, served_hosts
 from compeer.errors import InputError
 from compeer.progress import console
 from compeer.web.serving import bound_socket
@@ -114,3 +114,9 @@ def test_only_this_machine_is_let_in_unless_told_otherwise() -> None:
     assert served_hosts("::1", ("chat.example",))[-1] == "chat.example"
     assert served_hosts("0.0.0.0", ()) == ()
     assert read_keys("") == ()
+
+
+@pytest.mark.parametrize(("language", "warned"), [("es", True), ("pt-BR", True), ("en", False), ("zh-CN", False)])
+def test_a_language_that_the_guard_cannot_read_is_told_at_the_start(language: str, warned: bool) -> None:
+    notes = " ".join(_notes(guarded=True, keyed=True, outside=False, keep=None, language=language))
+    assert ("reads English and Chinese only" in notes) == warned

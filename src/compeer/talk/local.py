@@ -43,7 +43,7 @@ def default_rows(device: torch.device) -> int:
 class LocalWriter:
     """Writes with a model folder, `rows` outputs at a time, each held to its grammar. Serves any number of loops."""
 
-    constrained = True
+    constrained = continues = True
 
     def __init__(self, model: str | Path = "embedded", rows: int | None = None, media: str | Path = "") -> None:
         folder = model_folder(model)

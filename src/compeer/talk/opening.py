@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compeer.errors import InputError
-from compeer.models.endpoint import CallSettings, EndpointSettings
+from compeer.models.endpoint import CallSettings
 from compeer.models.shipped import packaged_mark
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def open_supporter(
     """
     model, at, url = name.partition("@http")
     if at and model:
-        from compeer.talk.upstream import UpstreamSupporter
+        from compeer.talk.upstream import StreamSettings, UpstreamSupporter
 
-        settings = EndpointSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
+        settings = StreamSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
         return UpstreamSupporter(settings, guard, judge, sees=sees, language=language)
     _check_folder(name, "model")
     from compeer.talk.local import LocalSupporter  # torch is heavy
@@ -61,7 +61,8 @@ def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = F
     from compeer.reward.judge import LocalJudge
 
     if "@http" in name:
-        settings = ModelSettings.model_validate((call or CallSettings()).model_dump())
+        known = set(ModelSettings.model_fields)  # a stream has limits of its own
+        settings = ModelSettings.model_validate((call or CallSettings()).model_dump(include=known))
         return ModelJudge(open_model(name, settings=settings), trained=trained)
     _check_folder(name, "judge")
     if model_card(model_folder(name)).get("role") != "judge":
