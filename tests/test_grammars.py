@@ -7,7 +7,7 @@ import pytest
 from tokenizers import decoders
 
 from compeer.models.grammars import Grammars
-from compeer.models.local import load_network, load_tokenizer
+from compeer.models.local import load_network, load_tokenizer, vocabulary_size
 from compeer.reasoning import render_turn, turn_grammar
 from compeer.ser.build import SerSettings, build_ser
 from compeer.ser.record import read_records
@@ -29,16 +29,16 @@ def network(tiny_model: Path) -> Any:
 def test_a_tokenizer_that_splits_by_bytes_is_read_as_such(tiny_model: Path, network: Any) -> None:
     tokenizer = load_tokenizer(tiny_model)
     begun = tokenizer("History:", add_special_tokens=False)["input_ids"]
-    usual = Grammars(tokenizer, network).matcher(turn_grammar(), begun).compute_bitmask()
+    usual = Grammars(tokenizer, vocabulary_size(network)).matcher(turn_grammar(), begun).compute_bitmask()
     tokenizer.backend_tokenizer.decoder = PIECES
-    odd = Grammars(tokenizer, network).matcher(turn_grammar(), begun).compute_bitmask()
+    odd = Grammars(tokenizer, vocabulary_size(network)).matcher(turn_grammar(), begun).compute_bitmask()
     assert odd == usual
     assert int.from_bytes(odd, "little").bit_count() > 1
 
 
 def test_a_grammar_is_followed_from_the_start_each_time(tiny_model: Path, network: Any) -> None:
     tokenizer = load_tokenizer(tiny_model)
-    grammars = Grammars(tokenizer, network)
+    grammars = Grammars(tokenizer, vocabulary_size(network))
     whole = tokenizer("yes no", add_special_tokens=False)["input_ids"]
     for _ in range(2):
         matcher = grammars.matcher('start: "yes no"', whole)
@@ -50,7 +50,7 @@ def test_a_grammar_is_followed_from_the_start_each_time(tiny_model: Path, networ
 def test_what_cannot_be_followed_is_an_error(tiny_model: Path, network: Any, grammar: str, begun: str) -> None:
     tokenizer = load_tokenizer(tiny_model)
     ids = tokenizer(begun, add_special_tokens=False)["input_ids"] if begun else []
-    assert Grammars(tokenizer, network).matcher(grammar, ids).is_error()
+    assert Grammars(tokenizer, vocabulary_size(network)).matcher(grammar, ids).is_error()
 
 
 def test_steps_as_a_supporter_learns_them_fit_the_grammar(tiny_model: Path, network: Any, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_steps_as_a_supporter_learns_them_fit_the_grammar(tiny_model: Path, netw
     build_ser(SerSettings(rounds=1), tmp_path, seed=1)
     said = [record.candidate.model_copy(update={"response": "I see."}) for record in read_records(tmp_path / RECORDS)]
     tokenizer = load_tokenizer(tiny_model)
-    grammars = Grammars(tokenizer, network)
+    grammars = Grammars(tokenizer, vocabulary_size(network))
     assert max(len(turn.history.text) for turn in said) > 160
     for turn in said:
         tokens = tokenizer(render_turn(turn), add_special_tokens=False)["input_ids"]

@@ -16,6 +16,7 @@ FLOORS = [
     ["reasoning"],
     ["corpora"],
     ["models"],
+    ["engine"],
     ["safety"],
     ["simulate"],
     ["ser"],

@@ -194,7 +194,7 @@ def scripted(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch, reason: str) ->
     tokenizer = judge._tokenizer
     script = [*tokenizer(reason, add_special_tokens=False)["input_ids"], tokenizer("\n")["input_ids"][0]]
     fed = recorded(judge, monkeypatch)
-    feed, place = judge._feed, 0
+    feed, place = judge._rounds._feed, 0
 
     def follows(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
         nonlocal place
@@ -203,7 +203,7 @@ def scripted(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch, reason: str) ->
         logits[:, script[place]] = 1e4
         return logits, mask
 
-    monkeypatch.setattr(judge, "_feed", follows)
+    monkeypatch.setattr(judge._rounds, "_feed", follows)
     return fed
 
 
@@ -237,13 +237,13 @@ def test_what_is_fed_is_the_chat_of_training(
 def recorded(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """What is fed, piece by piece, for a batch of one row."""
     fed: list[list[int]] = []
-    padded = judge._padded
+    padded = judge._rounds._padded
 
     def follows(pieces: Any, left: bool) -> Any:
         fed.extend([list(piece) for piece in pieces])
         return padded(pieces, left)
 
-    monkeypatch.setattr(judge, "_padded", follows)
+    monkeypatch.setattr(judge._rounds, "_padded", follows)
     return fed
 
 
@@ -429,13 +429,13 @@ def test_async_gives_the_same(tiny_model: Path) -> None:
 
 def test_probabilities_that_are_not_numbers_leave_no_score(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = LocalJudge(tiny_model, device=CPU)
-    feed = judge._feed
+    feed = judge._rounds._feed
 
     def broken(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
         logits, mask = feed(pieces, cache, mask)
         return logits * math.nan, mask
 
-    monkeypatch.setattr(judge, "_feed", broken)
+    monkeypatch.setattr(judge._rounds, "_feed", broken)
     (found,) = judge.judge([case()])
     assert isinstance(found, Unscored)
     assert score(case().output, found).total is None

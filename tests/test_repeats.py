@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.dialogue import Utterance
+from compeer.engine import batching
 from compeer.models import Sampling
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
@@ -16,7 +17,6 @@ from compeer.policy import Output, generate_turns, repeats
 from compeer.policy.repeats import ToldOnce, told_once
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
-from compeer.talk import batching
 from compeer.talk.local import LocalWriter
 from compeer.talk.upstream import _once
 from compeer.talk.writing import Ending

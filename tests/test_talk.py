@@ -543,11 +543,21 @@ def test_if_none_of_several_may_be_shown_the_reply_is_safe() -> None:
 # --- a model in this process ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def local(tiny_model: Path) -> Iterator[Any]:
-    supporter = LocalSupporter(tiny_model, None, rows=4)
+@pytest.fixture(scope="module", params=["llama.cpp", "torch"])
+def local(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[Any]:
+    """The tiny model on each backend."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr("compeer.talk.local.prepare", lambda model: None)
+        supporter = LocalSupporter(tiny_model, None, rows=4)
+    assert type(supporter._writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "LlamaTable")
     yield supporter
     supporter.close()
+
+
+def forget(writer: Any) -> None:
+    """What was read before is known no more."""
+    writer._batcher.ask(writer._batcher.table.clear).result()
 
 
 SHORT = Sampling(temperature=0, max_tokens=12)
@@ -589,30 +599,24 @@ def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(l
     assert len(set(together)) > 1
 
 
-def test_what_prompts_share_is_not_computed_again(local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer, batcher = local._writer, local._writer._batcher
-    batcher._remembered.clear()
-    read: list[int] = []
-    forward = batcher._network.forward
-
-    def counted(**given: Any) -> Any:
-        read.append(given["input_ids"].shape[1])
-        return forward(**given)
-
-    monkeypatch.setattr(batcher._network, "forward", counted)
+def test_what_prompts_share_is_not_computed_again(local: Any) -> None:
+    writer, table = local._writer, local._writer._batcher.table
+    forget(writer)
+    read = [table.read]
     request = requests_of(4)[3]
     whole = texts_of(writer, [request], SHORT)[0]
+    read.append(table.read)
     begun = replace(request, prefix=whole[: len(whole) // 2])
     texts_of(writer, [begun], SHORT)
-    first, second = (size for size in read if size > 1)
-    assert second < first / 2
+    read.append(table.read)
+    assert read[2] - read[1] < (read[1] - read[0]) / 2
     assert texts_of(writer, [request], SHORT)[0] == whole
 
 
 def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(local: Any, tiny_model: Path) -> None:
     from compeer.models.local import LocalModel
 
-    writer, batcher = local._writer, local._writer._batcher
+    writer = local._writer
     shared = "The rain has not stopped for days and the river is high. " * 3
     one, other = (
         Request(({"role": "user", "content": shared + end},))
@@ -620,9 +624,9 @@ def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(l
     )
     warm = Sampling(temperature=0.3, max_tokens=24)
     (other,) = clearly_drawn(LocalModel(tiny_model), other, warm, 1)
-    batcher._remembered.clear()
+    forget(writer)
     cold = texts_of(writer, [other], warm)[0]
-    batcher._remembered.clear()
+    forget(writer)
     texts_of(writer, [one], warm)
     assert texts_of(writer, [other], warm)[0] == cold
 
@@ -699,9 +703,9 @@ def test_one_who_leaves_gives_the_place_to_others(local: Any) -> None:
 
     assert asyncio.run(talk()) == texts_of(writer, requests_of(1), SHORT)[0]
     deadline = time.monotonic() + 60
-    while writer._batcher._active and time.monotonic() < deadline:  # a row is told its end just before it leaves
+    while writer._batcher.table.rows and time.monotonic() < deadline:  # a row is told its end just before it leaves
         time.sleep(0.01)
-    assert not writer._batcher._active
+    assert not writer._batcher.table.rows
 
 
 def test_what_is_too_long_is_refused_and_does_not_disturb_others(local: Any) -> None:

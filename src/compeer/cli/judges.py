@@ -34,7 +34,7 @@ class JudgeOptions:
 
 def judge_form(model: str, options: JudgeOptions) -> Form:
     """The form in which the judge will be asked, once the options have been checked."""
-    from compeer.models.local import model_folder
+    from compeer.models.local import card_folder
     from compeer.models.training import model_card
     from compeer.reward.form import Form
 
@@ -43,7 +43,7 @@ def judge_form(model: str, options: JudgeOptions) -> Form:
     behind_a_server = "@http" in model
     _refuse_idle_options(behind_a_server, options)
     if not behind_a_server:
-        card = model_card(model_folder(model))
+        card = model_card(card_folder(model))
         return Form.model_validate({key: card[key] for key in Form.model_fields if key in card})
     kind = options.kind or "unified"
     if kind not in ("unified", "process", "outcome"):

@@ -67,7 +67,7 @@ def write_folder(source: Path, folder: Path, title: str) -> None:
     opened = _Opened(source)
     _check_room(source, folder, opened.bytes)
     with made_once(folder) as unfinished:
-        _write_settings(source, unfinished, tied="lm_head.weight" not in opened.tensors)
+        write_settings(source, unfinished, tied="lm_head.weight" not in opened.tensors)
         with progress(f"Unpacking {title} (once), MB", opened.bytes // 1_000_000) as advance:
             opened.write(unfinished / "model.safetensors", advance)
 
@@ -155,7 +155,7 @@ def _name(path: Path, name: str) -> str:
     raise InputError(f"the tensor '{name}' is not known here.", file=path)
 
 
-def _write_settings(source: Path, folder: Path, tied: bool) -> None:
+def write_settings(source: Path, folder: Path, tied: bool = True) -> None:
     """Config and tokenizer as the file has them. Its own chat template lies beside ours, which training needs."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig

@@ -11,10 +11,10 @@ _KEPT = 64
 
 
 class Grammars:
-    """Compiles grammars for one model's vocabulary; each is compiled once. May be asked from several threads."""
+    """Compiles grammars for a vocabulary of so many tokens, each once. May be asked from several threads."""
 
-    def __init__(self, tokenizer: Any, network: Any) -> None:
-        self._tokenizer, self._network = tokenizer, network
+    def __init__(self, tokenizer: Any, vocabulary: int) -> None:
+        self._tokenizer, self._vocabulary = tokenizer, vocabulary
         self._tokens: Any = None
         self._compiled: dict[str, Any] = {}
         self._preparing = threading.Lock()
@@ -25,7 +25,7 @@ class Grammars:
 
         with self._preparing:
             if self._tokens is None:
-                self._tokens = _tokens(self._tokenizer, self._network.get_output_embeddings().weight.shape[0])
+                self._tokens = _tokens(self._tokenizer, self._vocabulary)
             if grammar not in self._compiled:
                 if len(self._compiled) >= _KEPT:
                     self._compiled.clear()

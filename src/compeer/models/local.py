@@ -29,7 +29,7 @@ from compeer.models.gguf import base_folder
 from compeer.models.grammars import Grammars
 from compeer.models.network import steady_attention
 from compeer.models.prefixes import PromptMemory, can_share
-from compeer.models.shipped import is_shipped, shipped_model
+from compeer.models.shipped import is_shipped, packaged_adapters, shipped_model
 from compeer.models.vision import Picture, PictureError, chat_pictures, network_class, picture_reader
 from compeer.statistics import generator
 
@@ -63,6 +63,13 @@ def model_folder(model: str | Path) -> Path:
     return folder
 
 
+def card_folder(model: str | Path) -> Path:
+    """The folder in which a model's card lies, if it has one: that of adapters is their own."""
+    if is_shipped(model):
+        return packaged_adapters(str(model))
+    return Path(model) if (Path(model) / "adapter_config.json").is_file() else model_folder(model)
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The folder's tokenizer, padding on the left and able to pad."""
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -83,6 +90,11 @@ def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
         again = "Delete this folder and call again: it is unpacked anew." if cache_folder() in folder.parents else None
         raise InputError(f"transformers cannot load it: {error}", file=folder, do=again) from error
     return network.to(device).eval()
+
+
+def vocabulary_size(network: Any) -> int:
+    """How many logits a network gives; more than its tokenizer has words, often."""
+    return int(network.get_output_embeddings().weight.shape[0])
 
 
 def position_limit(network: Any) -> int:
@@ -111,7 +123,7 @@ class LocalModel:
         self._batch_size = batch_size
         self._name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
         self._progress = progress or (lambda done: None)
-        self._grammars = Grammars(self.tokenizer, self.network)
+        self._grammars = Grammars(self.tokenizer, vocabulary_size(self.network))
         self._memory: PromptMemory | None = None
         if not self._reader and can_share(self.network):  # models that see count positions in a way of their own
             use_grouped_attention(self.network)

@@ -45,6 +45,11 @@ def packaged_mark(name: str | Path) -> str | None:
     return SMOLLM2.sha256 if str(name) == "embedded" else SHIPPED.get(str(name))
 
 
+def packaged_adapters(name: str) -> Path:
+    """The folder in which the adapters of the packaged supporter or judge lie, and their card."""
+    return Path(str(files("compeer").joinpath("weights", name)))
+
+
 def shipped_model(name: str) -> Path:
     """The folder of the packaged supporter or judge, made on the first call (some seconds)."""
     expected = SHIPPED[name]
@@ -55,7 +60,7 @@ def shipped_model(name: str) -> Path:
 
     from compeer.models.adapters import WEIGHTS, add_adapters
 
-    source = Path(str(files("compeer").joinpath("weights", name)))
+    source = packaged_adapters(name)
     if not (source / WEIGHTS).is_file() or file_hash(source / WEIGHTS) != expected:
         raise InputError(
             f"the packaged {name} is missing or not the one we know: its hash differs.",

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache
 from transformers.generation.logits_process import (
     LogitsProcessor,
     MinPLogitsWarper,
@@ -25,6 +24,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from compeer.engine.torch_table import Slots
 from compeer.models.drawing import drawn
 
 _log = logging.getLogger(__name__)
@@ -69,28 +69,6 @@ def draw(
         scores = cut(None, scores)
     token = drawn(torch.softmax(scores, -1), uniform) if temperature else scores.argmax(-1, keepdim=True)
     return token, chances.gather(1, token)
-
-
-class Slots(Cache):  # type: ignore[misc]
-    """Keys and values of all layers in one place each; `rows` and `width` say which part of them a step uses."""
-
-    def __init__(self, shapes: Sequence[tuple[torch.Size, torch.Size]], rows: int, width: int, **like: Any) -> None:
-        super().__init__(layers=[])
-        self.keys = [torch.zeros((rows, key[1], width, key[3]), **like) for key, _ in shapes]
-        self.values = [torch.zeros((rows, value[1], width, value[3]), **like) for _, value in shapes]
-        self.column = torch.zeros(1, dtype=torch.long, device=like["device"])
-        self.rows, self.width = rows, width
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = self.keys[layer_idx][: self.rows], self.values[layer_idx][: self.rows]
-        keys.index_copy_(2, self.column, key_states.to(keys.dtype))
-        values.index_copy_(2, self.column, value_states.to(values.dtype))
-        return keys[:, :, : self.width], values[:, :, : self.width]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self.width
 
 
 class Batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from compeer.models.vision import Picture
@@ -43,6 +43,10 @@ class Said:
     kinds: list[dict[str, float]] = field(default_factory=list)
     """How likely each strategy is that of the candidate's response, each time this was asked."""
     reasons: dict[Part, str] = field(default_factory=dict)
+
+
+Hear = Callable[[Row, Question, list[float], list[int]], None]
+"""Takes down an answer: the row, its question, the probabilities of the words and the tokens of the reason."""
 
 
 def common_prefix(rows: Sequence[list[int]]) -> list[int]:

@@ -1,14 +1,21 @@
-"""A supporter in this process: any model folder, all its conversations written together."""
+"""A supporter in this process: any model that can be loaded, all its conversations written together.
+
+On a CPU, and for text alone, llama.cpp computes; on a GPU, and for models that see, torch does.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from compeer.dialogue import Utterance
+from compeer.engine.batching import Batcher
+from compeer.engine.loaded import CpuEngine
+from compeer.engine.prepared import prepare
+from compeer.engine.rows import Ending, NotWritten, Row, common
+from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.grammars import Grammars
 from compeer.models.local import (
@@ -19,43 +26,50 @@ from compeer.models.local import (
     load_tokenizer,
     model_folder,
     position_limit,
+    vocabulary_size,
 )
 from compeer.models.shipped import shown_name
 from compeer.models.training import model_card
 from compeer.models.vision import PictureError, chat_pictures, picture_reader
-from compeer.policy.prompt import refuse_direct
+from compeer.policy.prompt import refuse_direct, supporter_prompt
+from compeer.policy.repeats import told_once
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
-from compeer.talk.batching import Batcher
-from compeer.talk.drawing import Row
 from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.writing import Ending, NotWritten
 
 LONGEST = 4096
 """Tokens of a prompt with its answer at most, to bound the memory of a conversation; a model may take fewer."""
-
-
-def default_rows(device: torch.device) -> int:
-    """How many outputs are written together: as many as still gain from it."""
-    return 64 if device.type == "cuda" else 8
+_ROWS = 64
+"""So many outputs are written together on torch, as many as still gain from it on a GPU."""
 
 
 class LocalWriter:
-    """Writes with a model folder, `rows` outputs at a time, each held to its grammar. Serves any number of loops."""
+    """Writes with a model, `rows` outputs at a time, each held to its grammar. Serves any number of loops."""
 
     constrained = continues = True
 
     def __init__(self, model: str | Path = "embedded", rows: int | None = None, media: str | Path = "") -> None:
-        folder = model_folder(model)
-        device = best_device()
         self._name = shown_name(model)
-        self._reader = picture_reader(folder, media)
-        self._tokenizer = load_tokenizer(folder)
-        self._network = load_network(folder, device, fast_dtype(device))
-        self._limit = min(position_limit(self._network), LONGEST)
-        self.rows = rows or default_rows(device)
-        self._batcher = Batcher(self._network, self._tokenizer, self.rows, self._reader)
-        self._grammars = Grammars(self._tokenizer, self._network)
+        device = best_device()
+        prepared = prepare(model) if device.type == "cpu" else None
+        self._reader = None
+        self._adapter: Path | None = None
+        if prepared is not None:
+            self._tokenizer = load_tokenizer(prepared.tokenizer)
+            engine = CpuEngine(prepared, self._tokenizer.eos_token_id, rows)
+            self._batcher, self._adapter, self._close = engine.batcher, engine.adapter, engine.close
+            self._limit, vocabulary, self.rows = engine.width, engine.vocabulary, engine.rows
+            engine.keep(self._beginning())
+        else:
+            folder = model_folder(model)
+            self._reader = picture_reader(folder, media)
+            self._tokenizer = load_tokenizer(folder)
+            network = load_network(folder, device, fast_dtype(device))
+            self._limit, vocabulary = min(position_limit(network), LONGEST), vocabulary_size(network)
+            self.rows = rows or (_ROWS if device.type == "cuda" else 8)
+            self._batcher = Batcher(TorchTable(network, self.rows, self._reader), self._tokenizer.eos_token_id)
+            self._close = self._batcher.close
+        self._grammars = Grammars(self._tokenizer, vocabulary)
 
     @property
     def name(self) -> str:
@@ -66,7 +80,7 @@ class LocalWriter:
         return self._reader is not None
 
     def close(self) -> None:
-        self._batcher.close()
+        self._close()
 
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         pictures = len(chat_pictures(messages)) if self._reader else 0
@@ -95,7 +109,7 @@ class LocalWriter:
         finally:
             self._batcher.cancel(row)
 
-    def _row(self, request: Request, sampling: Sampling, tell: Any) -> Row:
+    def _row(self, request: Request, sampling: Sampling, tell: Callable[[str | Ending | NotWritten], None]) -> Row:
         ids = self._ids(list(request.messages), request.prefix)
         try:
             pictures = [self._reader.read(path) for path in chat_pictures(request.messages)] if self._reader else []
@@ -105,7 +119,14 @@ class LocalWriter:
             ids = self._reader.spread(ids, [picture.grid for picture in pictures])
         if (needed := len(ids) + sampling.max_tokens) > self._limit:
             raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self._limit}", passing=False)
-        return Row(tuple(ids), sampling, request.seed, tell, self._matcher(request), request.prefix, pictures)
+        text = _Text(self._tokenizer, sampling.stop, request.prefix, tell)
+        matcher = self._matcher(request)
+        return Row(tuple(ids), sampling, request.seed, text.hear, tell, matcher, self._adapter, pictures)
+
+    def _beginning(self) -> list[int]:
+        """What the prompts of all conversations begin with, as long as nothing is steered."""
+        one, other = (self._ids(supporter_prompt([Utterance(speaker="seeker", text=text)]), "") for text in ("A", "It"))
+        return one[: common(one, other)]
 
     def _ids(self, messages: list[Message], prefix: str) -> list[int]:
         text: str = self._tokenizer.apply_chat_template(
@@ -128,8 +149,31 @@ class LocalWriter:
         return own
 
 
+class _Text:
+    """Tells an output's tokens as text; half characters and what may begin a stop or a repetition are held back."""
+
+    def __init__(self, tokenizer: Any, stop: tuple[str, ...], begun: str, tell: Callable[[str], None]) -> None:
+        self._tokenizer, self._stop, self._begun, self._tell = tokenizer, stop, begun, tell
+        self._told = 0
+
+    def hear(self, said: list[int], last: bool) -> bool:
+        """Tells what is new; whether the output is over, by a stop or because it repeats itself."""
+        text = self._tokenizer.decode(said, skip_special_tokens=True)
+        stops = [place for stop in self._stop if (place := text.find(stop)) >= 0]
+        if stops:
+            text = text[: min(stops)]
+        elif not last:
+            text = text[: len(text) - max((len(stop) - 1 for stop in self._stop), default=0)]
+            text = text.rstrip("\ufffd")
+        text, over = told_once(text, self._begun, last or bool(stops))
+        if len(text) > self._told:
+            self._tell(text[self._told :])
+            self._told = len(text)
+        return over or bool(stops)
+
+
 class LocalSupporter(GuardedSupporter):
-    """Takes the supporter's part with a model folder, as its card says. `waiting` outputs may stand in line."""
+    """Takes the supporter's part with a model, as its card says. `waiting` outputs may stand in line."""
 
     def __init__(
         self,
@@ -140,9 +184,17 @@ class LocalSupporter(GuardedSupporter):
         rows: int | None = None,
         waiting: int | None = None,
     ) -> None:
-        folder = model_folder(model)
-        refuse_direct(folder)
-        card = model_card(folder)
+        card = _card(model)
         writer = LocalWriter(model, rows, card.get("media", ""))
         places = writer.rows + (2 * writer.rows if waiting is None else waiting)
         super().__init__(writer, guard, judge, history=card.get("history"), places=places)
+
+
+def _card(model: str | Path) -> dict[str, Any]:
+    """What a supporter's folder says of it; an error if it was trained to reply at once."""
+    prepared = prepare(model) if best_device().type == "cpu" else None
+    folder = prepared.card if prepared is not None else model_folder(model)
+    if folder is None:
+        return {}
+    refuse_direct(folder)
+    return model_card(folder)

@@ -2,7 +2,9 @@
 
 supporter                         the packaged supporter, trained, in this process
 embedded                          the packaged model as it is, in this process
-runs/demo/grpo/model              a folder that transformers loads, in this process
+qwen-1.5b                         a base of the catalogue (compeer models list), in this process
+runs/demo/grpo/model              a folder that transformers loads, or of adapters, in this process
+path/to/model.gguf                a file that llama.cpp runs, in this process
 Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
 """
 
@@ -54,7 +56,7 @@ def open_supporter(
 
 def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
     """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
-    from compeer.models.local import model_folder
+    from compeer.models.local import card_folder
     from compeer.models.opening import ModelSettings, open_model
     from compeer.models.training import model_card
     from compeer.reward.endpoint import ModelJudge
@@ -65,7 +67,7 @@ def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = F
         settings = ModelSettings.model_validate((call or CallSettings()).model_dump(include=known))
         return ModelJudge(open_model(name, settings=settings), trained=trained)
     _check_folder(name, "judge")
-    if model_card(model_folder(name)).get("role") != "judge":
+    if model_card(card_folder(name)).get("role") != "judge":
         do = "Train one with: compeer reward train"
         raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
     return LocalJudge(name)
@@ -75,6 +77,8 @@ def _check_folder(name: str, field: str) -> None:
     if name.startswith(("http://", "https://", "@http")):
         do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
         raise InputError("the model's name is missing.", field=field, do=do)
-    if packaged_mark(name) is None and not (Path(name) / "config.json").is_file():
-        do = f"Give '{DEFAULT if field == 'model' else DEFAULT_JUDGE}', a model's folder, or NAME@http://host:8000/v1."
+    known = packaged_mark(name) is not None or name.endswith(".gguf")
+    if not known and not any((Path(name) / config).is_file() for config in ("config.json", "adapter_config.json")):
+        own = DEFAULT if field == "model" else DEFAULT_JUDGE
+        do = f"Give '{own}', a base's name (compeer models list), a model's folder, or NAME@http://host:8000/v1."
         raise InputError(f"there is no model '{name}': no such folder with a config.json in it.", field=field, do=do)

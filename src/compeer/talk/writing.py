@@ -14,6 +14,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
+from compeer.engine.rows import Ending as Ending
+from compeer.engine.rows import NotWritten as NotWritten
 from compeer.models.base import Message, Request, Sampling
 from compeer.policy.control import Control, forced_prefix
 from compeer.reasoning import EMOTIONS, LABELS, PARTS, STAGES, STEPS, STRATEGIES, Part, turn_grammar
@@ -28,28 +30,11 @@ _FREE: dict[Part, str] = {
 
 
 @dataclass(frozen=True)
-class Ending:
-    """An output has ended. `cut_off`: it had reached the longest allowed length."""
-
-    cut_off: bool = False
-    tokens: int = 0
-    prompt_tokens: int = 0
-
-
-@dataclass(frozen=True)
 class Anew:
     """The output did not go on from its beginning: what follows is a whole one."""
 
 
 Piece = str | Ending | Anew
-
-
-class NotWritten(Exception):
-    """An output could not be written, or not to its end; `reason` quotes nobody. `passing`: it may work next time."""
-
-    def __init__(self, reason: str, passing: bool = True) -> None:
-        super().__init__(reason)
-        self.reason, self.passing = reason, passing
 
 
 class Writer(Protocol):

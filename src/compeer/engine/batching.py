@@ -1,0 +1,187 @@
+"""Many outputs written together, token by token: rows join when they come and leave when they have ended.
+
+A step of a model is mostly reading its weights, or starting kernels: both cost nearly the same for one row as for many.
+So one thread takes a step for all rows at work, then lets new ones in, as in every serving engine since Orca. What
+holds their keys and values is a backend (`Table`): torch, or llama.cpp on a CPU. Every row draws with the numbers of
+its own seed, so what it says depends on its company by no more than rounding does. Where a grammar leaves one way to go
+on, nothing is drawn: such tokens are fed together, on backends that can. Questions of which only the logits are wanted,
+as a judge's, are answered by the same thread between two steps, on the same weights.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from compeer.engine.rows import Ending, NotWritten, Row, Table, next_tokens
+from compeer.statistics import generator
+
+_JOINING = 2
+"""So many prompts are read between two steps at most: those at work must not wait long for newcomers."""
+_CLOSED = "the supporter has been closed"
+Result = TypeVar("Result")
+
+
+@dataclass(eq=False)
+class _Question:
+    work: Callable[[], Any]
+    answer: Future[Any] = field(default_factory=Future)
+
+
+class Batcher:
+    """Writes outputs with a backend, as many at a time as it has places; others wait in line. `end` ends an output."""
+
+    def __init__(self, table: Table, end: int) -> None:
+        self.table, self._end = table, end
+        self._waiting: deque[Row] = deque()
+        self._questions: deque[_Question] = deque()
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="compeer-batcher", daemon=True)
+        self._thread.start()
+
+    def submit(self, row: Row) -> None:
+        """Puts a row in the line."""
+        row.uniform = generator(row.seed, "tokens")
+        self._go_on(row)
+        with self._changed:
+            if self._closed:
+                raise NotWritten(_CLOSED, passing=False)
+            self._waiting.append(row)
+            self._changed.notify()
+
+    def cancel(self, row: Row) -> None:
+        """Lets a row go, whether it waits or is at work."""
+        row.cancelled = True
+
+    def ask(self, work: Callable[[], Result]) -> Future[Result]:
+        """What a piece of work on the backend gives, done by the thread that owns it when its turn has come."""
+        asked = _Question(work)
+        with self._changed:
+            if self._closed:
+                raise NotWritten(_CLOSED, passing=False)
+            self._questions.append(asked)
+            self._changed.notify()
+        return asked.answer
+
+    def close(self) -> None:
+        """Ends the thread; rows that are still here are told so."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self.table.rows and not self._waiting and not self._questions:
+                    self.table.rest()
+                while not (self.table.rows or self._waiting or self._questions or self._closed):
+                    self._changed.wait()
+                closed = self._closed
+            if closed:
+                self._fail(NotWritten(_CLOSED, passing=False))
+                self.table.close()
+                return
+            try:
+                self._leave([row for row in self.table.rows if row.cancelled])
+                self._join()
+                self._answer()
+                self._step()
+            except Exception as error:  # memory that ran out, say: the rows of now fail, the next ones need not
+                self._fail(NotWritten(f"the model failed: {type(error).__name__}"))
+
+    def _fail(self, why: NotWritten) -> None:
+        with self._changed:
+            rows, questions = [*self.table.rows, *self._waiting], list(self._questions)
+            self._waiting.clear()
+            self._questions.clear()
+        self.table.clear()
+        for row in rows:
+            if not row.cancelled:
+                row.end(why)
+        for question in questions:
+            question.answer.set_exception(why)
+
+    def _join(self) -> None:
+        """Lets waiting rows in as long as there are places; rows with the same prompt share its reading."""
+        for _ in range(_JOINING if self.table.rows else self.table.most):
+            group: list[Row] = []
+            with self._changed:
+                while self._waiting and len(self.table.rows) + len(group) < self.table.most:
+                    if not self._waiting[0].cancelled:
+                        if group and not group[0].same_prompt(self._waiting[0]):
+                            break
+                        group.append(self._waiting[0])
+                    self._waiting.popleft()
+            if not group:
+                return
+            try:
+                logits = self.table.join(group)
+            except Exception as error:  # what is wrong with one prompt does not concern the others
+                for row in group:
+                    if not row.cancelled:
+                        row.end(NotWritten(f"the model failed: {type(error).__name__}"))
+                continue
+            self._take(group, logits)
+
+    def _answer(self) -> None:
+        """Answers questions that wait, a few between two steps."""
+        for _ in range(_JOINING if self.table.rows else max(1, len(self._questions))):
+            with self._changed:
+                asked = self._questions.popleft() if self._questions else None
+            if asked is None:
+                return
+            if not asked.answer.set_running_or_notify_cancel():
+                continue
+            try:
+                asked.answer.set_result(asked.work())
+            except Exception as error:
+                asked.answer.set_exception(error)
+
+    def _step(self) -> None:
+        """Feeds each row at work what it said last, and draws the next token."""
+        if self.table.rows:
+            rows = list(self.table.rows)
+            self._take(rows, self.table.step())
+
+    def _take(self, rows: Sequence[Row], logits: torch.Tensor) -> None:
+        """Draws a token for each row, tells of it, and lets go of rows that have ended."""
+        gone = []
+        for row, token in zip(rows, next_tokens(logits, rows, self._end), strict=True):
+            ended = token == self._end
+            if not ended:
+                row.said.append(token)
+                if row.matcher is not None:
+                    row.matcher.consume_token(token)
+                    self._go_on(row)
+            cut_off = not ended and len(row.said) >= row.sampling.max_tokens
+            ended = row.hear(row.said, ended or cut_off) or ended
+            if ended or cut_off:
+                gone.append(row)
+                if not row.cancelled:
+                    row.end(Ending(cut_off and not ended, len(row.said), len(row.ids)))
+        self._leave(gone)
+
+    def _go_on(self, row: Row) -> None:
+        """Adds the tokens that the grammar leaves no choice about, where a backend can be fed many at a time."""
+        if self.table.at_once == 1 or row.matcher is None or row.matcher.is_stopped():
+            return
+        forced = row.matcher.compute_ff_tokens()[: row.sampling.max_tokens - 1 - len(row.said)]
+        if forced and self._end not in forced:
+            row.matcher.consume_tokens(forced)
+            row.said += forced
+
+    def _leave(self, gone: Sequence[Row]) -> None:
+        for row in gone:
+            self.table.leave(row)

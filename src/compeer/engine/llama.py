@@ -1,0 +1,274 @@
+"""llama.cpp in this process: the few calls of its C interface that an engine needs.
+
+The package `xllamacpp` brings llama.cpp as one shared library, built for x86_64 and aarch64, with the functions of
+`llama.h` in it. Its own Python face is a server; the loop that writes rows (`batching.py`) wants less and more than
+that: tokens in, logits out, keys and values saved and put back. So the library is called directly. Two structures are
+handed over by value whose layout may change from version to version: they are filled by the library's own defaults,
+which must be those we know, and what came of them is asked for afterwards; else the version is refused by name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compeer.errors import InputError
+
+PACKAGE = "xllamacpp"
+_MODEL_DEFAULTS = {16: ("i", -1), 20: ("i", 1), 24: ("i", -1), 32: ("i", 0), 72: ("?", False), 74: ("?", True)}
+_CONTEXT_DEFAULTS = {
+    **{0: ("i", 512), 4: ("i", 2048), 8: ("i", 512), 12: ("i", 1), 28: ("i", 4), 32: ("i", 4), 40: ("i", -1)},
+    **{52: ("i", -1), 104: ("i", 1), 108: ("i", 1), 136: ("?", False), 137: ("?", True), 141: ("?", False)},
+}
+"""What we know of the defaults, by their place in bytes."""
+_GPU_LAYERS, _LOADING, _READ_WHOLE = 16, 24, 0
+_WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0, 4, 8, 12, 28, 32, 52
+_KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
+_SMALL = 64 << 20
+"""Models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded."""
+_BATCH_TOKENS = 256
+"""Tokens that are computed in one call, at most."""
+
+
+class _Settings(ctypes.Structure):
+    """A structure of settings by value: more room than any version needs."""
+
+    _fields_ = (("raw", ctypes.c_uint8 * 512),)
+
+    def get(self, place: int, kind: str) -> Any:
+        return struct.unpack_from(f"<{kind}", bytes(self.raw), place)[0]
+
+    def set(self, place: int, kind: str, value: Any) -> None:
+        struct.pack_into(f"<{kind}", self.raw, place, value)
+
+
+class _Batch(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int32),
+        ("tokens", ctypes.c_void_p),
+        ("embeddings", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+        ("owners", ctypes.c_void_p),
+        ("sequences", ctypes.c_void_p),
+        ("wanted", ctypes.c_void_p),
+    )
+
+
+_Log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "llama_log_set": (None, (_Log, _POINTER)),
+    "llama_backend_init": (None, ()),
+    "llama_model_default_params": (_Settings, ()),
+    "llama_context_default_params": (_Settings, ()),
+    "llama_model_load_from_file": (_POINTER, (ctypes.c_char_p, _Settings)),
+    "llama_model_free": (None, (_POINTER,)),
+    "llama_model_get_vocab": (_POINTER, (_POINTER,)),
+    "llama_model_n_ctx_train": (_INT, (_POINTER,)),
+    "llama_vocab_n_tokens": (_INT, (_POINTER,)),
+    "llama_init_from_model": (_POINTER, (_POINTER, _Settings)),
+    "llama_free": (None, (_POINTER,)),
+    "llama_n_ctx_seq": (ctypes.c_uint32, (_POINTER,)),
+    "llama_n_seq_max": (ctypes.c_uint32, (_POINTER,)),
+    "llama_n_batch": (ctypes.c_uint32, (_POINTER,)),
+    "llama_n_threads": (_INT, (_POINTER,)),
+    "llama_decode": (_INT, (_POINTER, _Batch)),
+    "llama_get_logits_ith": (_POINTER, (_POINTER, _INT)),
+    "llama_get_memory": (_POINTER, (_POINTER,)),
+    "llama_memory_clear": (None, (_POINTER, ctypes.c_bool)),
+    "llama_memory_seq_rm": (ctypes.c_bool, (_POINTER, _INT, _INT, _INT)),
+    "llama_state_seq_get_size": (_SIZE, (_POINTER, _INT)),
+    "llama_state_seq_get_data": (_SIZE, (_POINTER, _POINTER, _SIZE, _INT)),
+    "llama_state_seq_set_data": (_SIZE, (_POINTER, ctypes.c_char_p, _SIZE, _INT)),
+    "llama_adapter_lora_init": (_POINTER, (_POINTER, ctypes.c_char_p)),
+    "llama_set_adapters_lora": (_INT, (_POINTER, _POINTER, _SIZE, _POINTER)),
+}
+
+_complaints: deque[str] = deque(maxlen=8)
+"""What the library last complained about; it is told only where loading fails."""
+
+
+@_Log  # type: ignore[untyped-decorator]
+def _listen(level: int, text: bytes, _: Any) -> None:
+    if level >= 3 and text.strip():
+        _complaints.append(text.decode("utf-8", "replace").strip())
+
+
+def version() -> str | None:
+    """The version of llama.cpp's package; None where it is not installed."""
+    try:
+        return importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def _library() -> Any:
+    """The library, its functions declared and its layout checked."""
+    do = "Install it with: pip install xllamacpp==2026.10.11549"
+    spec = importlib.util.find_spec(PACKAGE)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    paths = [path for folder in folders for path in sorted(Path(folder).glob("xllamacpp*.so"))]
+    if not paths:
+        raise InputError("llama.cpp, which runs models on a CPU, is not installed.", do=do)
+    try:
+        import torch  # noqa: F401  (brings libgomp, which the library wants and does not bring)
+
+        found = ctypes.CDLL(str(paths[0]))
+        for name, (result, given) in _FUNCTIONS.items():
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, given
+    except OSError as error:
+        raise InputError(
+            f"llama.cpp cannot be loaded: {error}", file=paths[0], do="It needs libgomp1, a package of every Linux."
+        ) from error
+    except AttributeError as error:
+        raise InputError(f"this version of llama.cpp is not known: {error}", file=paths[0], do=do) from error
+    for defaults, known in (
+        (found.llama_model_default_params(), _MODEL_DEFAULTS),
+        (found.llama_context_default_params(), _CONTEXT_DEFAULTS),
+    ):
+        if any(defaults.get(place, kind) != value for place, (kind, value) in known.items()):
+            raise InputError(f"this version of llama.cpp ({version()}) has other settings.", file=paths[0], do=do)
+    found.llama_log_set(_listen, None)
+    found.llama_backend_init()
+    return found
+
+
+def default_threads() -> int:
+    """As many threads as cores may be used; `OMP_NUM_THREADS` says otherwise."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
+
+
+class Llama:
+    """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
+
+    def __init__(self, path: Path, sequences: int, width: int, threads: int | None = None) -> None:
+        self._lib = lib = _library()
+        self.path, self.sequences = path, sequences
+        settings = lib.llama_model_default_params()
+        settings.set(_GPU_LAYERS, "i", 0)
+        settings.set(_LOADING, "i", _READ_WHOLE)  # most matrices are laid out anew: a mapped file would be held twice
+        _complaints.clear()
+        self._model = lib.llama_model_load_from_file(os.fsencode(path), settings) if path.is_file() else None
+        if not self._model:
+            why = _complaints[0] if _complaints else "there is no such file"
+            raise InputError(f"llama.cpp cannot load it: {why}", file=path)
+        self.limit = int(lib.llama_model_n_ctx_train(self._model))
+        self.width = min(width, self.limit)
+        threads = threads or default_threads()
+        settings = lib.llama_context_default_params()
+        small = path.stat().st_size < _SMALL
+        cells = _FLOAT32 if small else _FLOAT16
+        wanted = {
+            **{_KEYS: cells, _VALUES: cells},
+            **{_WIDTH: self.width * sequences, _BATCH: _BATCH_TOKENS, _SMALL_BATCH: _BATCH_TOKENS},
+            **{_SEQUENCES: sequences, _THREADS: threads, _READING_THREADS: threads, _FLASH: int(not small)},
+        }
+        for place, value in wanted.items():
+            settings.set(place, "i", value)
+        self._context = lib.llama_init_from_model(self._model, settings)
+        if not self._context:
+            why = _complaints[0] if _complaints else "no memory"
+            raise InputError(f"llama.cpp has no room for {sequences} x {self.width} tokens: {why}", file=path)
+        given = (
+            lib.llama_n_seq_max(self._context),
+            lib.llama_n_batch(self._context),
+            lib.llama_n_threads(self._context),
+        )
+        if given != (sequences, _BATCH_TOKENS, threads) or lib.llama_n_ctx_seq(self._context) < self.width:
+            raise InputError(f"this version of llama.cpp ({version()}) does not do as it is told.", file=path)
+        self._memory = lib.llama_get_memory(self._context)
+        self.vocabulary = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
+        self._adapters: dict[Path, int] = {}
+        self._used: Path | None = None
+        self._closing = threading.Lock()
+
+    def close(self) -> None:
+        """Gives all memory back."""
+        with self._closing:
+            if self._model:
+                self._lib.llama_free(self._context)
+                self._lib.llama_model_free(self._model)
+                self._model = self._context = None
+
+    def use(self, adapter: Path | None) -> None:
+        """Computes with these adapters from now on, or without any; a file is loaded once."""
+        if adapter == self._used:
+            return
+        if adapter is not None and adapter not in self._adapters:
+            _complaints.clear()
+            loaded = self._lib.llama_adapter_lora_init(self._model, os.fsencode(adapter))
+            if not loaded:
+                why = _complaints[0] if _complaints else "there is no such file"
+                raise InputError(f"these adapters do not fit {self.path.name}: {why}", file=adapter)
+            self._adapters[adapter] = loaded
+        given = [self._adapters[adapter]] if adapter is not None else []
+        pointers, scales = (ctypes.c_void_p * len(given))(*given), (ctypes.c_float * len(given))(*[1.0] * len(given))
+        if self._lib.llama_set_adapters_lora(self._context, pointers, len(given), scales):
+            raise RuntimeError("llama.cpp refuses the adapters")
+        self._used = adapter
+
+    def decode(
+        self, sequences: Sequence[int], positions: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool]
+    ) -> npt.NDArray[np.float32]:
+        """Computes tokens, at most `batch` of them; the logits after those that are wanted, in their order."""
+        count = len(tokens)
+        ids, places = np.asarray(tokens, dtype=np.int32), np.asarray(positions, dtype=np.int32)
+        own, one = np.asarray(sequences, dtype=np.int32), np.ones(count, dtype=np.int32)
+        outputs = np.asarray(wanted, dtype=np.int8)
+        pointers = own.ctypes.data + 4 * np.arange(count, dtype=np.uintp)
+        batch = _Batch(
+            count,
+            ids.ctypes.data,
+            None,
+            places.ctypes.data,
+            one.ctypes.data,
+            pointers.ctypes.data,
+            outputs.ctypes.data,
+        )
+        if code := self._lib.llama_decode(self._context, batch):
+            raise RuntimeError(f"llama.cpp could not compute {count} tokens (code {code})")
+        found = np.empty((int(outputs.sum()), self.vocabulary), dtype=np.float32)
+        for row, place in enumerate(np.flatnonzero(outputs)):
+            address = self._lib.llama_get_logits_ith(self._context, int(place))
+            ctypes.memmove(found[row].ctypes.data, address, found.itemsize * self.vocabulary)
+        return found
+
+    @property
+    def batch(self) -> int:
+        """The most tokens of one call."""
+        return _BATCH_TOKENS
+
+    def cut(self, sequence: int, length: int) -> None:
+        """Forgets what a sequence holds after so many tokens."""
+        self._lib.llama_memory_seq_rm(self._memory, sequence, length, -1)
+
+    def clear(self) -> None:
+        """Forgets all sequences."""
+        self._lib.llama_memory_clear(self._memory, True)
+
+    def state(self, sequence: int) -> bytes:
+        """The keys and values of a sequence, to be put back later, or elsewhere."""
+        size = self._lib.llama_state_seq_get_size(self._context, sequence)
+        buffer = (ctypes.c_uint8 * size)()
+        written = self._lib.llama_state_seq_get_data(self._context, buffer, size, sequence)
+        return bytes(memoryview(buffer)[:written])
+
+    def restore(self, sequence: int, state: bytes) -> bool:
+        """Puts keys and values into a sequence in the place of its own; False where they do not fit."""
+        self.cut(sequence, 0)
+        return bool(self._lib.llama_state_seq_set_data(self._context, state, len(state), sequence))

@@ -1,0 +1,281 @@
+"""Rows on llama.cpp: a sequence each, and what was read once is not read again.
+
+A sequence that a row has left keeps its prompt until its place is needed; then the keys and values are put aside in
+memory, as many as there is room for. A prompt begins with what it has most in common with any of them: a conversation's
+second turn reads only what is new. What all prompts of a model begin with (its task) is computed once for good: its
+keys and values are kept on disk, beside a hash of themselves, under a name made of all that they depend on.
+
+llama.cpp rounds to eight bits on the way, and rounds otherwise when it computes one token or many. So prompts are read
+in blocks that always end at the same places, and whole blocks alone are used again: what a prompt comes to does not
+depend on what was read before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from compeer.engine.llama import Llama, version
+from compeer.engine.rows import Row, common
+
+_SHORTEST_SHARED = 16
+"""A prompt that has fewer tokens in common with another is read from its start."""
+_BLOCK = 32
+"""Tokens of a block. Larger ones are hardly read faster, and leave more to be read again."""
+_PUT_ASIDE = 256 << 20
+"""Bytes of keys and values that are put aside; those that were not used for the longest time go first."""
+
+Known = tuple[Path | None, tuple[int, ...]]
+"""Tokens, and the adapters that they were read with."""
+
+
+@dataclass(eq=False)
+class _Sequence:
+    """A place for a row: the tokens whose keys and values it holds, `clean` of them in whole blocks."""
+
+    number: int
+    tokens: list[int] = field(default_factory=list)
+    clean: int = 0
+    adapter: Path | None = None
+    row: Row | None = None
+    used: int = 0
+
+
+class LlamaTable:
+    """Holds a row for each of the model's sequences but one, which is there for questions. `kept` is a folder."""
+
+    at_once = 64
+
+    def __init__(self, llama: Llama, kept: Path | None = None) -> None:
+        self.rows: list[Row] = []
+        self.most = llama.sequences - 1
+        self._llama, self._kept = llama, kept
+        self._sequences = [_Sequence(number) for number in range(llama.sequences)]
+        self._aside: OrderedDict[Known, bytes] = OrderedDict()
+        self._fixed: dict[Known, bytes] = {}
+        self._clock = 0
+        self.read = 0
+        """Tokens of prompts that were computed so far."""
+
+    # --- what the batcher calls -----------------------------------------------------------------------------------
+
+    def join(self, group: list[Row]) -> torch.Tensor:
+        first = group[0]
+        place, logits = self._reading([*first.ids, *first.said], first.adapter, group)
+        place.row = first
+        state = self._llama.state(place.number) if len(group) > 1 else b""
+        for row in group[1:]:
+            other = self._free()
+            self._make_room(other)
+            if not self._llama.restore(other.number, state):
+                raise RuntimeError("llama.cpp does not take its own state back")
+            other.tokens, other.clean, other.adapter, other.row = list(place.tokens), place.clean, place.adapter, row
+        self.rows += group
+        return logits.expand(len(group), -1).clone()
+
+    def step(self) -> torch.Tensor:
+        found: list[torch.Tensor | None] = [None] * len(self.rows)
+        places = {id(place.row): place for place in self._sequences if place.row is not None}
+        for adapter in dict.fromkeys(places[id(row)].adapter for row in self.rows):
+            self._llama.use(adapter)
+            numbers = [n for n, row in enumerate(self.rows) if places[id(row)].adapter == adapter]
+            for number, logits in zip(numbers, self._fed([places[id(self.rows[n])] for n in numbers]), strict=True):
+                found[number] = logits
+        return torch.stack([logits for logits in found if logits is not None])
+
+    def leave(self, row: Row) -> None:
+        self.rows.remove(row)
+        for place in self._sequences:
+            if place.row is row:
+                place.row = None
+                self._cut(place, place.clean)
+
+    def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
+        return self._reading(list(ids), adapter, [])[1][0]
+
+    def rest(self) -> None:
+        """Nothing is given back: what idle sequences hold is what makes the next turn quick."""
+
+    def clear(self) -> None:
+        self.rows.clear()
+        self._aside.clear()
+        self._llama.clear()
+        for place in self._sequences:
+            place.tokens, place.clean, place.row = [], 0, None
+
+    def close(self) -> None:
+        self._llama.close()
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def keep(self, ids: Sequence[int], adapter: Path | None = None) -> None:
+        """Computes how prompts begin, or takes it from disk, and has it at hand from now on."""
+        known = (adapter, tuple(ids))
+        if len(ids) < _SHORTEST_SHARED or known in self._fixed:
+            return
+        path = self._kept / f"{self._mark(known)}.state" if self._kept else None
+        state = _read_state(path) if path else None
+        place = self._free()
+        self._make_room(place)
+        if state and self._llama.restore(place.number, state):
+            self._fixed[known] = state
+            place.tokens, place.clean, place.adapter = list(ids), len(ids), adapter
+            return
+        place, _ = self._reading(list(ids), adapter, [])
+        place.clean = len(ids)
+        self._fixed[known] = self._llama.state(place.number)
+        if path:
+            _write_state(path, self._fixed[known])
+
+    def _reading(self, ids: list[int], adapter: Path | None, group: Sequence[Row]) -> tuple[_Sequence, torch.Tensor]:
+        """A free sequence that holds these tokens, and the logits after them."""
+        first = self._first_block(ids, adapter)
+        place = self._begun(ids, adapter, first)
+        self._llama.use(adapter)
+        try:
+            while True:
+                start = len(place.tokens)
+                part = ids[start : start + _BLOCK if start >= first else min(first, start + _BLOCK)]
+                last = start + len(part) == len(ids)
+                wanted = [False] * (len(part) - 1) + [last]
+                places = range(start, start + len(part))
+                found = self._llama.decode([place.number] * len(part), places, part, wanted)
+                place.tokens += part
+                place.clean = len(place.tokens) if len(part) == _BLOCK else place.clean
+                self.read += len(part)
+                if last:
+                    return place, torch.from_numpy(found)
+                if group and all(row.cancelled for row in group):
+                    raise RuntimeError("called off")
+        except Exception:
+            self._cut(place, 0)
+            raise
+
+    def _first_block(self, ids: list[int], adapter: Path | None) -> int:
+        """Where the blocks of a prompt begin: after what is kept, if it begins with it."""
+        kept = [
+            len(tokens) for own, tokens in self._fixed if own == adapter and common(tokens, ids[:-1]) == len(tokens)
+        ]
+        return max(kept, default=0)
+
+    def _begun(self, ids: list[int], adapter: Path | None, first: int) -> _Sequence:
+        """A free sequence that holds what a prompt has in common with what is known; its last token is always left."""
+        fresh = ids[:-1]
+
+        def shared(tokens: Sequence[int]) -> int:
+            length = common(tokens, fresh)
+            return first + (length - first) // _BLOCK * _BLOCK if length >= first else 0
+
+        held = [(shared(one.tokens[: one.clean]), one) for one in self._sequences if one.adapter == adapter]
+        aside = [(shared(tokens), (own, tokens)) for own, tokens in (*self._fixed, *self._aside) if own == adapter]
+        length, nearest = max(held, key=lambda one: one[0], default=(0, None))
+        other, known = max(aside, key=lambda one: one[0], default=(0, None))
+        place = self._free()
+        if nearest is not None and nearest.row is None and length >= other and length > nearest.clean // 2:
+            place = nearest  # the same conversation goes on
+        elif max(length, other) < _SHORTEST_SHARED:
+            self._make_room(place)
+        elif length > other and nearest is not None:
+            tokens, clean, state = list(nearest.tokens), nearest.clean, self._llama.state(nearest.number)
+            self._make_room(place)
+            self._put(place, tokens, clean, state)
+        elif known is not None:
+            state = self._fixed[known] if known in self._fixed else self._aside[known]
+            if known in self._aside:
+                self._aside.move_to_end(known)
+            self._make_room(place)
+            self._put(place, known[1], len(known[1]), state)
+        self._cut(place, shared(place.tokens[: place.clean]))
+        place.adapter = adapter
+        self._clock += 1
+        place.used = self._clock
+        return place
+
+    def _put(self, place: _Sequence, tokens: Sequence[int], clean: int, state: bytes) -> None:
+        if self._llama.restore(place.number, state):
+            place.tokens, place.clean = list(tokens), clean
+
+    def _free(self) -> _Sequence:
+        """The sequence that nobody has used for the longest time."""
+        return min((place for place in self._sequences if place.row is None), key=lambda place: place.used)
+
+    def _make_room(self, place: _Sequence) -> None:
+        """Puts what a sequence holds aside, unless it is at hand elsewhere, and empties it."""
+        self._cut(place, place.clean)
+        known = (place.adapter, tuple(place.tokens))
+        if len(place.tokens) >= 2 * _SHORTEST_SHARED and known not in self._fixed and known not in self._aside:
+            self._aside[known] = self._llama.state(place.number)
+            while sum(map(len, self._aside.values())) > _PUT_ASIDE:
+                self._aside.popitem(last=False)
+        self._cut(place, 0)
+
+    def _cut(self, place: _Sequence, length: int) -> None:
+        """Forgets what a sequence holds after so many tokens."""
+        self._llama.cut(place.number, length)
+        del place.tokens[length:]
+        place.clean = min(place.clean, length)
+
+    def _fed(self, places: Sequence[_Sequence]) -> list[torch.Tensor]:
+        """Feeds sequences what their rows said since; the logits after it."""
+        sequences: list[int] = []
+        positions: list[int] = []
+        tokens: list[int] = []
+        wanted: list[bool] = []
+        found: list[torch.Tensor] = []
+
+        def compute() -> None:
+            if tokens:
+                found.extend(torch.from_numpy(self._llama.decode(sequences, positions, tokens, wanted)))
+            for one in (sequences, positions, tokens, wanted):
+                one.clear()
+
+        for place in places:
+            assert place.row is not None
+            new = [*place.row.ids, *place.row.said][len(place.tokens) :]
+            if len(tokens) + len(new) > self._llama.batch:
+                compute()
+            sequences += [place.number] * len(new)
+            positions += range(len(place.tokens), len(place.tokens) + len(new))
+            tokens += new
+            wanted += [False] * (len(new) - 1) + [True]
+            place.tokens += new
+        compute()
+        return found
+
+    # --- on disk --------------------------------------------------------------------------------------------------
+
+    def _mark(self, known: Known) -> str:
+        """A name for keys and values that changes with everything that they depend on."""
+        adapter, ids = known
+        files = [
+            (str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in (self._llama.path, adapter) if path
+        ]
+        return hashlib.sha256(repr((version(), files, ids)).encode()).hexdigest()[:32]
+
+
+def _read_state(path: Path) -> bytes | None:
+    """What was kept, if it is whole."""
+    try:
+        found = path.read_bytes()
+    except OSError:
+        return None
+    return found[32:] if hashlib.sha256(found[32:]).digest() == found[:32] else None
+
+
+def _write_state(path: Path, state: bytes) -> None:
+    """Keeps it, whole or not at all; a disk that is full or may not be written costs time, nothing else."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(hashlib.sha256(state).digest() + state)
+        unfinished.replace(path)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink()
