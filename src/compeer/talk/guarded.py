@@ -18,7 +18,7 @@ from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
 from compeer.policy.control import Control
-from compeer.policy.prompt import pictures_of, supporter_prompt
+from compeer.policy.prompt import Task, pictures_of, supporter_prompt
 from compeer.reasoning import STEPS, SupportTurn
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard, GuardedTurn
@@ -51,11 +51,12 @@ class GuardedSupporter:
         judge: Judge | None = None,
         *,
         history: int | None = None,
+        task: Task = "supporter",
         language: str = "en",
         places: int = 64,
     ) -> None:
         self._writer, self._guard, self._judge = writer, guard, judge
-        self._history, self._language, self._places = history, language, places
+        self._history, self._task, self._language, self._places = history, task, language, places
         self._open = 0
         self._seconds = 5.0  # that a turn takes, by those that have ended
 
@@ -254,7 +255,7 @@ class GuardedSupporter:
         last = min(self._history or len(wish.history), len(wish.history))
         history = [_shortened(utterance) for utterance in wish.history]
         while True:
-            messages = supporter_prompt(history, last, wish.control, images=self.sees)
+            messages = supporter_prompt(history, last, wish.control, images=self.sees, task=self._task)
             if last == 1 or self._writer.fits(messages, wish.sampling.max_tokens):
                 return messages
             last = max(1, last - max(1, last // 8))
