@@ -1,14 +1,15 @@
-"""What batching gains: conversations answered one at a time against answered together, guard and all.
+"""What the engine on a CPU gains: the same turns on llama.cpp and on torch, in turn, in one run.
 
-The same messages are sent by `--clients` clients at the same time, twice: to a supporter that writes one output at a
-time, and to one that writes `--rows` together. Counted are the tokens that were written in a second, from the first
-question to the last answer, and how long each client waited for the first sign of its answer. Drawn by the same seeds,
-both should say the same; how often they do is reported, since rounding can turn a close draw. Where others use the
-machine too, `cpu_seconds` tells more than the clock.
+    python benchmarks/serve.py small [--turns 6] [--clients 8] [--max-tokens 120]
+    python benchmarks/serve.py large qwen-1.5b [--turns 3]
+    python benchmarks/serve.py agreement [--verdicts 500] [--outputs 1000]
 
-    python benchmarks/serve.py [--model embedded] [--clients 16] [--rows 8] [--max-tokens 160] [--turns 1]
-
-Prints one JSON object; on a machine with a GPU the model is on it.
+`small` answers histories of 300 to 900 tokens with the packaged supporter, guard and all, by one client and by several
+at once, and has one history judged, first on one backend and then on the other, `--turns` times over: machines are
+noisy, so compare within a run. `large` takes a base (a name of the catalogue, or a GGUF file) and measures how fast it
+reads and writes, when the first word of a reply can be seen in the first and in the second turn of a conversation, and
+its memory. `agreement` counts how often both backends say the same, and how many outputs under the form can be read.
+Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -16,104 +17,313 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
+from unittest import mock
 
+import psutil
 import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.models import Sampling
-from compeer.models.local import best_device
+from compeer.engine.loaded import CpuEngine
+from compeer.engine.prepared import prepare
+from compeer.models import Request, Sampling
+from compeer.models.local import load_tokenizer
+from compeer.policy.control import Control, decisions
+from compeer.policy.prompt import supporter_prompt
+from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
+from compeer.reward import Case, Form, Judgment, LocalJudge
 from compeer.safety import Guard
+from compeer.statistics import generator
 from compeer.talk import Done, Wish
-from compeer.talk.local import LocalSupporter, default_rows
+from compeer.talk.local import LocalSupporter, LocalWriter
+from compeer.talk.turn import Reply, StepWritten
+from compeer.talk.writing import Ending, fixed_grammar
+
+BACKENDS = ("llama.cpp", "torch")
+TURN = """History: The job is gone and the rent is due. [exploration]
+Emotion: Worry about the next weeks. [negative, anxiety, 4]
+Strategy: I ask how it began. [Question]
+Response: That is a lot at once. What did they say to you?"""
 
 
-def histories(count: int, last: int = 3) -> list[tuple[Utterance, ...]]:
-    """Histories of the sample corpus that no danger is found in, cut to their last utterances."""
-    guard = Guard()
-    found = []
-    for one in (one for dialogue in read_corpus("sample") for one in rounds_of(dialogue)):
-        said = [utterance.text for utterance in one.history[-last:] if utterance.speaker == "seeker"]
-        if said and one.history[-1].speaker == "seeker" and guard.before(said).risk.level == "none":
-            found.append(one.history[-last:])
+def histories(count: int, shortest: int = 1200, longest: int = 3600) -> list[tuple[Utterance, ...]]:
+    """Histories of the sample corpus between so many characters, of as many dialogues as can be, without danger."""
+    guard, found = Guard(), []
+    dialogues = [list(rounds_of(dialogue)) for dialogue in read_corpus("sample")]
+    for one in (rounds[-1 - back] for back in range(8) for rounds in dialogues if len(rounds) > back):
         if len(found) == count:
             break
+        said = [utterance.text for utterance in one.history if utterance.speaker == "seeker"]
+        length = sum(len(utterance.text) for utterance in one.history)
+        if not shortest <= length <= longest or one.history[-1].speaker != "seeker":
+            continue
+        if guard.before(said).risk.level == "none":
+            found.append(one.history)
     return found
 
 
-async def measured(supporter: LocalSupporter, wishes: list[Wish], clients: int) -> dict[str, Any]:
-    """All wishes, by clients that each ask the next one when theirs is answered."""
-    waiting = list(reversed(list(enumerate(wishes))))
-    done: dict[int, Done] = {}
-    first: list[float] = []
+@contextmanager
+def on(backend: str) -> Iterator[None]:
+    """Models that are opened now run on this backend."""
+    if backend == "torch":
+        with mock.patch("compeer.talk.local.prepare", return_value=None):
+            yield
+    else:
+        with mock.patch("compeer.reward.judge._on_llama", prepare):
+            yield
 
-    async def client() -> None:
-        while waiting:
-            number, wish = waiting.pop()
-            asked, heard = time.perf_counter(), False
-            async for event in supporter.converse(wish):
-                if not heard:
-                    heard = True
-                    first.append(time.perf_counter() - asked)
-                if isinstance(event, Done):
-                    done[number] = event
 
-    start, used = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(client() for _ in range(clients)))
-    seconds, used = time.perf_counter() - start, time.process_time() - used
-    tokens = sum(one.tokens for one in done.values())
+class Clock:
+    """Seconds by the clock, and of the processor."""
+
+    def __enter__(self) -> Clock:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall, self.cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
+
+
+async def answered(supporter: LocalSupporter, wishes: Sequence[Wish]) -> list[tuple[Done, float, float]]:
+    """All wishes at once: their ends, and the seconds to the first step and to the first word of the reply."""
+
+    async def one(wish: Wish) -> tuple[Done, float, float]:
+        start, step, reply, done = time.perf_counter(), 0.0, 0.0, None
+        async for event in supporter.converse(wish):
+            if isinstance(event, StepWritten) and not step:
+                step = time.perf_counter() - start
+            if isinstance(event, Reply) and not reply:
+                reply = time.perf_counter() - start
+            if isinstance(event, Done):
+                done = event
+        assert done is not None
+        return done, step, reply
+
+    return list(await asyncio.gather(*map(one, wishes)))
+
+
+def middle(values: Sequence[float]) -> float:
+    return round(statistics.median(values), 2)
+
+
+def small(options: argparse.Namespace) -> dict[str, Any]:
+    """The packaged supporter and judge on both backends."""
+    sampling = Sampling(temperature=0.7, max_tokens=options.max_tokens)
+    asked = histories(options.turns * options.clients)
+    opened, judges = {}, {}
+    for backend in BACKENDS:
+        with on(backend):
+            opened[backend] = LocalSupporter("supporter", Guard(), rows=options.clients, waiting=options.clients)
+            judges[backend] = LocalJudge("judge")
+        asyncio.run(answered(opened[backend], [Wish(asked[-1], sampling=Sampling(max_tokens=4))]))
+    rows: dict[str, dict[str, list[float]]] = {backend: {} for backend in BACKENDS}
+
+    def note(backend: str, **values: float) -> None:
+        for name, value in values.items():
+            rows[backend].setdefault(name, []).append(value)
+
+    for turn in range(options.turns):
+        many = [asked[(turn * options.clients + n) % len(asked)] for n in range(options.clients)]
+        for backend in BACKENDS if turn % 2 else reversed(BACKENDS):
+            supporter = opened[backend]
+            with Clock() as clock:
+                ((done, _, reply),) = asyncio.run(answered(supporter, [Wish(many[0], sampling=sampling, seed=turn)]))
+            note(backend, turn_s=clock.wall, turn_cpu_s=clock.cpu, turn_tokens=done.tokens)
+            note(backend, prompt_tokens=done.prompt_tokens, first_word_s=reply)
+            with Clock() as clock:
+                wishes = [Wish(one, sampling=sampling, seed=100 * turn + n) for n, one in enumerate(many)]
+                found = asyncio.run(answered(supporter, wishes))
+            tokens = sum(done.tokens for done, _, _ in found)
+            note(backend, many_tokens_a_s=tokens / clock.wall, many_tokens_a_cpu_s=tokens / clock.cpu)
+            with Clock() as clock:
+                judges[backend].judge([Case(many[0], parse_turn(TURN), "I am sorry. What happened?")])
+            note(backend, verdicts_s=clock.wall, verdicts_cpu_s=clock.cpu)
+    for supporter in opened.values():
+        supporter.close()
+    medians = {backend: {name: middle(values) for name, values in own.items()} for backend, own in rows.items()}
+    ours, theirs = (medians[backend] for backend in BACKENDS)
     return {
-        "seconds": round(seconds, 2),
-        "cpu_seconds": round(used, 2),
-        "tokens": tokens,
-        "tokens_a_second": round(tokens / seconds, 1),
-        "first_sign_median_s": round(statistics.median(first), 2),
-        "first_sign_longest_s": round(max(first), 2),
-        "outputs": [one.reply for _, one in sorted(done.items())],
+        **medians,
+        "memory_mb": {backend: memory("memory", backend) for backend in BACKENDS},
+        "ratios": {
+            "turn_sooner": round(theirs["turn_s"] / ours["turn_s"], 2),
+            "turn_sooner_cpu": round(theirs["turn_cpu_s"] / ours["turn_cpu_s"], 2),
+            "turn_sooner_a_token": round(
+                theirs["turn_s"] / theirs["turn_tokens"] / (ours["turn_s"] / ours["turn_tokens"]), 2
+            ),
+            "many_tokens": round(ours["many_tokens_a_s"] / theirs["many_tokens_a_s"], 2),
+            "many_tokens_cpu": round(ours["many_tokens_a_cpu_s"] / theirs["many_tokens_a_cpu_s"], 2),
+            "verdicts_sooner": round(theirs["verdicts_s"] / ours["verdicts_s"], 2),
+        },
+        "clients": options.clients,
     }
+
+
+def memory(*words: str) -> int:
+    """The memory of a process of its own that answers one message, in megabytes at its highest."""
+    done = subprocess.run([sys.executable, __file__, *words], capture_output=True, text=True, check=True)
+    return int(done.stdout.strip().splitlines()[-1])
+
+
+def one_message(options: argparse.Namespace) -> None:
+    """Answers a message, and prints the memory that it took."""
+    import resource
+
+    with on(options.backend):
+        supporter = LocalSupporter("supporter", Guard())
+    asyncio.run(answered(supporter, [Wish(histories(1)[0], sampling=Sampling(max_tokens=40))]))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+
+
+def large(options: argparse.Namespace) -> dict[str, Any]:
+    """A base of the catalogue: speed, first words, verdicts, memory."""
+    before = psutil.Process().memory_info().rss
+    with Clock() as opening:
+        supporter = LocalSupporter(options.model, Guard())
+    prepared = prepare(options.model)
+    assert prepared is not None
+    tokenizer = load_tokenizer(prepared.tokenizer)
+    engine = CpuEngine(prepared, tokenizer.eos_token_id)
+    asked = histories(2 * options.turns)
+    found: dict[str, list[float]] = {}
+    for turn in range(options.turns):
+        ids = tokenizer(" ".join(one.text for one in asked[turn]), add_special_tokens=False)["input_ids"][:384]
+        ids[0] = 1000 + turn  # nothing of it is known
+        with Clock() as clock:
+            engine.logits(ids).result()
+        found.setdefault("reads_tokens_a_s", []).append(len(ids) / clock.wall)
+        found.setdefault("reads_tokens_a_cpu_s", []).append(len(ids) / clock.cpu)
+        history = asked[-1 - turn]
+        for name in ("first", "second"):
+            sampling = Sampling(temperature=0.7, max_tokens=options.max_tokens)
+            with Clock() as clock:
+                ((done, step, reply),) = asyncio.run(answered(supporter, [Wish(history, sampling=sampling, seed=turn)]))
+            for what, value in (("first_step_s", step), ("first_word_s", reply), ("turn_s", clock.wall)):
+                found.setdefault(f"{name}_turn_{what}", []).append(value)
+            found.setdefault(f"{name}_turn_prompt_tokens", []).append(done.prompt_tokens)
+            found.setdefault("writes_tokens_a_s", []).append((done.tokens - 1) / max(1e-9, clock.wall - step))
+            history = (
+                *history,
+                Utterance(speaker="supporter", text=done.reply),
+                Utterance(speaker="seeker", text="Yes. I do not know how to tell my family about it."),
+            )
+        judge = LocalJudge(options.model, form=Form())
+        with Clock() as clock:
+            judge.judge([Case(asked[-1 - turn], parse_turn(TURN), "I am sorry. What happened?")])
+        found.setdefault("verdicts_s", []).append(clock.wall)
+    taken = psutil.Process().memory_info().rss
+    return {
+        "model": options.model,
+        "opening_s": round(opening.wall, 2),
+        **{name: middle(values) for name, values in found.items()},
+        "memory_mb": taken >> 20,
+        "memory_before_mb": before >> 20,
+    }
+
+
+def agreement(options: argparse.Namespace) -> dict[str, Any]:
+    """Verdicts of the packaged judge on both backends, and outputs under the form."""
+    judges = {}
+    for backend in BACKENDS:
+        with on(backend):
+            judges[backend] = LocalJudge("judge")
+    rng = generator(0, "agreement")
+    rounds = [one for dialogue in read_corpus("sample") for one in rounds_of(dialogue) if one.history]
+    chosen = [rounds[int(n)] for n in rng.integers(len(rounds), size=-(-options.verdicts // 4))]
+    cases = []
+    for one in chosen:
+        stage, emotion, strategy = (str(rng.choice(list(words))) for words in (STAGES, EMOTIONS, STRATEGIES))
+        text = (
+            f"History: They tell what happened. [{stage}]\nEmotion: It shows in the words. [negative, {emotion}, 3]\n"
+            f"Strategy: This fits now. [{strategy}]\nResponse: {one.response}"
+        )
+        cases.append(Case(one.history, parse_turn(text), str(rng.choice([other.response for other in rounds]))))
+    ours, theirs = (judges[backend].judge(cases) for backend in BACKENDS)
+    apart = []
+    for one, other in zip(ours, theirs, strict=True):
+        if isinstance(one, Judgment) and isinstance(other, Judgment):
+            apart += [abs(one.steps[part] - other.steps[part]) for part in one.steps]
+            apart += [max(abs(one.response[w] - other.response[w]) for w in one.response)] if one.response else []
+    apart = sorted(apart[: options.verdicts])
+    writer = LocalWriter("supporter")
+    read = steered = 0
+    for start in range(0, options.outputs, 64):
+        requests, controls = [], []
+        for seed in range(start, min(start + 64, options.outputs)):
+            words = {"stage": STAGES, "emotion": EMOTIONS, "strategy": STRATEGIES}
+            wanted = {name: str(rng.choice(list(own))) for name, own in words.items() if rng.random() < 0.4}
+            controls.append(Control.model_validate(wanted))
+            messages = supporter_prompt(rounds[seed % len(rounds)].history[-3:], control=controls[-1])
+            requests.append(Request(tuple(messages), seed=seed, grammar=fixed_grammar(controls[-1])))
+        for control, (text, ending) in zip(controls, asyncio.run(written(writer, requests)), strict=True):
+            parsed = parse_turn(text, ending.cut_off)
+            read += parsed.turn is not None
+            wanted = control.wishes()
+            steered += parsed.turn is not None and {name: decisions(parsed)[name] for name in wanted} == wanted
+    writer.close()
+    return {
+        "verdicts": len(apart),
+        "verdicts_within_0.05": round(sum(one < 0.05 for one in apart) / max(1, len(apart)), 4),
+        "verdicts_apart_median": round(statistics.median(apart), 4) if apart else None,
+        "verdicts_apart_95": round(apart[int(0.95 * len(apart))], 4) if apart else None,
+        "outputs": options.outputs,
+        "outputs_read": read,
+        "outputs_as_steered": steered,
+    }
+
+
+async def written(writer: LocalWriter, requests: Sequence[Request]) -> list[tuple[str, Ending]]:
+    async def one(request: Request) -> tuple[str, Ending]:
+        pieces = [piece async for piece in writer.write(request, Sampling(temperature=1.0, max_tokens=400))]
+        assert isinstance(pieces[-1], Ending)
+        return "".join(str(piece) for piece in pieces[:-1]), pieces[-1]
+
+    return list(await asyncio.gather(*map(one, requests)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="embedded")
-    parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--rows", type=int, default=default_rows(best_device()))
-    parser.add_argument("--max-tokens", type=int, default=160)
-    parser.add_argument("--turns", type=int, default=1, help="how many messages each client sends")
-    told = parser.parse_args()
-    sampling = Sampling(temperature=0.7, max_tokens=told.max_tokens)
-    asked = histories(told.clients * told.turns)
-    wishes = [Wish(history, sampling=sampling, seed=number) for number, history in enumerate(asked)]
-    found: dict[str, Any] = {}
-    for name, rows in (("one at a time", 1), ("together", told.rows)):
-        supporter = LocalSupporter(told.model, Guard(), rows=rows, waiting=len(wishes))
-        warm_up = [Wish(asked[0], sampling=Sampling(max_tokens=4))] * rows
-        asyncio.run(measured(supporter, warm_up, rows))
-        found[name] = asyncio.run(measured(supporter, wishes, told.clients))
-        supporter.close()
-    alone, together = (found[name].pop("outputs") for name in ("one at a time", "together"))
-    device = best_device()
-    print(
-        json.dumps(
-            {
-                "model": told.model,
-                "clients": told.clients,
-                "rows": told.rows,
-                "max_tokens": told.max_tokens,
-                **found,
-                "gain": round(found["together"]["tokens_a_second"] / found["one at a time"]["tokens_a_second"], 2),
-                "same_replies": sum(a == b for a, b in zip(alone, together, strict=True)) / len(alone),
-                "device": torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()} CPU",
-                "threads": torch.get_num_threads(),
-                "torch": torch.__version__,
-            },
-            indent=1,
-        )
-    )
+    ways = parser.add_subparsers(required=True)
+    for name, work in (("small", small), ("large", large), ("agreement", agreement)):
+        way = ways.add_parser(name)
+        way.set_defaults(work=work)
+        if name == "large":
+            way.add_argument("model")
+        if name == "agreement":
+            way.add_argument("--verdicts", type=int, default=500)
+            way.add_argument("--outputs", type=int, default=1000)
+        else:
+            way.add_argument("--turns", type=int, default=6 if name == "small" else 3)
+            way.add_argument("--max-tokens", type=int, default=120)
+        if name == "small":
+            way.add_argument("--clients", type=int, default=8)
+    way = ways.add_parser("memory")
+    way.set_defaults(work=None)
+    way.add_argument("backend", choices=BACKENDS)
+    options = parser.parse_args()
+    if options.work is None:
+        one_message(options)
+        return
+    found = options.work(options)
+    found["machine"] = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 1),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "xllamacpp": version("xllamacpp"),
+    }
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

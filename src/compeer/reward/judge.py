@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import Prepared, prepare
+from compeer.engine.prepared import Prepared, is_file, prepare
 from compeer.errors import InputError
 from compeer.models.attention import use_folded_attention
+from compeer.models.catalogue import is_base
 from compeer.models.local import (
     best_device,
     fast_dtype,
@@ -28,7 +29,6 @@ from compeer.models.local import (
     load_tokenizer,
     model_folder,
 )
-from compeer.models.shipped import is_shipped
 from compeer.models.training import model_card
 from compeer.models.vision import Picture, PictureError, PictureReader, picture_reader
 from compeer.reasoning import MAX_RESPONSE, STEPS, ParsedTurn, Part, Step
@@ -273,9 +273,9 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
 
 
 def _on_llama(model: str | Path) -> Prepared | None:
-    """The files of a judge that llama.cpp is to run: adapters over a base of the catalogue, or over a GGUF file.
+    """The files of a judge that llama.cpp is to run: a base of the catalogue, a GGUF file, or adapters over such.
 
     Smaller judges are read faster by torch (docs/engine.md), and a judge does nothing but read.
     """
-    adapters = not is_shipped(model) and (Path(model) / "adapter_config.json").is_file()
-    return prepare(model) if adapters and not (Path(model) / "config.json").is_file() else None
+    adapters = (Path(model) / "adapter_config.json").is_file() and not (Path(model) / "config.json").is_file()
+    return prepare(model) if is_base(model) or is_file(model) or adapters else None
