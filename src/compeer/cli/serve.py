@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compeer.cli.printing import plain, silence_libraries, tell_unknown_place
+from compeer.cli.talk import SUPPORTER, Model
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -23,9 +24,7 @@ _WEBHOOK_SECONDS = 20.0
 
 
 def serve(
-    model: Annotated[
-        str, typer.Option(help="'supporter' (packaged, trained), a supporter's folder, or NAME@http://host:8000/v1.")
-    ] = "supporter",
+    model: Model = SUPPORTER,
     base: Annotated[bool, typer.Option("--base", help="Serve the packaged model before any training.")] = False,
     judge: Annotated[
         str, typer.Option(help="For /v1/judge and best_of: 'judge' (packaged), a folder, NAME@URL, or 'none'.")
@@ -63,7 +62,7 @@ def serve(
     the port may come in. docs/api.md says more, docs/privacy.md what is stored and sent.
     """
     from compeer.cli.training import read_settings
-    from compeer.talk.opening import open_judge, open_supporter
+    from compeer.talk.opening import larger_note, open_judge, open_supporter
     from compeer.talk.upstream import StreamCall
     from compeer.web import ServeSettings, create_app
     from compeer.web import serve as serve_app
@@ -102,6 +101,8 @@ def serve(
             language=supporter.language,
         ):
             console.print(f"  [yellow]•[/] {plain(note)}", highlight=False, soft_wrap=True)
+        if larger := larger_note(supporter.name):
+            console.print(f"  [dim]{plain(larger)}[/]", highlight=False, soft_wrap=True)
 
     serve_app(app, sock, grace=grace, on_start=started, proxies=proxies)
     console.print("Stopped.")
