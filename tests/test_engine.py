@@ -490,7 +490,7 @@ def test_the_packaged_supporter_says_on_llama_cpp_what_it_says_on_torch() -> Non
 
 
 def test_improbable_tokens_are_left_out_row_by_row() -> None:
-    logits = torch.log(torch.tensor([[0.6, 0.3, 0.06, 0.04]]))
+    logits = torch.log(torch.tensor([[0.6, 0.3, 0.07, 0.03]]))
 
     def drawn(least: float) -> set[int]:
         sampling = Sampling(temperature=1.0, min_p=least)
