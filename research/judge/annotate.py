@@ -206,7 +206,7 @@ def post(folder: Path, url: Path) -> None:
         people[name].headers["Authorization"] = f"Bearer {joined['token']}"
     guidelines = (Path(__file__).parents[2] / "docs/guidelines.md").read_text(encoding="utf-8")
     for batch in sorted({key.split("-")[0] for key in orders if key.endswith("-C")}, key=int):
-        made = {"name": f"outputs {batch}", "task": "steps", "guidelines": guidelines, "settings": {"daily_cap": None}}
+        made = {"name": f"outputs {batch}", "task": "steps", "guidelines": guidelines, "settings": {"daily_cap": None, "correction_seconds": 0}}
         project = _ok(admin.post("/projects", json=made))["id"]
         own = [records[id_] for id_, _ in orders[f"{batch}-A"].values()]
         lines = "".join(record.model_dump_json(exclude_defaults=True) + "\n" for record in own)
@@ -235,7 +235,7 @@ def _give(client: Any, project: int, by_steps: dict[Any, SerRecord], answers: di
     """Gives one annotator's labels to what the workbench asks for; what there is no answer to is passed on."""
     given = 0
     while task := _ok(client.post("/next", json={"project": project}))["task"]:
-        first = next(step["text"] for step in task["steps"] if step["part"] == "history")
+        first = task["steps"][0]["text"]
         key = next(
             k for k in by_steps if k[0] == task["history"][-1]["text"] and k[1] == first and k[2] in task["responses"]
         )
