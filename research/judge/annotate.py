@@ -1,14 +1,14 @@
 """Outputs of supporters, judged blind by two annotators and an adjudicator in the workbench, through its API.
 
-    python research/judge/annotate.py select CONTEXTS FOLDER OUTPUTS.jsonl…     # FOLDER/records.jsonl, a mix of languages and supporters
-    python research/judge/annotate.py batches FOLDER                            # what each annotator reads, and with which order of replies
-    python research/judge/annotate.py adjudicate FOLDER                         # what a third one decides
-    python research/judge/annotate.py post FOLDER http://127.0.0.1:8020         # answers into the workbench
-    python research/judge/annotate.py labels FOLDER OUT.jsonl                   # consensus by output, without texts of the corpora
+    python research/judge/annotate.py select CONTEXTS FOLDER OUTPUTS.jsonl…  # FOLDER/records.jsonl
+    python research/judge/annotate.py batches FOLDER                         # what each annotator reads, in which order
+    python research/judge/annotate.py adjudicate FOLDER                      # what a third one decides
+    python research/judge/annotate.py post FOLDER http://127.0.0.1:8020      # answers into the workbench
+    python research/judge/annotate.py labels FOLDER OUT.jsonl                # consensus, without texts of the corpora
 
-An annotator answers `number | T F T | 1 | Y N | - | reason` a line (docs/guidelines.md): three steps, the better reply (1, 2, both,
-neither), which replies are acceptable, which could harm. The workbench keeps steps and preference; acceptability and
-harm go into its note. Annotators are programs: the source of every label is `llm`.
+An annotator answers `number | T F T | 1 | Y N | - | reason` a line (docs/guidelines.md): three steps, the better reply
+(1, 2, both, neither), which replies are acceptable, which could harm. The workbench keeps steps and preference;
+acceptability and harm go into its note. Annotators are programs: the source of every label is `llm`.
 """
 
 from __future__ import annotations
@@ -117,9 +117,8 @@ def _write(
         said = "\n".join(f"{u.speaker.capitalize()}: {u.text}" for u in record.history)
         steps = "\n".join(render_step(part, record.candidate.step(part)) for part in STEPS)
         more = f"\n{beside[number]}" if beside else ""
-        texts.append(
-            f"## {number}\n{said}\n-- steps\n{steps}\n-- replies\n1: {' '.join(one.split())}\n2: {' '.join(two.split())}{more}\n"
-        )
+        shown = "\n".join(f"{place}: {' '.join(reply.split())}" for place, reply in (("1", one), ("2", two)))
+        texts.append(f"## {number}\n{said}\n-- steps\n{steps}\n-- replies\n{shown}{more}\n")
     path.write_text("\n".join(texts), encoding="utf-8")
 
 
@@ -152,7 +151,7 @@ def disputed(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 
 
 def adjudicate(folder: Path) -> None:
-    """Writes `batches/K-C.txt`, what a third annotator decides: items on which two differ, with both answers unnamed."""
+    """Writes `batches/K-C.txt`, what a third annotator decides: the items on which two differ."""
     orders = json.loads((folder / "orders.json").read_text())
     records = {record.id: record for record in read_records(folder / "records.jsonl")}
     for name in [key for key in orders if key.endswith("-A")]:
@@ -175,7 +174,7 @@ def adjudicate(folder: Path) -> None:
     (folder / "orders.json").write_text(json.dumps(orders), encoding="utf-8")
 
 
-# --- the workbench ------------------------------------------------------------------------------------------------------
+# --- the workbench ----------------------------------------------------------------------------------------------------
 
 
 def post(folder: Path, url: Path) -> None:
@@ -206,7 +205,12 @@ def post(folder: Path, url: Path) -> None:
         people[name].headers["Authorization"] = f"Bearer {joined['token']}"
     guidelines = (Path(__file__).parents[2] / "docs/guidelines.md").read_text(encoding="utf-8")
     for batch in sorted({key.split("-")[0] for key in orders if key.endswith("-C")}, key=int):
-        made = {"name": f"outputs {batch}", "task": "steps", "guidelines": guidelines, "settings": {"daily_cap": None, "correction_seconds": 0}}
+        made = {
+            "name": f"outputs {batch}",
+            "task": "steps",
+            "guidelines": guidelines,
+            "settings": {"daily_cap": None, "correction_seconds": 0},
+        }
         project = _ok(admin.post("/projects", json=made))["id"]
         own = [records[id_] for id_, _ in orders[f"{batch}-A"].values()]
         lines = "".join(record.model_dump_json(exclude_defaults=True) + "\n" for record in own)
@@ -247,7 +251,8 @@ def _give(client: Any, project: int, by_steps: dict[Any, SerRecord], answers: di
         place = {"candidate": ("first", "second")[mine], "reference": ("second", "first")[mine]}
         said = {part: answer[part] for part in STEPS}
         said["preference"] = place.get(answer["preference"], answer["preference"])
-        note = f"candidate {'acceptable' if answer['acceptable'] else 'not acceptable'}{', harmful' if answer['harm'] else ''}: {answer['reason']}"
+        found = "acceptable" if answer["acceptable"] else "not acceptable"
+        note = f"candidate {found}{', harmful' if answer['harm'] else ''}: {answer['reason']}"
         _ok(client.put(f"/items/{task['item']}/labels", json={"answers": said, "seconds": 5, "note": note[:400]}))
         given += 1
     return given

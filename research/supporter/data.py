@@ -1,8 +1,9 @@
 """Which moments of ESConv and SMILE train and measure the 1.5B supporter and its judge, and what was written for them.
 
-A context is a history that ends with the seeker, one line of `contexts.jsonl`. Splits share no dialogue: ESConv's train split
-is halved by situation into `policy` (targets for the supporter) and `reward` (outputs for the judge), SMILE by blocks of
-fifty lines (near-duplicates stand close together) into policy, reward, valid and test; ESConv has valid and test of its own.
+A context is a history that ends with the seeker, one line of `contexts.jsonl`. Splits share no dialogue: ESConv's
+train split is halved by situation into `policy` (targets for the supporter) and `reward` (outputs for the judge), SMILE
+by blocks of fifty lines (near-duplicates stand close together) into policy, reward, valid and test; ESConv has valid
+and test of its own.
 
     python research/supporter/data.py contexts CORPORA FOLDER              # FOLDER/contexts.jsonl
     python research/supporter/data.py targets FOLDER OUT.jsonl FILE…       # what they wrote, parsed and checked
@@ -36,7 +37,7 @@ COPIED = {"en": 8, "zh": 14}
 """Words (characters) in a row that a kept text may not share with its history."""
 
 
-# --- contexts -----------------------------------------------------------------------------------------------------------
+# --- contexts ---------------------------------------------------------------------------------------------------------
 
 
 def _merged(turns: list[tuple[str, str, str | None]]) -> list[tuple[str, str, list[str]]]:
@@ -99,7 +100,7 @@ def _of_dialogue(
         }  # fmt: skip
 
 
-# --- prompts ------------------------------------------------------------------------------------------------------------
+# --- prompts ----------------------------------------------------------------------------------------------------------
 
 
 def guided_prompt(
@@ -116,7 +117,7 @@ def chat(context: dict[str, Any], turn: SupportTurn, share: float = 0.3) -> dict
     return {"id": context["id"], "messages": messages}
 
 
-# --- targets ------------------------------------------------------------------------------------------------------------
+# --- targets ----------------------------------------------------------------------------------------------------------
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@
 A plan is a list of jobs:
 
     {"train": "sft-a", "chats": "chats.jsonl", "rank": 16, "rate": 1e-4, "epochs": 2, "batch": 32, "seed": 1}
-    {"write": "sft-a", "prompts": "prompts.jsonl", "out": "natural", "n": 2, "temperature": 1.0, "seed": 1, "scale": 1.0}
+    {"write": "sft-a", "prompts": "prompts.jsonl", "out": "natural", "n": 2, "temperature": 1.0, "min_p": 0.1}
 
 `chats.jsonl` holds {"messages": […], "weight", "times"}; `prompts.jsonl` {"id", "prompt": [messages]}. A judge job,
 
@@ -46,7 +46,7 @@ _OUTER["output_norm.weight"] = "model.norm.weight"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-# --- the base -----------------------------------------------------------------------------------------------------------
+# --- the base ---------------------------------------------------------------------------------------------------------
 
 
 def hub_name(name: str) -> str:
@@ -92,12 +92,14 @@ def load(folder: Path) -> tuple[Any, Any]:
     return network.to(device).eval(), AutoTokenizer.from_pretrained(folder)
 
 
-# --- training -----------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 class Low(torch.nn.Module):
-    """A linear layer with a low-rank correction. Its weights are float32 and compute in the layer's precision: peft would
-    turn what flows through the layer into float32, which takes twice the memory and time."""
+    """A linear layer with a low-rank correction, whose weights are float32 and compute in the layer's precision.
+
+    peft would turn what flows through the layer into float32, which takes twice the memory and time.
+    """
 
     def __init__(self, linear: Any, rank: int, scale: float) -> None:
         super().__init__()
@@ -217,7 +219,7 @@ def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: 
     torch.manual_seed(job["seed"])
     generator = torch.Generator().manual_seed(job["seed"])
     rows = []
-    for line in Path(job["chats"]).open(encoding="utf-8"):
+    for line in Path(job["chats"]).read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
         rows += [(*encode(tokenizer, one["messages"]), float(one.get("weight", 1.0)))] * int(one.get("times", 1))
     rows = [row for row in rows if len(row[0]) <= job.get("most", 2048)]
@@ -283,7 +285,7 @@ def lay_on(twin: Any, network: Any, adapter: Path | None, scale: float) -> None:
             own[name].copy_(value.float() + deltas[name] if name in deltas else value)
 
 
-# --- writing ------------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def write(
@@ -302,14 +304,15 @@ def write(
         max_tokens=job.get("tokens", 224),
         ends=(tokenizer.eos_token_id,),
         temperature=job["temperature"],
-        top_p=job.get("top_p", 1.0), min_p=job.get("min_p", 0.0),
+        top_p=job.get("top_p", 1.0),
+        min_p=job.get("min_p", 0.0),
     )
     key = repr(drawing)
     if key not in decoders:
         decoders.clear()
         torch.cuda.empty_cache()
         decoders[key] = Decoder(twin, drawing, rows=job.get("rows", 384))
-    rows = [json.loads(line) for line in Path(job["prompts"]).open(encoding="utf-8")][
+    rows = [json.loads(line) for line in Path(job["prompts"]).read_text(encoding="utf-8").splitlines()][
         job.get("from", 0) : job.get("to")
     ]
     asked = [(row["id"], number, encode(tokenizer, row["prompt"])[0]) for row in rows for number in range(job["n"])]
