@@ -58,7 +58,13 @@ def _python() -> list[Finding]:
 
 def _libraries() -> list[Finding]:
     found = []
-    for name, wanted in (("trl", "1.16."), ("transformers", "5."), ("peft", ""), ("llguidance", "")):
+    for name, wanted in (
+        ("trl", "1.16."),
+        ("transformers", "5."),
+        ("peft", ""),
+        ("llguidance", ""),
+        ("xllamacpp", "2026.10.11549"),
+    ):
         try:
             installed = version(name)
         except PackageNotFoundError:

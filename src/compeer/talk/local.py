@@ -32,6 +32,7 @@ from compeer.models.local import (
 from compeer.models.shipped import shown_name
 from compeer.models.training import model_card
 from compeer.models.vision import PictureError, chat_pictures, picture_reader
+from compeer.policy.control import Control
 from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
 from compeer.policy.repeats import told_once
 from compeer.reward.form import Judge
@@ -131,9 +132,10 @@ class LocalWriter:
         return Row(tuple(ids), sampling, request.seed, text.hear, tell, matcher, self._adapter, pictures)
 
     def _beginning(self, task: Task) -> list[int]:
-        """What the prompts of all conversations begin with, as long as nothing is steered."""
+        """What the prompts of all conversations begin with, steered or not."""
         said = [[Utterance(speaker="seeker", text=text)] for text in ("A", "It")]
-        one, other = (self._ids(supporter_prompt(history, task=task), "") for history in said)
+        steered = supporter_prompt(said[1], control=Control(strategy="Question"), task=task)
+        one, other = (self._ids(messages, "") for messages in (supporter_prompt(said[0], task=task), steered))
         return one[: common(one, other)]
 
     def _ids(self, messages: list[Message], prefix: str) -> list[int]:
