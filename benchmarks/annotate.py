@@ -62,7 +62,7 @@ def main() -> None:
 def measure(name: str, size: int, labels: int, pause: float) -> dict[str, Any]:
     """Fills a store and lets the annotators loose."""
     store = create_store(name)
-    project = add_project(store, "benchmark", "steps", settings=ProjectSettings(daily_cap=None))
+    project = add_project(store, "benchmark", "steps", settings=ProjectSettings(daily_cap=None, correction_seconds=0))
     people = [add_person(store, f"N{number}", "a password", ["annotator"], ["en"]) for number in range(ANNOTATORS)]
     start = time.perf_counter()
     add_items(store, project, [_item(number) for number in range(size)], in_danger=lambda _: False)

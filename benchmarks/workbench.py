@@ -82,7 +82,7 @@ def main() -> None:
 def simulate(name: str, annotators: int, items: int, kills: int) -> dict[str, Any]:
     """Fills an empty store, lets annotators loose on it, kills the server so many times, and tells what was found."""
     store = create_store(name)
-    project = add_project(store, "benchmark", "steps", settings=ProjectSettings(daily_cap=None))
+    project = add_project(store, "benchmark", "steps", settings=ProjectSettings(daily_cap=None, correction_seconds=2))
     for number in range(annotators):
         roles = ["annotator", "adjudicator"] if number % 3 == 0 or annotators < 9 else ["annotator"]
         add_person(store, f"N{number}", PASSWORD, roles, ["en"])

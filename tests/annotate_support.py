@@ -140,7 +140,8 @@ def new_item(one: SerRecord, answers: dict[str, Any] | None = None) -> NewItem:
 
 
 def steps_project(store: Store, count: int = 0, name: str = "steps", **settings: Any) -> Project:
-    """A project of the task `steps` with some real items, none of them marked as crisis."""
-    project = add_project(store, name, "steps", "Be kind.", ProjectSettings(**settings))
+    """A project of the task `steps` with some real items, none of them marked as crisis; labels count at once."""
+    chosen = ProjectSettings(**{"correction_seconds": 0, **settings})
+    project = add_project(store, name, "steps", "Be kind.", chosen)
     add_items(store, project, [new_item(record(number)) for number in range(count)], in_danger=lambda _: False)
     return project

@@ -25,7 +25,7 @@ from compeer.reward.score import Judgment, Score, Unscored
 from compeer.safety.guard import GuardedTurn, GuardState
 from compeer.safety.risk import Risk, Trigger
 from compeer.ser.record import Preferred
-from compeer.talk.turn import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, StepWritten, Wish
+from compeer.talk.turn import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
 
 CRISIS_REPLY = "I am glad you told me. Please call 988 now, or 911 if you are in danger. I am still here."
 PASSAGE = "If it gets heavier, 988 is there day and night."
@@ -92,10 +92,7 @@ async def _script(wish: Wish, guarded: bool, release: asyncio.Event) -> AsyncIte
             given = Score(dict.fromkeys(STEPS, 1), None, 1, 5 - number)
             yield Candidate(number, chosen if number == 1 else other, given, place=number)
     for part in STEPS:
-        step = chosen.step(part)
-        for piece in _pieces(f"{step.text} [{step.decision}]"):
-            yield StepWritten(part, piece)
-        yield StepDone(part, step)
+        yield StepDone(part, chosen.step(part))
     if "withdraw" in said:
         yield Reply("These words are taken back.")
         yield Retracted()

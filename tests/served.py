@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,11 +43,11 @@ class Served:
 
 
 @contextmanager
-def served(app: ASGIApp, grace: float = 5) -> Iterator[Served]:
+def served(app: ASGIApp, grace: float = 5, proxies: Sequence[str] = ()) -> Iterator[Served]:
     """Serves an application until the block ends."""
     sock = bound_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
-    server = server_for(app, grace)
+    server = server_for(app, grace, proxies=proxies)
     thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
     thread.start()
     end = time.monotonic() + 60

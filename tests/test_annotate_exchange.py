@@ -13,7 +13,7 @@ from compeer.annotate.items import import_items, read_items
 from compeer.annotate.label_studio import export_tasks, import_tasks, label_config
 from compeer.annotate.labels import submit
 from compeer.annotate.people import Person
-from compeer.annotate.projects import Project, add_project
+from compeer.annotate.projects import Project, ProjectSettings, add_project, change_settings
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store, open_store
 from compeer.annotate.tasks import DIMENSIONS
@@ -31,6 +31,9 @@ from tests.annotate_support import (  # noqa: F401
     record,
     steps_project,
 )
+
+AT_ONCE = ProjectSettings(correction_seconds=0)
+"""Labels count at once."""
 
 
 @pytest.fixture(name="store")
@@ -119,7 +122,7 @@ def test_models_are_compared_blind(store: Store, tmp_path: Path) -> None:
     history = [{"speaker": "seeker", "text": "I failed 0."}]
     given = {"id": "c1", "language": "en", "history": history, "responses": {"m1": "one", "m2": "two", "m3": "three"}}
     path.write_text(json.dumps(given) + "\n")
-    project = add_project(store, "models", "compare")
+    project = add_project(store, "models", "compare", settings=AT_ONCE)
     assert import_items(store, project, path)["added"] == 3, "every pair"
     ann, ben = person(store, "Ann"), person(store, "Ben")
     for who in (ann, ben):
@@ -142,7 +145,7 @@ def test_conversations_are_rated(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "conversations.jsonl"
     history = [{"speaker": "seeker", "text": "Hi 0."}, {"speaker": "supporter", "text": "Hello."}]
     path.write_text(json.dumps({"id": "k", "language": "en", "model": "m1", "history": history}) + "\n")
-    project = add_project(store, "rating", "rating")
+    project = add_project(store, "rating", "rating", settings=AT_ONCE)
     import_items(store, project, path)
     scores = dict.fromkeys(DIMENSIONS, 3)
     for number, name in enumerate(("Ann", "Ben")):
@@ -197,6 +200,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert call("invitations", store) == ""
     call("import", store, records, "--project", "first", "--task", "steps")
     opened = open_store(store)
+    change_settings(opened, 1, AT_ONCE)
     project = Project(1, "first", "steps", add_project(opened, "second", "rating").settings, 1)
     for name in ("Ann", "Ben"):
         label_all(opened, person(opened, name), project)

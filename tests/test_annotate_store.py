@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import select, text
 
+from compeer.annotate import store as migrated
 from compeer.annotate.backup import backup, restore, verify
 from compeer.annotate.erase import delete_dialogue
+from compeer.annotate.exchange import export_project
+from compeer.annotate.label_studio import export_tasks
 from compeer.annotate.labels import submit
 from compeer.annotate.passing import skip
 from compeer.annotate.people import leave
-from compeer.annotate.projects import add_project, set_guidelines
+from compeer.annotate.projects import add_project, project_by_name, set_guidelines
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.schema import EVENTS, ITEMS, KEPT, LABELS, METADATA, STATE, TEXTS
 from compeer.annotate.store import Refused, Store, create_store, open_store
@@ -31,6 +36,7 @@ from tests.annotate_support import (  # noqa: F401
     cheap_hashes_fixture,
     clock_fixture,
     database_fixture,
+    new_postgres,
     person,
     postgres_fixture,
     steps_project,
@@ -62,6 +68,20 @@ def test_the_migrations_make_the_schema(store: Store) -> None:
     assert found == []
     names = {table.name for table in (*KEPT, *STATE)}
     assert names == set(METADATA.tables) - {"sessions"}, "a new table is either kept or made again"
+
+
+def test_an_older_store_is_brought_up_to_date_whole(store: Store, database: str) -> None:
+    lived(store)
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrated.__file__).parent / "migrations"))
+    with store.engine.connect().execution_options(compeer_writes="FULL") as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+    with pytest.raises(InputError, match=r"schema 0001, .* reads"):
+        open_store(database)
+    again = create_store(database)
+    assert verify(again).problems == ()
+    again.close()
 
 
 def test_all_tables_follow_from_the_events(store: Store) -> None:
@@ -224,6 +244,48 @@ def test_what_was_acknowledged_survives_a_kill(database: str) -> None:
     store.close()
 
 
+HALF_RESTORED = """
+import sys, time
+from pathlib import Path
+from compeer.annotate import backup
+
+rows, seen = backup._rows, []
+
+def slow(connection, table):
+    for part in rows(connection, table):
+        yield part
+        if table.name == "labels":  # events and texts are written by now
+            print("half", flush=True)
+            time.sleep(600)
+
+backup.verify = lambda *_: backup.Verified(0, "", ())  # its reading is not to be stopped
+backup._rows = slow
+backup.restore(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_a_restore_killed_half_way_leaves_an_empty_store_that_can_be_filled(
+    store: Store, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    lived(store)
+    whole = backup(store, tmp_path / "copy.backup")
+    sqlite = store.engine.dialect.name == "sqlite"
+    target = str(tmp_path / "again.sqlite") if sqlite else new_postgres(request.getfixturevalue("postgres"))
+    command = [sys.executable, "-c", HALF_RESTORED, str(tmp_path / "copy.backup"), target]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "half\n"
+        os.kill(worker.pid, signal.SIGKILL)
+    left = open_store(target)
+    with left.read() as connection:
+        for table in (EVENTS, TEXTS, LABELS):
+            assert connection.execute(select(table)).first() is None, "all of it or nothing"
+    left.close()
+    again = restore(tmp_path / "copy.backup", target)
+    assert verify(again) == whole
+    again.close()
+
+
 def test_opening_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such annotation store"):
         open_store(str(tmp_path / "none.sqlite"))
@@ -250,3 +312,31 @@ def test_the_order_of_keys_does_not_change_a_hash(store: Store) -> None:
     assert verify(store).problems == ()
     with store.read() as connection:
         assert json.loads(str(connection.execute(select(EVENTS.c.body)).scalar()))["b"] == 1
+
+
+def test_only_the_owner_can_read_a_store_its_backups_and_exports(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store = create_store(str(tmp_path / "labels.db"))
+        lived(store)
+        made = {path.name for path in tmp_path.iterdir()}
+        assert {"labels.db", "labels.db-wal", "labels.db-shm"} <= made
+        backup(store, tmp_path / "copy.backup")
+        project = project_by_name(store, "steps")
+        (tmp_path / "there").mkdir(mode=0o755)
+        for folder in ("out", "there"):
+            export_project(store, project, tmp_path / folder)
+        export_tasks(store, project, tmp_path / "tasks.json")
+        copy = restore(tmp_path / "copy.backup", str(tmp_path / "again.db"))
+        modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+        assert len(modes) > 10
+        assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}, modes
+        assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}, modes
+        for one in (store, copy):
+            one.close()
+        for path in tmp_path.glob("labels.db*"):
+            path.chmod(0o644)
+        open_store(str(tmp_path / "labels.db")).close()
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("labels.db*")} == {0o600}, "an older store too"
+    finally:
+        os.umask(before)

@@ -13,11 +13,15 @@ import pytest
 from PIL import Image
 
 from compeer.reasoning import SupportTurn, render_turn
+from compeer.safety.detect import Detector
 from compeer.safety.guard import Guard, GuardState
+from compeer.talk.guarded import GuardedSupporter
 from compeer.web import create_app
 from compeer.web.state import read_state, state_text
 from tests.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedJudge, ScriptedSupporter
 from tests.served import FREE, Post, Served, events, http, poster, served, text
+from tests.test_talk import TURN as WRITTEN
+from tests.test_talk import ScriptedWriter
 
 SECRET = "the-seekers-own-words-7291"
 
@@ -276,10 +280,13 @@ def with_images(*urls: str) -> list[dict[str, Any]]:
 
 
 def test_a_supporter_that_does_not_see_says_so(server: Served) -> None:
-    body = {"messages": with_images(data_url(Image.new("RGB", (4, 4))))}
-    answer = http.post(f"{server.url}/v1/chat/completions", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "messages.0.content.1.image_url"
+    messages = with_images(data_url(Image.new("RGB", (4, 4))))
+    answer = http.post(f"{server.url}/v1/chat/completions", json={"messages": messages})
+    assert answer.json()["compeer"]["dropped"] == ["messages.0.content.1.image_url (cannot_see)"]
+    del messages[0]["content"][0]
+    answer = http.post(f"{server.url}/v1/chat/completions", json={"messages": messages})
+    assert answer.status_code == 400  # there is nothing else in the message
+    assert answer.json()["error"]["param"] == "messages.0.content.0.image_url"
     assert "text only" in answer.json()["error"]["message"]
 
 
@@ -351,13 +358,86 @@ def bomb() -> bytes:
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
-def test_bad_images_are_refused(seeing: Served, url: str, code: str, stream: bool) -> None:
-    body = {"messages": with_images(url), "stream": stream}
-    answer = http.post(f"{seeing.url}/v1/chat/completions", json=body)
+def test_bad_images_are_dropped_and_refused_if_there_is_nothing_else(
+    seeing: Served, url: str, code: str, stream: bool
+) -> None:
+    messages = with_images(url)
+    address = f"{seeing.url}/v1/chat/completions"
+    answer = http.post(address, json={"messages": messages, "stream": stream})
+    assert answer.status_code == 200
+    last = events(answer)[-1] if stream else answer.json()
+    (dropped,) = last["compeer"]["dropped"]
+    assert dropped.startswith("messages.0.content.1.image_url")
+    assert dropped.endswith(f"({code})")
+    del messages[0]["content"][0]
+    answer = http.post(address, json={"messages": messages, "stream": stream})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
 
 
-def test_too_many_images_are_refused(seeing: Served) -> None:
-    urls = [data_url(Image.new("RGB", (4, 4)))] * 5
+def test_of_too_many_images_the_oldest_are_dropped(seeing: Served, looking: Looking) -> None:
+    urls = [data_url(Image.new("RGB", (size, 4))) for size in (4, 5, 6, 7, 8)]
+    looking.seen.clear()
     answer = http.post(f"{seeing.url}/v1/chat/completions", json={"messages": with_images(*urls)})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "too_many_images")
+    assert answer.json()["compeer"]["dropped"] == ["messages.0.content.1.image_url (too_many_images)"]
+    assert [size[0] for _, size, _ in looking.seen] == [5, 6, 7, 8]
+
+
+# --- too much ---------------------------------------------------------------------------------------------------------
+
+
+def users(*texts: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text} for text in texts]
+
+
+DANGER = "I am going to kill myself tonight."
+TOO_MUCH: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "a picture for a model without eyes": (
+        [*with_images(data_url(data=b"x")), *users(DANGER)],
+        "messages.0.content.1.image_url (cannot_see)",
+    ),
+    "501 messages": (users(*["Hm."] * 500, DANGER), "messages.0 (history_too_long)"),
+    "2,000 messages": (users(*["Hm."] * 1999, DANGER), "messages.0 to messages.1499 (history_too_long)"),
+    "too long together": (users(*["word " * 10_000] * 5, DANGER), "messages.0 to messages.1 (history_too_long)"),
+    "a very long message": (users(DANGER + " word" * 5_000), ""),
+    "a message that is too long": (users(" word" * 45_000 + " " + DANGER), "messages.0.content (message_too_long)"),
+    "no judge": (users(DANGER), ""),
+}
+
+
+@pytest.fixture(scope="module")
+def real_guard() -> Iterator[Served]:
+    """The guard, without its classifier, around a writer that says the same each time."""
+    guard = Guard(Detector(classifier=None), locale="en-US")
+    with served(create_app(GuardedSupporter(ScriptedWriter(WRITTEN), guard), settings=FREE)) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"messages": [{"role": "user", "content": "DANGER \\ud83d"}]}',
+        '{"messages": [{"role": "user", "content": [{"type": "text", "text": "\\udc00 DANGER"}]}]}',
+        '{"messages": [{"role": "user", "content": "DANGER"}], "conversation": "\\ud800"}',
+        '{"messages": [{"role": "user", "content": "DANGER"}], "state": "\\ud800"}',
+        '{"messages": [{"role": "user", "content": "DANGER"}], "\\ud800": 1}',
+        '{"messages": [{"role": "assistant", "content": "\\ud800"}, {"role": "user", "content": "DANGER"}]}',
+    ],
+)
+def test_half_a_character_is_mended(real_guard: Served, body: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = http.post(f"{real_guard.url}/v1/chat/completions", content=body.replace("DANGER", DANGER), headers=headers)
+    assert answer.status_code == 200
+    assert "988" in answer.text
+
+
+@pytest.mark.parametrize("what", TOO_MUCH)
+@pytest.mark.parametrize("stream", [True, False])
+def test_nobody_in_danger_is_refused_for_sending_too_much(real_guard: Served, what: str, stream: bool) -> None:
+    messages, dropped = TOO_MUCH[what]
+    body = {"messages": messages, "stream": stream, "best_of": 2 if what == "no judge" else 1}
+    answer = http.post(f"{real_guard.url}/v1/chat/completions", json=body, timeout=60)
+    assert answer.status_code == 200
+    assert "988" in answer.text
+    own_part = (events(answer)[-1] if stream else answer.json())["compeer"]
+    assert own_part["risk"] == "crisis"
+    assert own_part.get("dropped", []) == ([dropped] if dropped else [])

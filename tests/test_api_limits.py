@@ -48,8 +48,6 @@ def post(server: Served) -> Post:
         b'{"messages":[{"role":"user","content":"x"}],"seed":' + b"9" * 5_000 + b"}",
         b'{"messages":[{"role":"user","content":"x"}],"temperature":NaN}',
         b'{"messages":[{"role":"user","content":"x"}],"temperature":1e999}',
-        b'{"messages":[{"role":"user","content":"\\ud800"}]}',
-        b'{"messages":[{"role":"user","content":"x"}],"\\ud800":1}',
         b'{"messages":[{"role":"user","content":[{"type":"\\ud800"}]}]}',
         b'{"messages":[{"role":"user","content":[[]]}]}',
         b'{"messages":[{"role":"user","content":{"text":"x"}}]}',
@@ -61,9 +59,6 @@ def post(server: Served) -> Post:
         b'{"messages":[]}',
         b'{"messages":[{"role":"user","content":"x"}],"strategy":"<script>"}',
         b'{"messages":[{"role":"user","content":"x"}],"best_of":1000}',
-        b'{"messages":[{"role":"user","content":"' + b"x" * 20_001 + b'"}]}',
-        b'{"messages":[' + b'{"role":"user","content":"x"},' * 500 + b'{"role":"user","content":"x"}]}',
-        b'{"messages":[' + b",".join([b'{"role":"user","content":"%s"}' % (b"x" * 19_000)] * 11) + b"]}",
     ],
 )
 def test_what_cannot_be_read_is_refused_clearly(server: Served, body: bytes) -> None:
@@ -93,11 +88,11 @@ def test_a_form_from_another_page_is_refused(server: Served) -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_ten_megabytes_are_refused(server: Served, chunked: bool) -> None:
-    body: Any = (b"x" * 10_000 for _ in range(1_000)) if chunked else b"x" * 10_000_000
+def test_forty_megabytes_are_refused(server: Served, chunked: bool) -> None:
+    body: Any = (b"x" * 40_000 for _ in range(1_000)) if chunked else b"x" * 40_000_000
     answer = http.post(f"{server.url}/v1/chat/completions", content=body)
     assert answer.status_code == 413
-    assert "1,048,576" in answer.json()["error"]["message"]
+    assert "34,603,008" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

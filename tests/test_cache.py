@@ -76,6 +76,40 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
         AnswerCache(path).get("1")
 
 
+def test_an_answer_under_another_key_or_altered_is_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    cache = AnswerCache(path)
+    good, bad = Generation("You are not alone."), Generation("You are worthless.")
+    cache.put({"asked": [good], "other": [bad], "altered": [good], "batch": [good, good]})
+    with sqlite3.connect(path) as hand:
+        hand.execute("DELETE FROM answers WHERE key = 'asked'")
+        hand.execute("UPDATE answers SET key = 'asked' WHERE key = 'other'")
+        hand.execute("UPDATE answers SET answers = replace(answers, 'not alone', 'worthless') WHERE key = 'altered'")
+        hand.execute("INSERT INTO answers (key, answers) SELECT 'forged', answers FROM answers WHERE key = 'batch'")
+    hand.close()
+    assert [cache.get(key) for key in ("asked", "other", "altered", "forged")] == [None] * 4
+    assert cache.get("batch", 2) == [good, good]
+    assert cache.get("batch", 3) is None, "each answer would be taken for another request's"
+    cache.put({"asked": [good]})
+    assert cache.get("asked") == [good], "what was asked again takes its place"
+    cache.close()
+
+
+def test_a_cache_from_before_digests_keeps_its_answers(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    cache = AnswerCache(path)
+    cache.put({"k": [ANSWER], "l": [Generation("")]})
+    cache.close()
+    with sqlite3.connect(path, isolation_level=None) as hand:
+        hand.execute("ALTER TABLE answers DROP COLUMN digest")
+        hand.execute("PRAGMA user_version = 0")
+    hand.close()
+    for _ in range(2):
+        cache = AnswerCache(path)
+        assert (cache.get("k"), cache.get("l")) == ([ANSWER], [Generation("")])
+        cache.close()
+
+
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with sqlite3.connect(path) as other:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from compeer import doctor
 from compeer.cli import app
 from compeer.errors import InputError
 from compeer.models import catalogue, download
@@ -210,6 +211,17 @@ def test_the_commands() -> None:
     assert not BASE.folder.exists()
     assert call("remove", "tiny").strip() == "There was nothing to remove."
     assert isinstance(CliRunner().invoke(app, ["models", "get", "other"]).exception, InputError)
+
+
+def test_doctor_says_what_is_here_and_what_it_takes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "catalogue", lambda: {"tiny": BASE})
+    (finding,) = doctor._bases()
+    assert (finding.found, finding.verdict) == ("not here", "note")
+    assert "compeer models get tiny" in finding.do
+    get_base(BASE)
+    (finding,) = doctor._bases()
+    assert (finding.found, finding.verdict) == ("here: --model tiny", "good")
+    assert not server.wheels_asked()[0]
 
 
 # --- a file -----------------------------------------------------------------------------------------------------------

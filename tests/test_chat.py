@@ -32,7 +32,7 @@ runner = CliRunner()
 class Writer:
     """Writes the same turn, with a forced strategy if the grammar has one, and its number in the reply."""
 
-    name, sees, constrained = "scripted", False, True
+    name, sees, constrained, continues = "scripted", False, True, True
 
     def __init__(self) -> None:
         self.requests: list[Request] = []

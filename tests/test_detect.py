@@ -52,6 +52,26 @@ CRISES = [
     "我被他关在房间里",
 ]
 HIDDEN = [
+    "I want to k\u3164ill my\uffa0self",  # fillers of Hangul
+    "I want to k\u2800ill myself",
+    "ɪ ᴡᴀɴᴛ ᴛᴏ ᴋɪʟʟ ᴍʏꜱᴇʟꜰ",
+    "🅸 🆆🅰🅽🆃 🆃🅾 🅺🅸🅻🅻 🅼🆈🆂🅴🅻🅵",
+    "🅘 🅦🅐🅝🅣 🅣🅞 🅓🅘🅔",
+    "🄸 🅆🄰🄽🅃 🅃🄾 🄳🄸🄴",
+    "I want to ⒦⒤⒧⒧ myself",
+    "I want to 🇩🇮🇪",
+    "I want to 🇰 🇮 🇱 🇱 myself",
+    "\n".join("iwanttodie"),
+    "I want to\nk\ni\nl\nl\nm\ny\ns\ne\nl\nf",
+    "I want to k🔪i🔪l🔪l myself",
+    "I want to ki🙂ll my🙂self",
+    "I want to k 😀 i 😀 l 😀 l myself",
+    "I want to &#107;&#105;ll myself",
+    "I want to &#x6b;i&#108;l my&shy;self",
+    "wo xiang zisha",
+    "wǒ xiǎng zì shā",
+    "wo3 xiang3 si3",
+    "wo bu xiang huo le",
     "su1c1dal again",
     "i wanna k1ll mys3lf",
     "k i l l m y s e l f",
@@ -222,6 +242,23 @@ def test_any_text_gives_an_answer(messages: list[str]) -> None:
     assert risk.level in LEVELS
     assert risk.degraded == ()
     assert (risk.level == "none") == (not risk.reasons)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Greetings from 🇺🇸 and 🇩🇪🇫🇷!",
+        "My zisha teapot broke, and I liked it.",
+        "wo xiang si ni le",
+        "wo xiang ni",
+        "Plan:\na\nb\nc\nd",
+        "love❤you❤all",
+        "Fish & chips &c., R&D; AT&T",
+        "I ❤ U ❤ 2",
+    ],
+)
+def test_odd_signs_alone_are_no_danger(message: str) -> None:
+    assert level(message) == "none"
 
 
 @pytest.mark.parametrize("message", CRISES)

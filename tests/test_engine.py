@@ -27,7 +27,7 @@ from compeer.engine.llama import Llama
 from compeer.engine.llama_table import LlamaTable
 from compeer.engine.loaded import CpuEngine
 from compeer.engine.prepared import prepare
-from compeer.engine.rows import Ending, NotWritten, Row
+from compeer.engine.rows import Ending, NotWritten, Row, next_tokens
 from compeer.errors import InputError
 from compeer.models import Request, Sampling
 from compeer.models.adapters import add_adapters
@@ -487,3 +487,19 @@ def test_the_packaged_supporter_says_on_llama_cpp_what_it_says_on_torch() -> Non
     engine.close()
     assert sum(distances) / len(distances) < 0.08
     assert same >= 0.9 * len(places)
+
+
+def test_improbable_tokens_are_left_out_row_by_row() -> None:
+    logits = torch.log(torch.tensor([[0.6, 0.3, 0.07, 0.03]]))
+
+    def drawn(least: float) -> set[int]:
+        sampling = Sampling(temperature=1.0, min_p=least)
+        rows = [Row((1,), sampling, seed, lambda *_: False, lambda _: None) for seed in range(300)]
+        for row in rows:
+            row.uniform = generator(row.seed, "tokens")
+        return set(next_tokens(logits.repeat(len(rows), 1), rows, end=3))
+
+    assert drawn(0.0) == {0, 1, 2, 3}
+    assert drawn(0.1) == {0, 1, 2}
+    assert drawn(0.4) == {0, 1}
+    assert drawn(0.9) == {0}

@@ -350,7 +350,7 @@ def test_another_evaluation_in_the_same_folder_is_refused_by_name(tmp_path: Path
 
 def test_a_second_process_is_kept_out_of_the_folder(tmp_path: Path) -> None:
     folder, evaluation = tmp_path / "run", sage(1)
-    hold = "import sys; from pathlib import Path; from compeer.evaluate.folder import only_one\n"
+    hold = "import sys; from pathlib import Path; from compeer.ser.stage import only_one\n"
     hold += "with only_one(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     folder.mkdir()
     with subprocess.Popen(

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from compeer.errors import InputError
+from compeer.safety.detect import Detector
 from compeer.safety.guard import FOLLOW_UPS, Guard, GuardState
 from compeer.safety.hooks import CrisisEvent, HandOver, LogLine, Webhook
+from compeer.safety.languages import unread
 from compeer.safety.output import CATEGORIES, Finding, check_reply
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
@@ -333,3 +335,84 @@ def test_the_log_line_holds_no_words(caplog: pytest.LogCaptureFixture) -> None:
     assert SECRET not in caplog.text
     assert SECRET not in repr(turn)
     assert SECRET not in repr(CrisisEvent("crisis", ("suicide",), (), None, "en", 0, messages=(SECRET,)))
+
+
+# --- languages that the guard cannot read -----------------------------------------------------------------------------
+
+UNREAD_MESSAGES = {
+    "es": "No quiero vivir más, quiero morirme esta noche.",
+    "fr": "Je ne veux plus vivre, je vais me tuer ce soir.",
+    "de": "Ich will nicht mehr leben, ich bringe mich heute Nacht um.",
+    "pt": "Não quero mais viver, vou me matar hoje à noite.",
+    "it": "Non voglio più vivere, stasera mi uccido.",
+    "nl": "Ik wil niet meer leven, ik maak er vanavond een einde aan.",
+    "pl": "Nie chcę już żyć, dziś w nocy się zabiję.",
+    "tr": "Artık yaşamak istemiyorum, bu gece kendimi öldüreceğim.",
+    "vi": "Tôi không muốn sống nữa, tối nay tôi sẽ tự tử.",
+    "id": "Saya tidak ingin hidup lagi, saya akan bunuh diri malam ini.",
+    "sv": "Jag vill inte leva längre, jag ska ta livet av mig i kväll.",
+    "fi": "En halua enää elää, tapan itseni tänä yönä.",
+    "hu": "Nem akarok tovább élni, ma este megölöm magam.",
+    "ru": "Я не хочу больше жить.",
+    "ar": "لا أريد أن أعيش بعد الآن",
+    "hi": "मैं अब जीना नहीं चाहता",
+    "ja": "もう生きていたくない。",
+    "ko": "더 이상 살고 싶지 않아요.",
+}
+READ_MESSAGES = [
+    "I failed the exam again and nobody cares.",
+    "ok",
+    "lol idk tbh",
+    "我考试又没过，很难受。",
+    "haha yeah",
+    "My abuela made arroz con pollo and I cried.",
+    "I live in Los Angeles near the Rio de la Plata cafe.",
+    "wo xiang jia le",
+    "",
+    "🙂🙂",
+    "su1c1dal thoughts are g0ne, thanks",
+]
+
+
+def without_classifier(spoken: str | None = None) -> Guard:
+    return Guard(Detector(classifier=None), locale="en-US", spoken=spoken)
+
+
+@pytest.mark.parametrize("code", UNREAD_MESSAGES)
+def test_nobody_is_served_without_a_word_in_a_language_that_cannot_be_read(code: str) -> None:
+    guard = without_classifier()
+    turn = guard.respond([UNREAD_MESSAGES[code]], lambda _: "That sounds hard. What happened today?")
+    assert any("another language" in part for part in turn.degraded)
+    assert "988" in turn.reply
+    safe = guard.respond([UNREAD_MESSAGES[code]], lambda _: "")
+    assert "988" in safe.reply, "also where the reply is replaced"
+
+
+def test_the_words_are_those_of_the_language_where_it_is_known() -> None:
+    reply = without_classifier().respond([UNREAD_MESSAGES["es"]], lambda _: "Cuéntame más.").reply
+    assert "habla ahora con alguien" in reply
+
+
+def test_a_change_of_language_is_noticed_and_holds_for_every_reply() -> None:
+    guard, state = without_classifier(), None
+    messages = ["I failed the exam again."]
+    first = guard.respond(messages, lambda _: "Oh no. Which one?", state)
+    assert first.degraded == ()
+    assert "988" not in first.reply
+    messages.append(UNREAD_MESSAGES["es"])
+    for more in ("ok", "Thanks for asking."):
+        turn = guard.respond(messages, lambda _: "What happened then?", state)
+        assert "988" in turn.reply
+        state = turn.state
+        messages.append(more)
+
+
+@pytest.mark.parametrize("message", READ_MESSAGES)
+def test_what_can_be_read_is_not_taken_for_another_language(message: str) -> None:
+    assert unread([message]) is None
+
+
+@pytest.mark.parametrize(("message", "found"), [("Vale.", "es"), ("I failed the exam.", None), ("我没事。", None)])
+def test_where_another_language_is_spoken_what_is_unclear_is_taken_to_be_in_it(message: str, found: str | None) -> None:
+    assert unread([message], "es-MX") == found
+    assert (without_classifier("es").before([message]).passage != "") == (found is not None)

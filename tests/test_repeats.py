@@ -13,8 +13,8 @@ from compeer.engine import batching
 from compeer.models import Sampling
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
-from compeer.policy import Output, generate_turns
-from compeer.policy.repeats import told_once
+from compeer.policy import Output, generate_turns, repeats
+from compeer.policy.repeats import ToldOnce, told_once
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
 from compeer.talk.local import LocalWriter
@@ -87,6 +87,23 @@ def test_piece_by_piece_the_same_is_told(sentences: list[str], sizes: list[int],
     assert whole == text or over
 
 
+@pytest.mark.parametrize("flood", ["!" * 4000, "\n" * 4000, "a b " * 1000, "Yes. No. " * 400, "是" * 4000])
+def test_what_was_looked_at_is_not_looked_at_again(flood: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+    words = repeats._words
+
+    def counted(sentence: str) -> str:
+        nonlocal read
+        read += len(sentence)
+        return words(sentence)
+
+    monkeypatch.setattr(repeats, "_words", counted)
+    output = ToldOnce("Response:")
+    told = "".join(map(output.feed, flood)) + output.feed("", last=True)
+    assert told.strip() == flood.strip()
+    assert read <= 2 * len(flood)
+
+
 def test_held_to_their_form_outputs_are_told_once() -> None:
     gold = SupportTurn.model_validate(parse_turn(BEFORE).parts)
     record = SerRecord(
@@ -139,7 +156,7 @@ def test_a_server_that_repeats_itself_is_heard_out_and_told_once() -> None:
         yield Ending(True, 400, 30)
 
     async def told() -> list[str | Ending]:
-        return [piece async for piece in _once(pieces(), "")]
+        return [piece async for piece in _once(pieces(), "", 5_000)]
 
     *texts, ending = asyncio.run(told())
     assert "".join(str(text) for text in texts) == BEFORE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -20,6 +21,7 @@ from compeer.safety.classifier import RiskClassifier, heads, members, stored_mem
 from compeer.safety.encoder import CHANGED, LAYERS, WIDTH, Encoder
 from compeer.safety.phrases import COLUMNS, Guess, Phrases, messages_keys, packaged_phrases
 from compeer.safety.risk import KINDS
+from compeer.safety.rules import Scan
 from compeer.safety.training import encoder as encoder_training
 from compeer.safety.training import phrases as training
 from compeer.safety.training.texts import (
@@ -238,6 +240,56 @@ def test_the_classifier_raises_alone() -> None:
     found = Detector(Says(0.9, 0.9)).detect(harmless)
     assert found.level == "crisis"
     assert [(trigger.by, trigger.message) for trigger in found.reasons] == [("classifier", 0)]
+
+
+class HearsInShort:
+    """Hears a danger only where not much else is said, and says how much it was given."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def classify(self, windows: Sequence[Sequence[str]]) -> list[Guess]:
+        self.read += [text for window in windows for text in window]
+        grave = ["the wardrobe is empty" in " ".join(one) and len(" ".join(one)) <= 300 for one in windows]
+        return [Guess("suicide", 0.9 * heard, 0.9 * heard) for heard in grave]
+
+
+@pytest.mark.parametrize("length", [400, 600, 2_000, 19_000, 55_000])
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("end", [". ", " and ", "。"])
+def test_a_sentence_is_heard_wherever_it_stands_in_a_long_message(length: int, place: float, end: str) -> None:
+    heard = HearsInShort()
+    filler = [f"we painted fence number {number} in green" for number in range(length // 40)]
+    filler.insert(int(place * len(filler)), "the wardrobe is empty, and so is the desk")
+    found = Detector(heard, timeout=60).detect(end.join(filler))
+    assert found.level == "crisis"
+    assert found.degraded == ()
+    joined = "\n".join(heard.read)
+    assert all(f"number {number} in" in joined for number in range(length // 40)), "all of it was read"
+
+
+def test_a_turn_costs_what_its_new_message_costs_however_long_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def letter(name: str) -> str:
+        return " ".join(f"We painted fence {number} of {name} in green." for number in range(45))
+
+    heard, scans = HearsInShort(), []
+
+    def counted(text: str, _: str) -> Scan:
+        scans.append(text)
+        return Scan()
+
+    monkeypatch.setattr(sys.modules["compeer.safety.detect"], "scanned", counted)
+    detector = Detector(heard, timeout=60)
+    talk = [letter(f"house {number}") for number in range(110)]
+    detector.detect(talk)
+    for other in range(12):  # others talk as much, before the next message comes
+        detector.detect([letter(f"street {other}, house {number}") for number in range(110)])
+    heard.read.clear()
+    scans.clear()
+    detector.detect([*talk, letter("the last house")])
+    assert len(scans) == 1
+    assert all("the last house" in text for text in heard.read)
+    assert 0 < len(heard.read) < 15
 
 
 class HearsTogether:

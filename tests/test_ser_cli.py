@@ -9,6 +9,7 @@ import pytest
 from compeer import cli
 from compeer.corpora import sample_path
 from compeer.ser import read_records
+from compeer.ser.stage import Done, Stage, only_one
 
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -37,6 +38,25 @@ def test_a_build_ends_with_records_a_check_probes_and_a_card(built: Path) -> Non
         text = (built / name).read_text(encoding="utf-8")
         assert "No label of this set was given by a person." in text
         assert "was not run" not in text
+
+
+def test_a_second_build_or_stage_at_once_is_told_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["build", "sample", "--language", "en", "--out", str(tmp_path), "--embedder", "words", "--workers", "1"]
+    with only_one(tmp_path):  # as another build would
+        assert run_cli(monkeypatch, *words) == 2
+    assert "another run is at work in this folder" in capsys.readouterr().err.replace("\n", " ")
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"], "nothing was begun"
+    out = tmp_path / "screened.jsonl"
+    with Stage(out, {}, {}) as stage:
+        stage.add(Done(lines=["{}"]))
+        assert run_cli(monkeypatch, "screen", "sample", "--language", "en", "--out", str(out)) == 2
+        assert "another run is writing this file" in capsys.readouterr().err.replace("\n", " ")
+        stage.add(Done(lines=["{}"]))
+        stage.finish()
+    assert out.read_text() == "{}\n{}\n", "the first one was not disturbed"
+    assert run_cli(monkeypatch, "screen", "sample", "--language", "en", "--out", str(out)) == 0
 
 
 def test_stage_by_stage_gives_what_a_build_gives(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from compeer.cli.serve import read_keys, serve, served_hosts
+from compeer.cli.serve import _notes, read_keys, serve, served_hosts
 from compeer.errors import InputError
 from compeer.progress import console
 from compeer.web.serving import bound_socket
@@ -83,8 +83,8 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         opened.update(name=name, guard=guard, judge=judge, **more)
         return ScriptedSupporter(guarded=guard is not None)
 
-    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Callable[[], object]) -> None:
-        opened.update(app=app, host=sock.getsockname()[0], grace=grace)
+    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Callable[[], object], proxies: Any) -> None:
+        opened.update(app=app, host=sock.getsockname()[0], grace=grace, proxies=proxies)
         on_start()
 
     monkeypatch.setenv("COMPEER_API_KEY", "first-key-0123456789, second-key-0123456789")
@@ -114,3 +114,9 @@ def test_only_this_machine_is_let_in_unless_told_otherwise() -> None:
     assert served_hosts("::1", ("chat.example",))[-1] == "chat.example"
     assert served_hosts("0.0.0.0", ()) == ()
     assert read_keys("") == ()
+
+
+@pytest.mark.parametrize(("language", "warned"), [("es", True), ("pt-BR", True), ("en", False), ("zh-CN", False)])
+def test_a_language_that_the_guard_cannot_read_is_told_at_the_start(language: str, warned: bool) -> None:
+    notes = " ".join(_notes(guarded=True, keyed=True, outside=False, keep=None, language=language))
+    assert ("reads English and Chinese only" in notes) == warned

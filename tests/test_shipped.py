@@ -12,12 +12,14 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from compeer.cli import app
+from compeer.engine.prepared import prepare
 from compeer.errors import InputError
 from compeer.models import shipped
 from compeer.models.adapters import WEIGHTS, add_adapters, extract_adapters
+from compeer.models.catalogue import find_base
 from compeer.models.local import load_network, model_folder
 from compeer.models.opening import open_model
-from compeer.models.shipped import SHIPPED, packaged_mark, shipped_model
+from compeer.models.shipped import SHIPPED, SMALL, best_supporter, packaged_adapters, packaged_mark, shipped_model
 from compeer.models.training import model_card
 
 
@@ -66,7 +68,7 @@ def test_what_adapters_cannot_hold_is_said(tiny_model: Path, tmp_path: Path) -> 
 
 
 def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
-    for name in SHIPPED:
+    for name in SMALL:
         folder = model_folder(name)
         assert folder == shipped_model(name)
         assert model_card(folder)["role"] == name
@@ -158,3 +160,21 @@ def test_damaged_weights_are_named_and_those_of_the_cache_may_be_deleted(
         with pytest.raises(InputError, match="cannot load it") as caught:
             load_network(folder, torch.device("cpu"), torch.float32)
         assert ("Delete this folder" in str(caught.value)) == advice
+
+
+def test_the_large_supporter_is_taken_as_soon_as_its_base_is_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COMPEER_CACHE", str(tmp_path))
+    assert best_supporter() == "supporter"
+    with pytest.raises(InputError, match=r"compeer models get qwen-1\.5b"):
+        prepare("supporter-1.5b")
+    base = find_base("qwen-1.5b").path
+    base.parent.mkdir(parents=True)
+    base.touch()
+    assert best_supporter() == "supporter-1.5b"
+
+
+def test_the_large_supporter_names_its_base_and_its_task() -> None:
+    card = model_card(packaged_adapters("supporter-1.5b"))
+    assert card == {"role": "supporter", "history": 12, "task": "guided", "base": "qwen-1.5b"}

@@ -1,6 +1,7 @@
 """Talking to a supporter: what is read while it is written, forced, guarded, chosen, batched, and sent upstream."""
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -20,17 +21,18 @@ from compeer.errors import InputError
 from compeer.models.base import Generation, Message, Request, Sampling, ask
 from compeer.models.endpoint import CallSettings
 from compeer.policy.control import Control
-from compeer.reasoning import STEPS, Part, SupportTurn, parse_turn, render_turn
+from compeer.reasoning import STEPS, Part, SupportTurn, label_of, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Judgment, Unscored
 from compeer.safety import CrisisEvent, Finding, Guard, GuardState, Risk, Trigger
 from compeer.safety.output import check_reply
-from compeer.talk import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, StepWritten, Wish
+from compeer.talk import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
 from compeer.talk.guarded import ATTEMPTS, GuardedSupporter
 from compeer.talk.local import LocalSupporter, LocalWriter
 from compeer.talk.opening import open_judge, open_supporter
 from compeer.talk.reading import Said, TurnReader
 from compeer.talk.shown import own_words
+from compeer.talk.upstream import StreamCall
 from compeer.talk.writing import Ending, NotWritten, fixed_grammar, forced_lines, write_turn
 from tests.clear import clear_requests, clearly_drawn, decided
 
@@ -51,7 +53,7 @@ JOB = said("I lost my job and the rent is due on Friday.")
 class ScriptedWriter:
     """Writes given outputs, a few characters at a time; an exception in their place is raised after half a text."""
 
-    name, sees, constrained = "scripted", False, False
+    name, sees, constrained, continues = "scripted", False, False, True
 
     def __init__(
         self, *outputs: str | Exception, constrained: bool = True, size: int = 7, cut_off: bool = False
@@ -145,8 +147,6 @@ def test_a_turn_is_read_alike_however_it_is_cut(sizes: list[int]) -> None:
     assert parsed.turn == WHOLE
     assert "".join(one.text for one in found if isinstance(one, Said)) == WHOLE.response
     for part in STEPS:
-        line = "".join(one.text for one in found if isinstance(one, StepWritten) and one.part == part)
-        assert line == f"{WHOLE.step(part).text} [{WHOLE.step(part).decision}]"
         assert [one.step for one in found if isinstance(one, StepDone) and one.part == part] == [WHOLE.step(part)]
 
 
@@ -176,7 +176,7 @@ def test_a_step_is_told_before_the_next_one_is_written() -> None:
         "```\n" + TURN + "\n```",
     ],
 )
-def test_other_forms_are_read_at_the_end(text: str) -> None:
+def test_other_forms_are_read_too(text: str) -> None:
     found, parsed = read(text, [5] * 30)
     assert parsed.turn is not None
     assert "".join(one.text for one in found if isinstance(one, Said)) == parsed.turn.response
@@ -258,7 +258,7 @@ def test_a_turn_comes_as_it_is_written() -> None:
     assert done.problems == ()
     assert (done.tokens, done.prompt_tokens) == (len(TURN), 11)
     kinds = [type(event) for event in events]
-    assert kinds.index(StepWritten) < kinds.index(StepDone) < kinds.index(Reply)
+    assert kinds.index(StepDone) < kinds.index(Reply)
     assert len([event for event in events if isinstance(event, Reply)]) == 2  # a sentence each
     assert "steady" in str(writer.requests[0].messages)
 
@@ -286,7 +286,7 @@ def test_after_a_crisis_steps_stay_hidden() -> None:
         GuardedSupporter(ScriptedWriter(TURN), guard()), Wish(JOB, state=GuardState(answered=("suicide",)))
     )
     assert done_of(events).reply == WHOLE.response
-    assert not [event for event in events if isinstance(event, StepWritten | StepDone | Candidate)]
+    assert not [event for event in events if isinstance(event, StepDone | Candidate)]
 
 
 def test_concern_adds_its_passage_once() -> None:
@@ -320,7 +320,7 @@ def test_a_step_that_breaks_a_rule_is_never_shown(part: Part) -> None:
     text = WHOLE.step(part).text
     writer = ScriptedWriter(TURN.replace(text, "This one is pathetic."))
     events = events_of(GuardedSupporter(writer, guard("pathetic")), Wish(JOB))
-    assert not [event for event in events if isinstance(event, StepWritten) and "pathetic" in event.text]
+    assert not [event for event in events if isinstance(event, StepDone) and "pathetic" in event.step.text]
     shown = [event.part for event in events if isinstance(event, StepDone)]
     assert shown == list(STEPS[: STEPS.index(part)])
     done = done_of(events)
@@ -401,10 +401,19 @@ def test_a_long_history_loses_its_oldest_utterances() -> None:
         (Wish((JOB[0].model_copy(update={"media": (Media(kind="image", path="a.png"),)}),)), "history"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_at_once(wish: Wish, field: str) -> None:
+def test_a_wish_that_cannot_be_met_is_refused_in_the_place_of_the_first_event(wish: Wish, field: str) -> None:
     with pytest.raises(InputError) as error:
-        GuardedSupporter(ScriptedWriter(TURN), guard()).converse(wish)
+        events_of(GuardedSupporter(ScriptedWriter(TURN), guard()), wish)
     assert error.value.field == field
+
+
+def test_a_model_is_shown_the_end_of_an_endless_utterance() -> None:
+    writer = ScriptedWriter(TURN)
+    events_of(GuardedSupporter(writer, guard()), Wish(said("first" + " and on" * 10_000 + " last")))
+    asked = str(writer.requests[0].messages)
+    assert "first" not in asked
+    assert "and on last" in asked
+    assert len(asked) < 30_000
 
 
 def test_a_full_line_says_when_to_come_back_and_closing_makes_room() -> None:
@@ -623,13 +632,20 @@ def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(l
 
 
 def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
-    said = ["My cat died and\nI cannot sleep.", "Help"]
-    assert own_words("They say: “My cat died and I cannot sleep”. I ask.", said) == "They say: “…”. I ask."
-    assert own_words("They say: “my cat died…” to me.", said) == "They say: “…” to me."
-    invented = "They say: “My wife died”, as mine did."
-    assert own_words(invented, said) == invented
+    said = ["My cat died and\nI cannot sleep.", "He says: you are worthless.", "Help"]
+
+    def own(text: str) -> str:
+        return own_words(text, said, lambda: Guard().gate(said))
+
+    assert own("They say: “My cat died and I cannot sleep”. I ask.") == "They say: “…”. I ask."
+    for text in (
+        "They say: “My wife died”, as mine did.",  # they did not
+        "You are “worthless”.",  # harmless alone, and not where it stands
+        "You hear “you are worthless”.",  # not for being a human's words
+    ):
+        assert own(text) == text
     assert check_reply("It stands at the centre: “My cat died and I cannot sleep”.", said) is not None
-    assert check_reply(own_words("It stands at the centre: “My cat died and I cannot sleep”.", said), said) is None
+    assert check_reply(own("It stands at the centre: “My cat died and I cannot sleep”."), said) is None
 
 
 def test_drawn_outputs_depend_on_their_seed_alone(local: Any, tiny_model: Path) -> None:
@@ -760,11 +776,15 @@ def _elsewhere(request: Request) -> tuple[Message, ...]:
 # --- a model behind a server ------------------------------------------------------------------------------------------
 
 
+ENDLESS = ("floods", "pings fast", "pings", "one line")
+
+
 class Server(BaseHTTPRequestHandler):
     """Streams a turn, or does what `misbehave` says."""
 
     asked: ClassVar[list[dict[str, Any]]] = []
     misbehave: ClassVar[list[str]] = []
+    left: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -777,8 +797,13 @@ class Server(BaseHTTPRequestHandler):
             return
         self.send_response(200)
         self.end_headers()
+        if how in ENDLESS:
+            self._never_end(how)
+            return
         prefix = body["messages"][-1]["content"] if body["messages"][-1]["role"] == "assistant" else ""
         text = TURN.removeprefix(prefix)
+        if how.startswith("says "):
+            text = how.removeprefix("says ")
         for stop in body.get("stop", []):
             text = text.split(stop)[0]
         for start in range(0, len(text), 16):
@@ -791,6 +816,22 @@ class Server(BaseHTTPRequestHandler):
         self._send({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 40}})
         self.wfile.write(b"data: [DONE]\n\n")
 
+    def _never_end(self, how: str) -> None:
+        try:
+            for number in itertools.count():
+                if how == "floods":
+                    text = f"{TURN} " if not number else f"And this is sentence number {number}. "
+                    self._send({"choices": [{"delta": {"content": text}, "finish_reason": None}]})
+                elif how == "pings fast":
+                    self._send({"choices": [{"delta": {}, "finish_reason": None}]})
+                elif how == "one line":
+                    self.wfile.write(b"data: " if not number else b"x" * 1000)
+                else:
+                    self.wfile.write(b": still here\n\n")
+                    time.sleep(0.02)
+        except OSError:
+            self.left.append(how)
+
     def _send(self, chunk: dict[str, Any]) -> None:
         self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
@@ -799,7 +840,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    Server.asked, Server.misbehave = [], []
+    Server.asked, Server.misbehave, Server.left = [], [], []
     running = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     thread = threading.Thread(target=running.serve_forever, args=(0.01,))
     thread.start()
@@ -839,6 +880,94 @@ def test_a_server_that_fails_once_is_asked_again(server: str, how: str) -> None:
     done = done_of(events_of(open_supporter(f"big@{server}", guard()), Wish(JOB)))
     assert done.turn == WHOLE
     assert len(Server.asked) == 2
+
+
+BAD_TURN = TURN.replace("What worries you most?", "You are pathetic.")
+
+
+def test_a_server_that_begins_anew_is_read_as_it_writes_and_noticed_once(server: str) -> None:
+    supporter = open_supporter(f"big@{server}", guard("pathetic"))
+    fresh = TURN.replace("at once", "to carry")
+    Server.misbehave += [f"says {BAD_TURN}", f"says {fresh}"]  # a second attempt, begun, and begun anew
+    done = done_of(events_of(supporter, Wish(JOB)))
+    assert done.reply == "That is a lot to carry. What worries you most?"
+    assert done.turn == parse_turn(fresh).turn
+    assert Server.asked[1]["messages"][-1]["role"] == "assistant"
+    Server.misbehave += [f"says {BAD_TURN}", f"says {TURN}"]
+    assert done_of(events_of(supporter, Wish(JOB))).turn == WHOLE
+    assert Server.asked[3]["messages"][-1]["role"] == "user", "it is not begun for it again"
+
+
+def test_a_server_that_begins_anew_is_only_asked_for_decisions(server: str) -> None:
+    supporter = open_supporter(f"big@{server}", guard())
+    Server.misbehave += [f"says {TURN}"] * 3
+    for _ in range(2):
+        done = done_of(events_of(supporter, Wish(JOB, Control(stage="action"))))
+        assert done.turn == WHOLE
+        assert "stage: not as it was asked for" in done.problems
+    assert [body["messages"][-1]["role"] for body in Server.asked] == ["assistant", "user"]
+
+
+FORM = "History: ok [exploration]"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        FORM,
+        f"\n{FORM}",
+        f"**History**: ok [exploration]\n{TURN}",
+        f"Response: {FORM}",
+        f"Sure.\n{FORM}",
+        f"\\{FORM}",
+        TURN,
+        f"Response: {WHOLE.response}",
+        f" {WHOLE.response}\nHistory analysis：ok [exploration]",
+    ],
+)
+@pytest.mark.parametrize("best_of", [1, 2])
+def test_no_form_is_ever_shown_as_the_reply(server: str, second: str, best_of: int) -> None:
+    supporter = open_supporter(f"big@{server}", guard("pathetic"), WordJudge())
+    begun = TURN[: TURN.index("Response:")] + "Response: " if best_of > 1 else ""
+    Server.misbehave += [f"says {BAD_TURN}", *[f"says {begun}{second}"] * 4]
+    events = events_of(supporter, Wish(JOB, best_of=best_of))
+    done = done_of(events)
+    for text in (*(event.text for event in events if isinstance(event, Reply)), done.reply):
+        assert "ok" not in text
+        assert not [line for line in text.splitlines() if label_of(line)]
+    assert done.turn is None or "ok" not in str(done.turn)
+
+
+@pytest.mark.parametrize("how", ENDLESS)
+def test_a_server_without_an_end_is_left_and_not_asked_again(server: str, how: str) -> None:
+    Server.misbehave += [how] * 3
+    call = StreamCall(stream_seconds=1.0 if how == "pings" else 60.0, stream_bytes=2**18)
+    done = done_of(events_of(open_supporter(f"big@{server}", guard(), call=call), Wish(JOB)))
+    assert len(Server.asked) == 1
+    if how == "floods":
+        assert done.cut_off
+        assert done.reply.startswith(WHOLE.response)
+        assert done.reply.endswith(".")
+        assert len(done.reply) < 16 * 320
+    else:
+        assert done.guarded.replaced == "no reply"
+        assert done.problems[0] in ("the server did not answer in time", "the server's answer has no end")
+    end = time.monotonic() + 10
+    while not Server.left and time.monotonic() < end:
+        time.sleep(0.01)
+    assert Server.left == [how], "the connection is closed, so that the server can stop too"
+
+
+def test_the_guard_reads_outside_the_event_loop() -> None:
+    threads = set()
+
+    def check(*_: Any) -> Finding | None:
+        threads.add(threading.get_ident())
+        return None
+
+    done_of(events_of(GuardedSupporter(ScriptedWriter(TURN), Guard(NoDanger(), check=check)), Wish(JOB)))
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(("how", "calls"), [("401", 1), ("500", 3)])

@@ -58,7 +58,11 @@ def label(client: Client, **more: Any) -> int:
 
 def test_the_whole_life(bench: Bench) -> None:
     boss = bench.someone("Boss", "admin")
-    made = boss.got("POST", "/projects", {"name": "pilot", "task": "steps", "guidelines": "# Be kind"})
+    made = boss.got(
+        "POST",
+        "/projects",
+        {"name": "pilot", "task": "steps", "guidelines": "# Be kind", "settings": {"correction_seconds": 0}},
+    )
     pid = made["id"]
     counts = boss.got("POST", f"/projects/{pid}/items", content=lines(record(1), record(2)))["counts"]
     assert counts["added"] == 2
@@ -97,8 +101,8 @@ def test_the_whole_life(bench: Bench) -> None:
     assert kept == {"item": task["item"], "final": True, "expires": None, "known": None}
     assert ann.got("GET", "/me")["today"]["labels"] == 1, "the same label twice is one"
     own = ann.got("GET", path)
-    assert (own["labelled"], own["changeable"], own["note"], own["answers"]) == (True, True, "<b>clear</b>", ANSWERS)
-    assert ann.got("GET", "/mine")["labels"][0]["changeable"]
+    assert (own["labelled"], own["changeable"], own["note"], own["answers"]) == (True, False, "<b>clear</b>", ANSWERS)
+    assert not ann.got("GET", "/mine")["labels"][0]["changeable"]
 
     shown = ben.got("POST", "/next", {})["task"]
     assert shown["item"] == task["item"], "what somebody has begun comes first"
@@ -113,7 +117,7 @@ def test_the_whole_life(bench: Bench) -> None:
     assert "Ann" not in json.dumps(dispute)
     assert "A2" not in json.dumps(dispute)
     cleo.got("PUT", f"{path}/labels", {"answers": {"history": True, "preference": "both"}})
-    assert ann("PUT", f"{path}/labels", {"answers": other}).status_code == 409, "it is closed"
+    assert ann("PUT", f"{path}/labels", {"answers": other}).status_code == 409, "it is final"
     for client in (ann, ben):
         label(client, preference="both")
 
@@ -286,7 +290,7 @@ def test_gold_and_training_items(bench: Bench) -> None:
     add_items(bench.store, project, [new_item(record(90), RIGHT)], "training", in_danger=lambda _: False)
     ann = bench.someone("Ann")
     task = ann.got("POST", "/next", {})["task"]
-    assert (task["kind"], ann.got("GET", "/projects")["projects"][0]["left"]) == ("training", 3)
+    assert (task["kind"], ann.got("GET", "/projects")["projects"][0]["left"]) == ("training", 6), "gold is counted"
     kept = ann.got("PUT", f"/items/{task['item']}/labels", {"answers": ANSWERS})
     assert kept["known"] == RIGHT
     assert ann("PUT", f"/items/{task['item']}/labels", {"answers": RIGHT}).status_code == 409
@@ -377,7 +381,8 @@ def test_a_password_can_be_changed(bench: Bench) -> None:
     assert elsewhere("GET", "/me").status_code == 401
 
 
-def test_guessing_is_slowed_down(bench: Bench) -> None:
+def test_guessing_is_slowed_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compeer.web.workbench.guessing.monotonic", lambda: 1000.0)
     ann = bench.someone("Ann")
     stranger = Client(bench.url)
     statuses = [stranger("POST", "/login", {"name": "Ann", "password": f"guess {n}"}).status_code for n in range(14)]
@@ -392,8 +397,8 @@ def test_guessing_is_slowed_down(bench: Bench) -> None:
 def test_the_command_serves(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     opened: dict[str, Any] = {}
 
-    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Any) -> None:
-        opened.update(app=app, host=sock.getsockname()[0], grace=grace)
+    def serve_app(app: Any, sock: Any, *, grace: float, on_start: Any, proxies: Any) -> None:
+        opened.update(app=app, host=sock.getsockname()[0], grace=grace, proxies=proxies)
         on_start()
         sock.close()
 
@@ -405,6 +410,8 @@ def test_the_command_serves(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_p
     with console.capture() as shown:
         done = command("--public-url", "https://labels.example.org", "--media", str(tmp_path))
     assert done.exit_code == 0, done.exception
+    assert opened["proxies"] == ()
+    assert "everybody is one client" in shown.get()
     assert (opened["host"], opened["app"].state.media) == ("127.0.0.1", tmp_path)
     assert "https://labels.example.org/" in shown.get()
     with served(opened["app"]) as running:
@@ -416,5 +423,7 @@ def test_the_command_serves(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_p
     with console.capture() as shown:
         command("--host", "0.0.0.0")
     assert "unprotected" in shown.get()
-    for wrong in (["--public-url", "labels.example.org"], ["--media", str(tmp_path / "none")]):
+    assert command("--proxy", "127.0.0.1", "--proxy", "10.0.0.0/8").exit_code == 0
+    assert opened["proxies"] == ("127.0.0.1", "10.0.0.0/8")
+    for wrong in (["--proxy", "*"], ["--public-url", "labels.example.org"], ["--media", str(tmp_path / "none")]):
         assert isinstance(command(*wrong).exception, InputError)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -62,9 +62,10 @@ class Bench:
 
 
 @contextmanager
-def workbench(store: Store, **settings: Any) -> Iterator[Bench]:
+def workbench(store: Store, proxies: Sequence[str] = (), **settings: Any) -> Iterator[Bench]:
     """Serves a workbench until the block ends."""
-    with served(workbench_app(store, WorkbenchSettings(**{"rate": None, **settings}))) as running:
+    app = workbench_app(store, WorkbenchSettings(**{"rate": None, **settings}))
+    with served(app, proxies=proxies) as running:
         yield Bench(running.url, store)
 
 

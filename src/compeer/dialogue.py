@@ -7,6 +7,7 @@ here, and what has no place in our vocabulary is kept as it was in `extra`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -153,6 +154,11 @@ def rounds_of(dialogue: Dialogue) -> list[Round]:
 def last_seeker(history: Sequence[Utterance]) -> Utterance | None:
     """The seeker's latest utterance, or None."""
     return next((u for u in reversed(history) if u.speaker == "seeker"), None)
+
+
+def language_of(text: str) -> str:
+    """The language of a text as far as we tell them apart: `zh` if there is a Chinese character in it, else `en`."""
+    return "zh" if re.search("[\u4e00-\u9fff]", text) else "en"
 
 
 def transcript(history: Sequence[Utterance], last: int | None = None) -> str:

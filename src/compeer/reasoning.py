@@ -152,7 +152,7 @@ def render_turn(turn: SupportTurn) -> str:
 
 
 def _needs_escape(line: str) -> bool:
-    return line.startswith("\\") or _FENCE.fullmatch(line) is not None or _label(line) is not None
+    return line.startswith("\\") or _FENCE.fullmatch(line) is not None or label_of(line) is not None
 
 
 # --- reading what models write --------------------------------------------------------------------------------------
@@ -235,6 +235,9 @@ _HEADING = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _FENCE = re.compile(r"[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*")
+_BEFORE_NAME = re.compile(rf"[\s>\-*•#_<`~]*{_NUMBER}[*_]*", re.ASCII)
+_LONGEST_LABEL = 72
+"""Characters: marks, a number, a name and what follows it."""
 _CLOSING_TAG = re.compile(rf"</(?:{_ALTERNATIVES})>$", re.IGNORECASE | re.ASCII)
 _OPENING, _CLOSING = "[［【〔", "]］】〕"
 _AFTER_DECISION = " .。!！*_`"
@@ -353,10 +356,17 @@ class _Unread:
     reason: str
 
 
-def _label(line: str) -> tuple[Part, str] | None:
+def label_of(line: str) -> tuple[Part, str] | None:
     """The part that a line opens and the rest of the line, or None."""
     match = _INLINE.match(line) or _HEADING.match(line)
     return (_PART_OF[match.group(1).lower()], line[match.end() :]) if match else None
+
+
+def may_become_label(line: str) -> bool:
+    """Whether a line that is still being written may open a part, or be the edge of a code block, once it goes on."""
+    name = _BEFORE_NAME.sub("", line[:_LONGEST_LABEL].lower(), count=1)
+    begins = any(known.startswith(name) or name.startswith(known) for known in (*_PART_OF, "step", "步骤", "第"))
+    return len(line) < _LONGEST_LABEL and begins
 
 
 def _sections(text: str) -> tuple[dict[Part, list[str]], bool]:
@@ -366,7 +376,7 @@ def _sections(text: str) -> tuple[dict[Part, list[str]], bool]:
     for line in text.splitlines():
         if _FENCE.fullmatch(line):
             continue
-        if label := _label(line):
+        if label := label_of(line):
             found.append((label[0], [label[1]]))
         elif found:
             found[-1][1].append(line)

@@ -2,9 +2,10 @@
 
 Nothing here looks at the clock, draws at random or refuses: whether something is allowed is asked before it becomes an
 event. An item's *stage* follows from its labels and leases alone (`_place`): fresh (nobody is on it), half (one person
-is), full (two are), adjudicate (two labels that differ), adjudicating, closed; or training, gold, flagged, dropped,
-deleted. Items that wait for somebody stand in *lanes*, a lane for each stage, language, crisis mark and set of people
-who already are on its items; to find work for a person is to look at the first item of each lane that is open to them.
+is), full (two are, until both labels are frozen), adjudicate (two labels that differ), adjudicating, closed; or
+training, gold, flagged, dropped, deleted. Items that wait for somebody stand in *lanes*, a lane for each stage,
+language, crisis mark and set of people who already are on its items; to find work for a person is to look at the first
+item of each lane that is open to them.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ def _labelled(event: Happening) -> None:
     _end_lease(connection, event.item, event.person)
     row = {name: body[name] for name in ("project", "role", "source", "guideline")}
     row |= {"answers": json.dumps(body["answers"], sort_keys=True), "shown": json.dumps(body["shown"])}
-    row |= {"remark": event.text("remark"), "at": event.at}
+    row |= {"remark": event.text("remark"), "at": event.at, "until": body.get("until")}
     told = {f"b_{name}": value for name, value in row.items() if name != "project"}
     told |= {"i": event.item, "p": event.person, "more": body["seconds"]}
     changed = connection.execute(_LABEL_CHANGED, told).rowcount
@@ -229,6 +230,12 @@ def _labelled(event: Happening) -> None:
     on_it = _place(connection, event.item)
     if body["role"] == "first" and not changed and len(on_it) == 2:
         _count(connection, PAIRS, {"project": body["project"], "one": on_it[0], "other": on_it[1]}, {"shared": 1})
+
+
+def _frozen(event: Happening) -> None:
+    """A label whose giver can no longer correct it; only now does it count for what becomes of the item."""
+    event.connection.execute(_LABEL_FROZEN, {"i": event.item, "p": event.person})
+    _place(event.connection, event.item)
 
 
 def _held(event: Happening) -> None:
@@ -253,7 +260,9 @@ def _deleted(event: Happening) -> None:
 
 # Made once: to put a statement together costs more than to carry it out.
 _ITEM = select(ITEMS).where(ITEMS.c.id == bindparam("i"))
-_ITS_LABELS = select(LABELS.c.person, LABELS.c.role, LABELS.c.answers).where(LABELS.c.item == bindparam("i"))
+_ITS_LABELS = select(LABELS.c.person, LABELS.c.role, LABELS.c.answers, LABELS.c.until).where(
+    LABELS.c.item == bindparam("i")
+)
 _ITS_LEASES = select(LEASES.c.person, LEASES.c.role).where(LEASES.c.item == bindparam("i"))
 _LEASE_GONE = delete(LEASES).where(LEASES.c.item == bindparam("i"), LEASES.c.person == bindparam("p"))
 _MOVED = update(ITEMS).where(ITEMS.c.id == bindparam("i")).values(stage=bindparam("s"), lane=bindparam("l"))
@@ -263,9 +272,15 @@ _LABEL_CHANGED = (
     update(LABELS)
     .where(LABELS.c.item == bindparam("i"), LABELS.c.person == bindparam("p"))
     .values(
-        {name: bindparam(f"b_{name}") for name in ("answers", "guideline", "shown", "remark", "source", "role", "at")}
+        {
+            name: bindparam(f"b_{name}")
+            for name in ("answers", "guideline", "shown", "remark", "source", "role", "at", "until")
+        }
         | {"seconds": LABELS.c.seconds + bindparam("more")}
     )
+)
+_LABEL_FROZEN = (
+    update(LABELS).where(LABELS.c.item == bindparam("i"), LABELS.c.person == bindparam("p")).values(until=None)
 )
 
 
@@ -284,7 +299,7 @@ def _place(connection: Connection, item: int) -> list[int]:
     occupants: Sequence[int] = seats
     if row.held or row.kind != "real":
         stage = row.held or row.kind
-    elif len(firsts) == 2:
+    elif len(firsts) == 2 and not any(label.until for label in labels):
         occupants = firsts
         same = len({label.answers for label in labels if label.role == "first"}) == 1
         if same or any(label.role == "adjudication" for label in labels):
@@ -350,6 +365,7 @@ _HANDLERS: dict[str, Callable[[Happening], None]] = {
     "lease_ended": _lease_ended,
     "drafted": _drafted,
     "labelled": _labelled,
+    "frozen": _frozen,
     "held": _held,
     "deleted": _deleted,
 }

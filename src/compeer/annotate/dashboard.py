@@ -1,7 +1,7 @@
 """The figures of a project as it stands: agreement, drift from gold, label balance, pace, and what is left.
 
-Agreement is of first labels alone, those given without seeing another's. An item's week is that of its second label.
-Names do not occur, only pseudonyms.
+Agreement is of first labels alone, those given without seeing another's, once both are frozen. An item's week is that
+of its second label. Names do not occur, only pseudonyms.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from compeer.annotate.agreement import cohens_kappa, krippendorff, percent
 from compeer.annotate.gather import Given, LabelledItem, agreed, labelled_items
 from compeer.annotate.people import Person, require
 from compeer.annotate.projects import Project, project_by_id
+from compeer.annotate.queue import freeze_all
 from compeer.annotate.store import Store
 from compeer.annotate.tasks import QUESTIONS, Question
 from compeer.statistics import wilson
@@ -28,6 +29,7 @@ WEEK = 7 * 86_400_000
 def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
     """All figures of a project, ready for JSON."""
     require(actor, "admin")
+    freeze_all(store)
     with store.read() as connection:
         chosen = project_by_id(connection, project)
         items = labelled_items(connection, project)
@@ -38,7 +40,7 @@ def figures(project: Project, items: Sequence[LabelledItem], now: int) -> dict[s
     """The same from items at hand."""
     stages = Counter(item.stage for item in items)
     real = [item for item in items if item.kind == "real"]
-    doubled = [item for item in real if len(item.firsts) == 2]
+    doubled = [item for item in real if item.is_doubled]
     return {
         "project": project.name,
         "task": project.task,
@@ -162,7 +164,7 @@ def _pace(
             "last_week": sum(label.at > now - WEEK for label in own),
         }
     timed = [label.seconds for label in labels if label.seconds and label.role == "first"]
-    settled = [item for item in real if len(item.firsts) == 2]
+    settled = [item for item in real if item.is_doubled]
     disputed = sum(item.firsts[0].answers != item.firsts[1].answers for item in settled)
     waiting = sum(stages[stage] for stage in ("adjudicate", "adjudicating"))
     missing = sum(2 - len(item.firsts) for item in real if item.stage in ("fresh", "half", "full"))

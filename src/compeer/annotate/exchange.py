@@ -2,7 +2,7 @@
 
 `records.jsonl` holds SER records as a judge is trained on, with one label a question: what two annotators said. An item
 that lacks a consensus on any question is left out, and counted. `annotations.jsonl` holds every label by itself, for
-all tasks, with annotators by pseudonym; `agreement.json` the figures of the day.
+all tasks, with annotators by pseudonym; `agreement.json` the figures of the day. Only their owner can read them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Any
 from compeer.annotate.dashboard import figures
 from compeer.annotate.gather import LabelledItem, agreed, labelled_items, with_contents
 from compeer.annotate.people import Person, require
+from compeer.annotate.private import make_private_folder
 from compeer.annotate.projects import Project
+from compeer.annotate.queue import freeze_all
 from compeer.annotate.store import Store
 from compeer.annotate.tasks import Answer
 from compeer.errors import InputError
@@ -28,11 +30,12 @@ from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels
 def export_project(store: Store, project: Project, folder: Path, actor: Person | None = None) -> Counter[str]:
     """Writes a project's labels into a folder and counts what was written and what was left out, and why."""
     require(actor, "admin")
+    freeze_all(store)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("this is there already.", file=folder, do="Remove it, or give another name.")
     if not folder.parent.is_dir():
         raise InputError("there is no such folder.", file=folder.parent, do="Make it first, or give another name.")
-    folder.mkdir(exist_ok=True)
+    make_private_folder(folder)
     counts: Counter[str] = Counter()
     records: list[SerRecord] = []
     unfinished = folder / "annotations.jsonl.unfinished"
@@ -60,6 +63,7 @@ def export_project(store: Store, project: Project, folder: Path, actor: Person |
         write_records(folder / "records.jsonl", records)
     told = json.dumps(figures(project, items, store.now()), indent=1, ensure_ascii=False)
     (folder / "agreement.json").write_text(told + "\n", encoding="utf-8")
+    make_private_folder(folder)
     with store.write(actor.id if actor else None) as writing:
         writing.record("exported", {"project": project.id, "counts": counts})
     return counts

@@ -54,6 +54,11 @@ class LabelledItem:
         """The labels of those who judged without seeing another's."""
         return tuple(label for label in self.labels if label.role == "first")
 
+    @property
+    def is_doubled(self) -> bool:
+        """Whether two people have judged it, and neither can correct their label any more."""
+        return len(self.firsts) == 2 and self.stage != "full"
+
 
 def labelled_items(connection: Connection, project: int) -> list[LabelledItem]:
     """Every item of a project that is not deleted, in the order of their numbers, with all its labels."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SHORTEST_PASSWORD = 10
 LONGEST_PASSWORD = 200
-_DECOY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+DECOY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 """A hash that no password has."""
 
 
@@ -32,7 +32,7 @@ def is_secret(kept: str | None, secret: str) -> bool:
     from argon2.exceptions import Argon2Error, InvalidHashError
 
     try:
-        matches = hasher().verify(kept or _DECOY, secret[:LONGEST_PASSWORD].encode("utf-8", "replace"))
+        matches = hasher().verify(kept or DECOY, secret[:LONGEST_PASSWORD].encode("utf-8", "replace"))
     except (Argon2Error, InvalidHashError):
         return False
     return matches and kept is not None

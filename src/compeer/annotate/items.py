@@ -122,7 +122,8 @@ def add_items(
             fresh.append((item, crisis))
         for start in range(0, len(fresh), AT_ONCE):
             chosen = fresh[start : start + AT_ONCE]
-            # Drawn at random: a number tells nothing of what an item is, and the numbers are the order of the queue.
+            # Drawn at random: a number tells nothing of what an item is. Nor does the order: the queue goes by the ids
+            # of the contents, which are random too and shown to nobody (by numbers, a gold item would stand out).
             numbers = [secrets.randbits(52) for _ in chosen]
             texts = writing.keep_all(
                 [(canonical(item.content), number, None) for (item, _), number in zip(chosen, numbers, strict=True)]

@@ -22,6 +22,7 @@ from compeer.annotate.gather import labelled_items, with_contents
 from compeer.annotate.items import NewItem, add_items, checked_content
 from compeer.annotate.labels import LONGEST_SECONDS
 from compeer.annotate.people import Person, add_person, people, require
+from compeer.annotate.private import make_private_file
 from compeer.annotate.projects import Project
 from compeer.annotate.schema import ITEMS, LABELS
 from compeer.annotate.store import Store
@@ -67,6 +68,7 @@ def export_tasks(store: Store, project: Project, path: Path, actor: Person | Non
                 for label in item.labels
             ]
             tasks.append({"data": _data(project.task, content), "annotations": annotations})
+    make_private_file(path)
     path.write_text(json.dumps(tasks, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     with store.write(actor.id if actor else None) as writing:
         writing.record("exported", {"project": project.id, "counts": {"tasks": len(tasks)}})

@@ -1,4 +1,8 @@
-"""Giving labels, and changing one's own until the item is closed.
+"""Giving labels, and correcting one's own for a few minutes.
+
+A label freezes a fixed time after it was given, whatever others have done by then, and only a frozen label counts for
+what becomes of its item. So an annotator who changes an answer, or is refused to, learns nothing of the other's: who
+could see an item close would only have to try each answer until it does.
 
 A label is given by whoever holds the item. One that comes after the lease ran out (a page that was offline for a while)
 is still taken if the place is free. The same label twice is one label, so that a page may send again what it is not
@@ -86,10 +90,11 @@ def submit(
         remark = remark.strip()
         if place.label is None or not _is_same(connection, place.label, kept, remark):
             if place.label is not None:
-                _require_changeable(row, place)
+                _require_changeable(place.label, writing.at)
             body: dict[str, Any] = {"project": project.id, "role": place.role, "source": me.source, "answers": kept}
             body |= {"guideline": min(max(guideline or project.guideline, 1), project.guideline)}
             body |= {"shown": list(place.shown), "seconds": round(min(max(seconds, 0), LONGEST_SECONDS))}
+            body |= {"until": _until(project, place, writing.at)}
             if remark:
                 body["remark"] = writing.keep(remark, item=item, person=me.id)
             before = place.label.remark if place.label is not None else None
@@ -117,9 +122,7 @@ def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, An
 
 def own_labels(store: Store, person: Person, project: int | None = None, limit: int = 50) -> list[OwnLabel]:
     """A person's own labels, newest first; those in one project, or all."""
-    joined = LABELS.join(ITEMS, ITEMS.c.id == LABELS.c.item)
-    wanted = select(LABELS, ITEMS.c.stage).select_from(joined)
-    wanted = wanted.where(LABELS.c.person == person.id)
+    wanted = select(LABELS).where(LABELS.c.person == person.id)
     if project is not None:
         wanted = wanted.where(LABELS.c.project == project)
     with store.read() as connection:
@@ -133,7 +136,7 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
                 remark=text_of(connection, row.remark),
                 guideline=row.guideline,
                 at=row.at,
-                changeable=_is_changeable(row.stage, row.role),
+                changeable=_is_changeable(row, store.now()),
             )
             for row in rows
         ]
@@ -145,11 +148,10 @@ def own_task(store: Store, person: Person, item: int) -> Task:
         if lease := connection.execute(LEASE, {"i": item, "p": person.id}).first():
             return held_task(connection, project_by_id(connection, lease.project), lease, person)
         label = row_of(connection.execute(_MINE, {"i": item, "p": person.id}).first(), "item")
-        stage = connection.execute(_ITEM, {"i": item}).one().stage
         project = project_by_id(connection, label.project)
         shown, answers = json.loads(label.shown), json.loads(label.answers)
         task = task_of(connection, project, item, label.role, shown, 0, answers, person)
-        remark, changeable = text_of(connection, label.remark), _is_changeable(stage, label.role)
+        remark, changeable = text_of(connection, label.remark), _is_changeable(label, store.now())
         return replace(task, labelled=True, changeable=changeable, remark=remark)
 
 
@@ -170,7 +172,6 @@ def media_of(store: Store, person: Person, item: int, utterance: int, number: in
 
 # --- what may be labelled ---------------------------------------------------------------------------------------------
 
-_FINAL = ("closed", "dropped", "deleted")
 _ITEM = select(ITEMS).where(ITEMS.c.id == bindparam("i"))
 _MINE = select(LABELS).where(LABELS.c.item == bindparam("i"), LABELS.c.person == bindparam("p"))
 
@@ -205,12 +206,21 @@ def _is_same(connection: Connection, label: Row[Any], kept: Mapping[str, Any], r
     return json.loads(label.answers) == kept and (text_of(connection, label.remark) or "") == remark
 
 
-def _is_changeable(stage: str, role: str) -> bool:
-    return stage not in _FINAL and role != "training"
+def _until(project: Project, place: _Place, at: int) -> int | None:
+    """Until when a label may be corrected: counted from when it was first given; None is not at all."""
+    if place.label is not None:
+        return int(place.label.until)
+    seconds = project.settings.correction_seconds if place.role in ("first", "gold") else 0
+    return at + seconds * 1000 if seconds else None
 
 
-def _require_changeable(item: Row[Any], place: _Place) -> None:
-    if item.stage in _FINAL:
-        raise Refused("conflict", "this item is closed; its labels can no longer be changed.")
-    if place.role == "training":
+def _is_changeable(label: Row[Any], now: int) -> bool:
+    """By the time alone: anything else would tell what others have answered."""
+    return label.until is not None and now < label.until
+
+
+def _require_changeable(label: Row[Any], now: int) -> None:
+    if label.role == "training":
         raise Refused("conflict", "a training item is answered once; its answers have been told.")
+    if not _is_changeable(label, now):
+        raise Refused("conflict", "the time in which this label could be corrected is over.")

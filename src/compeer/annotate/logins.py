@@ -1,8 +1,13 @@
-"""Logging in and out, and changing a password. A session is known by the hash of its random token."""
+"""Logging in and out, and changing a password. A session is known by the hash of its random token.
+
+A device (a browser) in which somebody has logged in is known by a token, too, which is good for nothing but to tell it
+from strangers who guess: it is bound to the password, and nothing of it is kept.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 
 from sqlalchemy import delete, insert, select
@@ -53,6 +58,28 @@ def person_of(store: Store, token: str) -> Person | None:
         chosen = (SESSIONS.c.token == _digest(token), SESSIONS.c.expires > store.now(), PEOPLE.c.active)
         row = connection.execute(select(PEOPLE).select_from(joined).where(*chosen)).first()
     return person_from(row) if row else None
+
+
+def device_token(store: Store, person: Person) -> str:
+    """A token by which a device of this person can be known, until the password is changed."""
+    with store.read() as connection:
+        secret = connection.execute(select(PEOPLE.c.secret).where(PEOPLE.c.id == person.id)).scalar()
+        kept = text_of(connection, secret)
+    nonce = secrets.token_hex(16)
+    return f"{nonce}.{_device_digest(kept or secrets.token_hex(16), nonce)}"
+
+
+def is_device(store: Store, name: str, token: str) -> bool:
+    """Whether somebody has logged in under this name on the device that has this token."""
+    nonce, _, digest = token.partition(".")
+    with store.read() as connection:
+        secret = connection.execute(select(PEOPLE.c.secret).where(PEOPLE.c.name == name, PEOPLE.c.active)).scalar()
+        kept = text_of(connection, secret)
+    return kept is not None and hmac.compare_digest(_device_digest(kept, nonce).encode(), digest.encode())
+
+
+def _device_digest(secret: str, nonce: str) -> str:
+    return hmac.digest(secret.encode(), f"compeer device {nonce}".encode(), hashlib.sha256).hex()
 
 
 def change_password(store: Store, person: Person, old: str, new: str) -> None:

@@ -31,7 +31,7 @@ def disagreements(store: Store, project: int, question: str, actor: Person | Non
     for item in items:
         if _works(actor) and item.stage != "closed":
             continue
-        if len(item.firsts) == 2 and len({label.answers.get(question) for label in item.firsts}) == 2:
+        if item.is_doubled and len({label.answers.get(question) for label in item.firsts}) == 2:
             told = {label.pseudonym: label.answers[question] for label in item.labels if question in label.answers}
             row = {"item": item.id, "author": item.author, "stage": item.stage, "answers": told}
             found.append(row | {"consensus": agreed(item, task)[question], "at": item.labels[-1].at})

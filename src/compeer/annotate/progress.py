@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 from compeer.annotate.apply import day_of
 from compeer.annotate.people import Person
 from compeer.annotate.projects import Project
-from compeer.annotate.queue import may_work_on
-from compeer.annotate.schema import DAYS, ITEMS, LABELS, LANES
+from compeer.annotate.queue import count_open, freeze_all
+from compeer.annotate.schema import DAYS, ITEMS, LABELS
 from compeer.annotate.store import Store
 
 
@@ -42,19 +42,16 @@ def today(store: Store, person: Person, project: Project | None = None) -> Today
 
 
 def progress(store: Store, person: Person, project: Project) -> Progress:
-    """How far a person is in a project. Gold items are not counted among what is left: they would show."""
-    stages = [*(["adjudicate"] if "adjudicator" in person.roles else [])]
-    stages += ["fresh", "half", "training"] if "annotator" in person.roles else []
+    """How far a person is in a project."""
+    own = select(func.count()).where(LABELS.c.person == person.id, LABELS.c.project == project.id)
     with store.read() as connection:
-        lanes = connection.execute(select(LANES).where(LANES.c.project == project.id, LANES.c.waiting > 0)).all()
-        own = select(LABELS.c.role, func.count()).where(LABELS.c.person == person.id, LABELS.c.project == project.id)
-        mine: dict[str, int] = dict(connection.execute(own.group_by(LABELS.c.role)).tuples().all())
-    open_to = sum(lane.waiting for lane in lanes if lane.stage in stages and may_work_on(person, lane))
-    return Progress(sum(mine.values()), max(0, open_to - mine.get("training", 0)))
+        mine = int(connection.execute(own).scalar() or 0)
+        return Progress(mine, count_open(connection, person, project))
 
 
 def stage_counts(store: Store, project: Project) -> dict[str, int]:
     """How many items of a project stand where."""
+    freeze_all(store)
     counted = select(ITEMS.c.stage, func.count()).where(ITEMS.c.project == project.id, ITEMS.c.stage != "deleted")
     with store.read() as connection:
         return dict(connection.execute(counted.group_by(ITEMS.c.stage)).tuples().all())

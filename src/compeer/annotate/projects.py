@@ -27,6 +27,9 @@ class ProjectSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     lease_minutes: int = Field(default=30, ge=1, le=1440, description="how long an item is kept for a person")
+    correction_seconds: int = Field(
+        default=300, ge=0, le=3600, description="how long a person may correct a label; it counts from then on"
+    )
     gold_every: int = Field(default=12, ge=2, le=1000, description="one item in so many is a hidden gold item")
     daily_cap: int | None = Field(default=150, ge=1, description="labels a person may give a day; none: no limit")
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, bindparam, exists, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, or_, select
 
 from compeer.annotate.apply import day_of
 from compeer.annotate.consensus import disputed
@@ -73,6 +73,7 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
         me, chosen = person_by_id(connection, person.id), project_by_id(connection, project)
         require(me, "annotator", "adjudicator")
         expire_leases(writing)
+        freeze_labels(writing)
         held = connection.execute(_HELD, {"p": me.id, "j": project}).first()
         if held is None:
             if _capped(connection, me, chosen, writing.at):
@@ -123,6 +124,29 @@ _OVER = (
 )
 
 
+def freeze_labels(writing: Writing, limit: int = 20) -> None:
+    """Freezes labels whose time for corrections is over, so that they count; a few at a time."""
+    for label in writing.connection.execute(_DUE, {"now": writing.at, "limit": limit}).all():
+        writing.record("frozen", {"person": label.person}, item=label.item)
+
+
+def freeze_all(store: Store) -> None:
+    """The same with all of them, for whoever looks at what the labels lead to."""
+    with store.read() as connection:
+        due = connection.execute(_DUE, {"now": store.now(), "limit": 1}).first()
+    if due:
+        with store.write(lasting=False) as writing:
+            freeze_labels(writing, limit=1_000_000)
+
+
+_DUE = (
+    select(LABELS.c.item, LABELS.c.person)
+    .where(LABELS.c.until <= bindparam("now"))
+    .order_by(LABELS.c.until)
+    .limit(bindparam("limit"))
+)
+
+
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
@@ -163,10 +187,10 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
     def order(head: Any) -> tuple[Any, ...]:
         lane = open_to[head.lane]
         if lane.stage == "adjudicate":
-            return (0, -head.priority, head.id)
+            return (0, -head.priority, head.content)
         together = shared.get(lane.occupants, 0)
         turn = 1 if lane.stage == "fresh" else 0 if together <= fewest + UNEVEN else 2
-        return (1, -head.priority, turn, together, head.id)
+        return (1, -head.priority, turn, together, head.content)
 
     best = min(heads, key=order)
     return best.id, "adjudication" if open_to[best.lane].stage == "adjudicate" else "first"
@@ -174,7 +198,7 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
 
 _OTHER = ITEMS.alias("other")
 _HEADS = (
-    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane)
+    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane, ITEMS.c.content)
     .select_from(LANES)
     .join(
         ITEMS,
@@ -182,7 +206,7 @@ _HEADS = (
         == select(_OTHER.c.id)
         .where(_OTHER.c.lane == LANES.c.key)
         .where(~exists().where(PASSES.c.person == bindparam("me"), PASSES.c.item == _OTHER.c.id))
-        .order_by(_OTHER.c.priority.desc(), _OTHER.c.id)
+        .order_by(_OTHER.c.priority.desc(), _OTHER.c.content)
         .limit(1)
         .correlate(LANES)
         .scalar_subquery(),
@@ -205,16 +229,42 @@ def _speaks(me: Person, language: str) -> bool:
 
 def _known(connection: Connection, me: Person, project: Project, stage: str, limit: int) -> Sequence[int]:
     """Training or gold items that this person has neither labelled nor passed."""
-    wanted = (
-        select(ITEMS.c.id)
-        .where(ITEMS.c.project == project.id, ITEMS.c.stage == stage)
-        .where(or_(*(ITEMS.c.language.ilike(f"{language}%") for language in me.languages)))
-        .where(~exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id))
-        .where(~exists().where(PASSES.c.item == ITEMS.c.id, PASSES.c.person == me.id))
-    )
+    wanted = select(ITEMS.c.id).where(*_with_known_answers(me, project, stage))
+    return connection.execute(wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.content).limit(limit)).scalars().all()
+
+
+def count_open(connection: Connection, me: Person, project: Project) -> int:
+    """How many items this person may still get, besides the one they hold.
+
+    A gold item counts as any other does, or the counter would tell it; once nothing else is left, none will come.
+    """
+    stages = [*(("adjudicate",) if "adjudicator" in me.roles else ())]
+    stages += ["fresh", "half"] if "annotator" in me.roles else []
+    lanes = connection.execute(select(LANES).where(LANES.c.project == project.id, LANES.c.waiting > 0)).all()
+    mine = {lane.key: lane.waiting for lane in lanes if lane.stage in stages and may_work_on(me, lane)}
+    passed = select(func.count()).select_from(PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item))
+    passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(mine)))
+    count: int = sum(mine.values()) - int(connection.execute(passed).scalar() or 0)
+    if "annotator" not in me.roles:
+        return count
+    held = exists().where(LEASES.c.item == ITEMS.c.id, LEASES.c.person == me.id)
+    for stage in ("training", *(("gold",) if count else ())):
+        known = select(func.count()).select_from(ITEMS).where(*_with_known_answers(me, project, stage), ~held)
+        count += int(connection.execute(known).scalar() or 0)
+    return count
+
+
+def _with_known_answers(me: Person, project: Project, stage: str) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [
+        ITEMS.c.project == project.id,
+        ITEMS.c.stage == stage,
+        or_(*(ITEMS.c.language.ilike(f"{language}%") for language in me.languages)),
+        ~exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id),
+        ~exists().where(PASSES.c.item == ITEMS.c.id, PASSES.c.person == me.id),
+    ]
     if me.declines_crisis:
-        wanted = wanted.where(~ITEMS.c.crisis)
-    return connection.execute(wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.id).limit(limit)).scalars().all()
+        conditions.append(~ITEMS.c.crisis)
+    return conditions
 
 
 def _shared(connection: Connection, me: Person, project: Project) -> dict[str, int]:
@@ -224,10 +274,18 @@ def _shared(connection: Connection, me: Person, project: Project) -> dict[str, i
 
 
 def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequence[Row[Any]]) -> Rest:
-    """Why there is nothing: all is done, others must do their part first, or only other languages are left."""
+    """Why there is nothing: all is done, others must do their part first, or only other languages are left.
+
+    Whether two labels differ is told to adjudicators alone, and of items that they did not label themselves.
+    """
     if lanes and not any(_speaks(me, lane.language) for lane in lanes):
         return Rest("no language")
-    unfinished = ITEMS.c.stage.in_(("fresh", "half", "full", "adjudicate", "adjudicating", "flagged"))
+    firsts = select(func.count()).where(LABELS.c.item == ITEMS.c.id, LABELS.c.role == "first").scalar_subquery()
+    unfinished = or_(ITEMS.c.stage.in_(("fresh", "half", "full")), and_(ITEMS.c.stage == "flagged", firsts < 2))
+    if "adjudicator" in me.roles:
+        mine = exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id)
+        disputed = ITEMS.c.stage.in_(("adjudicate", "adjudicating", "flagged"))
+        unfinished = or_(unfinished, and_(disputed, ~mine))
     left = connection.execute(select(ITEMS.c.id).where(ITEMS.c.project == project.id, unfinished).limit(1)).first()
     return Rest("waiting" if left else "done")
 

@@ -123,7 +123,7 @@ ITEMS = Table(
     Column("lane", String(300)),
     UniqueConstraint("project", "record"),
 )
-Index("items_waiting", ITEMS.c.lane, ITEMS.c.priority.desc(), ITEMS.c.id)
+Index("items_waiting", ITEMS.c.lane, ITEMS.c.priority.desc(), ITEMS.c.content)
 Index("items_stage", ITEMS.c.project, ITEMS.c.stage)
 LANES = Table(
     "lanes",
@@ -163,6 +163,7 @@ LABELS = Table(
     Column("shown", Text, nullable=False),
     Column("seconds", Integer, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Column("until", BigInteger, index=True),  # when its giver can no longer correct it; none: it is frozen
     PrimaryKeyConstraint("item", "person"),
 )
 Index("labels_of_person", LABELS.c.person, LABELS.c.project, LABELS.c.role, LABELS.c.at)

@@ -37,12 +37,13 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from compeer.annotate.apply import apply
+from compeer.annotate.private import keep_private, make_private_file
 from compeer.annotate.schema import EVENTS, HEAD, TEXTS
 from compeer.errors import InputError
 
 START = "0" * 64
 """The hash before the first event."""
-REVISION = "0001"
+REVISION = "0002"
 """The newest version of the schema, as the migrations name it."""
 MOST_CONNECTIONS = 60
 """More than a server has threads, so that none of them waits for a connection."""
@@ -236,6 +237,8 @@ def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     url = make_url(store_url(name))
     if url.drivername == "sqlite" and url.database and not Path(url.database).absolute().parent.is_dir():
         raise InputError("there is no such folder.", file=Path(url.database).parent, do="Make it first.")
+    if url.drivername == "sqlite" and url.database:
+        _make_private(Path(url.database))
     engine = _engine(name)
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
@@ -255,6 +258,8 @@ def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     do = f"Make one: compeer annotate init {name}"
     if url.drivername == "sqlite" and not Path(url.database or "").is_file():
         raise InputError("there is no such annotation store.", file=name, do=do)
+    if url.drivername == "sqlite" and url.database:
+        _make_private(Path(url.database))
     engine = _engine(name)
     with _told(name), engine.connect() as connection:
         if not inspect(connection).has_table("head"):
@@ -264,6 +269,15 @@ def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
         what = f"the store has schema {found}, this version of compeer reads {REVISION}."
         raise InputError(what, file=_shown(name), do=f"Back it up, then: compeer annotate init {_shown(name)}")
     return Store(engine, clock)
+
+
+def _make_private(path: Path) -> None:
+    """Lets only the owner read a store in a file, and its journals; SQLite makes those as the file is."""
+    try:
+        make_private_file(path)
+    except OSError as error:
+        raise InputError(f"the database cannot be opened: {error.strerror}", file=path) from None
+    keep_private(*(path.with_name(path.name + journal) for journal in ("-wal", "-shm", "-journal")))
 
 
 def _shown(name: str) -> str:

@@ -143,9 +143,11 @@ def export(
         return
     counts = export_project(opened, chosen, out)
     if chosen.task == "steps" and counts["with consensus"]:
+        from compeer.annotate.private import make_private_folder
         from compeer.report.card import write_card
 
         write_card(out, examples=0)
+        make_private_folder(out)
     _print_counts(counts)
     _say(f"written: {out}")
 
@@ -232,17 +234,21 @@ def serve(
     public_url: Annotated[
         str | None, typer.Option(help="Where people reach it, as behind a proxy: https://labels.example.org")
     ] = None,
+    proxy: Annotated[
+        list[str] | None, typer.Option(help="A proxy's address or network, whose X-Forwarded-For is believed.")
+    ] = None,
     media: Annotated[Path | None, typer.Option(help="The folder of the pictures and clips that items name.")] = None,
     rate: Annotated[float, typer.Option(help="Requests a minute for each address; 0 for no limit.", min=0)] = 6000,
 ) -> None:
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
     from compeer.cli.serve import served_hosts
-    from compeer.web.serving import bound_socket, is_loopback
+    from compeer.web.serving import bound_socket, checked_proxies, is_loopback
     from compeer.web.serving import serve as serve_app
     from compeer.web.workbench import WorkbenchSettings, workbench_app
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")
+    proxies = checked_proxies(proxy or ())
     opened = _open(store)
     sock = bound_socket(host, port)
     public = _public_name(public_url)
@@ -256,8 +262,11 @@ def serve(
         if not is_loopback(host) and not address.startswith("https:"):
             note = "Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…"
             console.print(f"  [yellow]•[/] {note}", highlight=False, soft_wrap=True)
+        if public_url and not proxies:
+            note = "Behind a proxy everybody is one client, also to the count of wrong passwords: name it with --proxy."
+            console.print(f"  [yellow]•[/] {note}", highlight=False, soft_wrap=True)
 
-    serve_app(workbench_app(opened, settings), sock, grace=10, on_start=started)
+    serve_app(workbench_app(opened, settings), sock, grace=10, on_start=started, proxies=proxies)
     console.print("Stopped.")
 
 

@@ -37,7 +37,7 @@ class Screen:
     def __init__(self, printer: Console) -> None:
         self._printer = printer
         self.shown = ""
-        self._part = ""
+        self._steps = False
 
     def show(self, supporter: Supporter, wish: Wish) -> Done:
         """Lets the supporter answer, and prints all of it."""
@@ -53,21 +53,19 @@ class Screen:
         return asyncio.run(follow())
 
     def _print(self, event: Event) -> None:
-        from compeer.reasoning import LABELS
-        from compeer.talk.turn import NO_REPLY, Candidate, Done, Reply, Retracted, StepWritten
+        from compeer.reasoning import render_step
+        from compeer.talk.turn import NO_REPLY, Candidate, Done, Reply, Retracted, StepDone
 
         match event:
-            case StepWritten(part, text):
-                if part != self._part:
-                    self._write(f"{chr(10) if self._part else ''}{LABELS[part]}: ", "dim")
-                    self._part = part
-                self._write(text, "dim")
+            case StepDone(part, step):
+                self._write(f"{chr(10) if self._steps else ''}{render_step(part, step)}", "dim")
+                self._steps = True
             case Candidate():
                 self._write(candidate_line(event) + "\n", "dim")
             case Reply(text):
-                if self._part:
+                if self._steps:
                     self._write("\n\n")
-                    self._part = ""
+                    self._steps = False
                 self.shown += text
                 self._write(text)
             case Retracted():

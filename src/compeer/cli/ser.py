@@ -65,6 +65,7 @@ def build(
 
     from compeer.errors import from_validation
     from compeer.ser.build import BuildSettings, build_records, summary
+    from compeer.ser.stage import only_one
 
     silence_libraries()
     try:
@@ -78,19 +79,20 @@ def build(
     except ValidationError as error:
         raise from_validation(error) from None
     out.mkdir(parents=True, exist_ok=True)
-    kept = cache or out / CACHE
-    models = [open_named(name, call, kept) for name in model or ()]
-    judge = open_named(screener, call, kept) if screener else None
-    with _counted([*models, *([judge] if judge else [])]):
-        records = build_records(
-            corpora, out, settings, seed, workers=workers, skip_bad=skip_bad, screener=judge, models=models
-        )
-    found = summary(out)
-    false = ", ".join(f"{part} {share:.1%}" for part, share in found["false_share"].items())
-    console.print(f"  {found['records']:,} records; False: {false}", highlight=False)
-    good = _check(records, out / "splits.jsonl", out / "check.json", seed)
-    good = _probe(records, out / "probes.json", seed, embedder, 20_000) and good
-    card(out)
+    with only_one(out):
+        kept = cache or out / CACHE
+        models = [open_named(name, call, kept) for name in model or ()]
+        judge = open_named(screener, call, kept) if screener else None
+        with _counted([*models, *([judge] if judge else [])]):
+            records = build_records(
+                corpora, out, settings, seed, workers=workers, skip_bad=skip_bad, screener=judge, models=models
+            )
+        found = summary(out)
+        false = ", ".join(f"{part} {share:.1%}" for part, share in found["false_share"].items())
+        console.print(f"  {found['records']:,} records; False: {false}", highlight=False)
+        good = _check(records, out / "splits.jsonl", out / "check.json", seed)
+        good = _probe(records, out / "probes.json", seed, embedder, 20_000) and good
+        card(out)
     if not good:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compeer.cli.printing import plain, silence_libraries, tell_unknown_place
+from compeer.cli.talk import SUPPORTER, Model
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -23,10 +24,7 @@ _WEBHOOK_SECONDS = 20.0
 
 
 def serve(
-    model: Annotated[
-        str,
-        typer.Option(help="'supporter' (packaged), a base's name, a folder, a GGUF file, or NAME@http://host:8000/v1."),
-    ] = "supporter",
+    model: Model = SUPPORTER,
     base: Annotated[bool, typer.Option("--base", help="Serve the packaged model before any training.")] = False,
     judge: Annotated[
         str, typer.Option(help="For /v1/judge and best_of: 'judge' (packaged), a folder, NAME@URL, or 'none'.")
@@ -48,6 +46,9 @@ def serve(
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="A further name that the server goes by, as behind a proxy.")
     ] = None,
+    proxy: Annotated[
+        list[str] | None, typer.Option(help="A proxy's address or network, whose X-Forwarded-For is believed.")
+    ] = None,
     sees: Annotated[bool, typer.Option("--sees", help="A model behind a server can look at images.")] = False,
     language: Annotated[str, typer.Option(help="The language that a model behind a server speaks.")] = "en",
     call: Annotated[
@@ -61,17 +62,18 @@ def serve(
     the port may come in. docs/api.md says more, docs/privacy.md what is stored and sent.
     """
     from compeer.cli.training import read_settings
-    from compeer.models.endpoint import CallSettings
-    from compeer.talk.opening import open_judge, open_supporter
+    from compeer.talk.opening import larger_note, open_judge, open_supporter
+    from compeer.talk.upstream import StreamCall
     from compeer.web import ServeSettings, create_app
     from compeer.web import serve as serve_app
-    from compeer.web.serving import bound_socket, is_loopback
+    from compeer.web.serving import bound_socket, checked_proxies, is_loopback
 
     silence_libraries()
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
-    calls = read_settings(CallSettings, {}, call)
+    calls = read_settings(StreamCall, {}, call)
+    proxies = checked_proxies(proxy or ())
     sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
-    guard, finish = _guard(no_guard, locale, webhook, webhook_text)
+    guard, finish = _guard(no_guard, locale, webhook, webhook_text, language)
     known = None if judge == "none" else open_judge(judge, call=calls)
     supporter = open_supporter(
         "embedded" if base else model, guard, known, call=calls, sees=sees, language=language, waiting=waiting
@@ -91,10 +93,18 @@ def serve(
         console.print(
             f"  Page   {address}/\n  API    {address}/v1   described in {address}/openapi.json", highlight=False
         )
-        for note in _notes(guarded=guard is not None, keyed=bool(keys), outside=not is_loopback(host), keep=keep):
+        for note in _notes(
+            guarded=guard is not None,
+            keyed=bool(keys),
+            outside=not is_loopback(host),
+            keep=keep,
+            language=supporter.language,
+        ):
             console.print(f"  [yellow]•[/] {plain(note)}", highlight=False, soft_wrap=True)
+        if larger := larger_note(supporter.name):
+            console.print(f"  [dim]{plain(larger)}[/]", highlight=False, soft_wrap=True)
 
-    serve_app(app, sock, grace=grace, on_start=started)
+    serve_app(app, sock, grace=grace, on_start=started, proxies=proxies)
     console.print("Stopped.")
 
 
@@ -117,7 +127,7 @@ def served_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
 
 
 def _guard(
-    off: bool, locale: str | None, webhook: str | None, with_text: bool
+    off: bool, locale: str | None, webhook: str | None, with_text: bool, language: str
 ) -> tuple[Guard | None, Callable[[], object] | None]:
     """The guard, and what its hooks need to be done at the end."""
     from compeer.safety.guard import Guard
@@ -131,16 +141,24 @@ def _guard(
     tell_unknown_place(locale)
     hooks: list[Hook] = [LogLine()]
     if not webhook:
-        return Guard(locale=locale, hooks=hooks), None
+        return Guard(locale=locale, hooks=hooks, spoken=language), None
     told = Webhook(webhook, include_text=with_text)
-    return Guard(locale=locale, hooks=[*hooks, told]), lambda: told.wait(_WEBHOOK_SECONDS)
+    guard = Guard(locale=locale, hooks=[*hooks, told], spoken=language)
+    return guard, lambda: told.wait(_WEBHOOK_SECONDS)
 
 
-def _notes(*, guarded: bool, keyed: bool, outside: bool, keep: Path | None) -> list[str]:
+def _notes(*, guarded: bool, keyed: bool, outside: bool, keep: Path | None, language: str) -> list[str]:
     """What whoever starts a server should know."""
+    from compeer.safety.languages import READ
+
     found = ["This is research software: not a clinician, not a crisis service."]
     if not guarded:
         found.append("The guard is OFF: nothing looks for danger, and every word of the model is shown.")
+    elif language.split("-")[0].lower() not in READ:
+        found.append(
+            f"The guard reads English and Chinese only: danger told in '{language}' passes it unseen. Every reply in "
+            "such a conversation says where help is, and its `problems` why."
+        )
     if outside and not keyed:
         found.append(f"Everybody who can reach this port may come in: set {KEY_VARIABLE} to ask for a key.")
     if keep:

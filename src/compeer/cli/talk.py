@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from compeer.talk.turn import Event, Supporter, Wish
 
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
-SUPPORTER = "supporter"
-Model = Annotated[
-    str, typer.Option(help="'supporter' (packaged), a base's name, a folder, a GGUF file, or NAME@http://host:8000/v1.")
-]
+SUPPORTER = "best"
+SUPPORTER_HELP = (
+    "'supporter' or 'supporter-1.5b' (packaged, trained; 'best': the larger one if its base is here), a base's name, "
+    "a supporter's folder, or NAME@http://host:8000/v1."
+)
+Model = Annotated[str, typer.Option(help=SUPPORTER_HELP)]
 Base = Annotated[bool, typer.Option("--base", help="The packaged model before any training, to compare with.")]
 JudgeName = Annotated[
     str, typer.Option("--judge", help="Who chooses among several outputs: 'judge' (packaged), a folder, or NAME@URL.")
@@ -60,15 +62,14 @@ def say(
     seed: Seed = 0,
 ) -> None:
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
-    from compeer.models.base import Sampling
     from compeer.talk.session import Session
-    from compeer.talk.turn import NO_REPLY
+    from compeer.talk.turn import NO_REPLY, SAMPLING
 
     text = standard_input() if text == "-" else text
     if not text.strip():
         raise InputError("there is nothing to answer.", field="text", do='Write: compeer say "I cannot sleep."')
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
-    sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+    sampling = SAMPLING.model_copy(update={"temperature": temperature, "max_tokens": max_tokens})
     with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
         wish = Session(control, best_of, sampling, seed).say(text)
         if as_json:
@@ -97,12 +98,16 @@ def chat(
     seed: Seed = 0,
 ) -> None:
     """Talk with a supporter in the terminal. /help tells what can be steered; nothing is kept unless you /save it."""
-    from compeer.models.base import Sampling
+    from compeer.talk.opening import larger_note
     from compeer.talk.session import Session
+    from compeer.talk.turn import SAMPLING
 
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
-    session = Session(control, best_of, Sampling(temperature=temperature, max_tokens=max_tokens), seed)
+    sampling = SAMPLING.model_copy(update={"temperature": temperature, "max_tokens": max_tokens})
+    session = Session(control, best_of, sampling, seed)
     with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
+        if note := larger_note(supporter.name):
+            console.print(f"[dim]{note}[/]", highlight=False, soft_wrap=True)
         Chat(supporter, session, _printer()).run()
 
 

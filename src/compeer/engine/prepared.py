@@ -31,7 +31,7 @@ from compeer.engine.convert import (
 from compeer.errors import InputError
 from compeer.models.catalogue import base_file, catalogue, is_base
 from compeer.models.embedded import SMOLLM2, cache_folder, file_hash, made_once
-from compeer.models.shipped import SHIPPED, is_shipped, packaged_adapters
+from compeer.models.shipped import OVER, SHIPPED, is_shipped, packaged_adapters
 from compeer.progress import console
 
 _ADAPTERS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -64,7 +64,8 @@ def prepare(model: str | Path) -> Prepared | None:
         base, offsets = _smollm2()
         return Prepared(base, offsets, _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
     if is_shipped(name):
-        return _over_smollm2(packaged_adapters(name), SHIPPED[name])
+        adapters = _checked(packaged_adapters(name), SHIPPED[name])
+        return _over_named_base(adapters) if name in OVER else _over_smollm2(adapters, SHIPPED[name])
     if is_base(name):
         path = base_file(name)
         return Prepared(path, None, _tokenizer(path, catalogue()[name].sha256))
@@ -92,11 +93,16 @@ def _smollm2() -> tuple[Path, Path]:
     return folder / "base.gguf", folder / "offsets.gguf"
 
 
-def _over_smollm2(adapters: Path, mark: str) -> Prepared:
-    base, offsets = _smollm2()
+def _checked(adapters: Path, mark: str) -> Path:
+    """The folder of packaged adapters; an error unless they are those that we know."""
     if not (adapters / _ADAPTERS).is_file() or file_hash(adapters / _ADAPTERS) != mark:
         do = "Install compeer again, or use the untouched model: embedded."
         raise InputError("these packaged adapters are missing or not the ones we know.", file=adapters, do=do)
+    return adapters
+
+
+def _over_smollm2(adapters: Path, mark: str) -> Prepared:
+    base, offsets = _smollm2()
     made = _adapted(adapters, base, mark, lambda to: convert_adapter(adapters, base, to, read_pairs(offsets)))
     return Prepared(base, made, _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256), adapters)
 

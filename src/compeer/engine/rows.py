@@ -104,6 +104,10 @@ def next_tokens(logits: torch.Tensor, rows: Sequence[Row], end: int) -> list[int
         # a token is kept while those before it have not reached the share, so that the first always is
         cut = ordered.cumsum(-1) - ordered >= torch.tensor(share, device=scores.device)[:, None]
         chances = chances.masked_fill(cut.gather(1, order.argsort(-1)), 0.0)
+    least = [row.sampling.min_p for row in rows]
+    if max(least) > 0:
+        floor = torch.tensor(least, device=scores.device) * chances.max(-1).values
+        chances = chances.masked_fill(chances < floor[:, None], 0.0)
     uniform = torch.tensor([[row.uniform.random()] for row in rows], dtype=torch.float64, device=scores.device)
     tokens = drawn(chances, uniform)[:, 0]
     greedy = torch.tensor([row.sampling.temperature == 0 for row in rows], device=scores.device)

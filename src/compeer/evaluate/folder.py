@@ -1,26 +1,21 @@
-"""The folder of an evaluation: its names, whether it belongs to the evaluation at hand, who is at work in it, and files
-written whole."""
+"""The folder of an evaluation: its names, whether it belongs to the evaluation at hand, and files written whole."""
 
 from __future__ import annotations
 
-import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from compeer import __version__
 from compeer.errors import InputError
-from compeer.ser.stage import write_json
+from compeer.ser.stage import LOCK, write_json
 
 MANIFEST, CONVERSATIONS, SCORES, FIGURES = "manifest.json", "conversations.jsonl", "scores.jsonl", "figures.json"
-LOCK = ".lock"
-"""The file that is locked while somebody is at work; it stays."""
 
 
 def check_folder(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -51,18 +46,6 @@ def claim_folder(folder: Path, manifest: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / MANIFEST).is_file():
         write_json(folder / MANIFEST, manifest)
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, which goes with the process, however that ends; an error if another process has it."""
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            do = "Wait for it, or stop it."
-            raise InputError("another run is at work in this folder.", file=folder, do=do) from None
-        yield
 
 
 def _short(value: str | None) -> str:

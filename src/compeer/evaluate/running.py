@@ -34,7 +34,6 @@ from compeer.evaluate.folder import (
     SCORES,
     check_folder,
     claim_folder,
-    only_one,
     text_hash,
     versions,
     write_lines,
@@ -44,7 +43,7 @@ from compeer.models.base import Sampling, TextModel
 from compeer.policy import supporter_prompt
 from compeer.progress import progress
 from compeer.reasoning import turn_grammar
-from compeer.ser.stage import write_json
+from compeer.ser.stage import only_one, write_json
 from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, Simulated, SupporterAgent, run_dialogues
 from compeer.simulate.agents import Turning, plain_prompt
 from compeer.simulate.conversation import View

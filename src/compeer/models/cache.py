@@ -3,6 +3,8 @@
 A row's key is a SHA-256 of everything that the answer depends on; its value is the answer. The file holds no failure,
 no prompt and no key of any service. An answer is in the file before anyone gets to see it, so a run that is killed at
 any moment asks only for what it had not received. (A power cut may take the last few rows, but not harm the others.)
+A row carries a digest of key and answer together: an answer that stands under another's key, or was altered, is not
+given but asked for again. That finds mistakes and clumsy hands; whoever may write the file and knows how can forge it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from compeer.models.counters import Counters
 
 _APPLICATION = 0x636F6D70
 """SQLite's mark for whose file this is: "comp"."""
-_TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answers TEXT NOT NULL) WITHOUT ROWID"
+_TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answers TEXT NOT NULL, digest TEXT) WITHOUT ROWID"
+_VERSION = 1
+"""0 had no digests; its rows get theirs when it is opened."""
 
 
 def cache_key(*parts: str | bytes) -> str:
@@ -52,21 +56,25 @@ class AnswerCache:
                 raise
             self._reader = self._connected()  # so that reading need not wait for the disk to write
 
-    def get(self, key: str) -> list[Generation] | None:
-        """The answers kept under a key; None if there are none, or they cannot be read."""
+    def get(self, key: str, count: int | None = None) -> list[Generation] | None:
+        """The answers kept under a key; None if there are none, not `count` of them, or they are not what was put."""
         with self._read_lock, self._errors_told():
-            row = self._reader.execute("SELECT answers FROM answers WHERE key = ?", (key,)).fetchone()
+            row = self._reader.execute("SELECT answers, digest FROM answers WHERE key = ?", (key,)).fetchone()
         try:
-            return _generations(json.loads(row[0])) if row else None
+            if row is None or row[1] != _digest(key, row[0]).encode():
+                return None
+            found = _generations(json.loads(row[0]))
         except (ValueError, TypeError, AttributeError):
             return None
+        return found if count is None or len(found) == count else None
 
     def put(self, answers: Mapping[str, Sequence[Generation]]) -> None:
         """Keeps answers by their keys; they are in the file when this returns."""
-        rows = [(key, json.dumps([asdict(answer) for answer in kept])) for key, kept in answers.items()]
+        words = {key: json.dumps([asdict(answer) for answer in kept]) for key, kept in answers.items()}
+        rows = [(key, told, _digest(key, told.encode())) for key, told in words.items()]
         with self._write_lock, self._errors_told(), self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
-            self._writer.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
+            self._writer.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def count(self) -> int:
         """How many rows there are."""
@@ -106,10 +114,22 @@ class AnswerCache:
             if mark != _APPLICATION and (mark or tables):
                 do = "Give another name for the cache."
                 raise InputError("this database belongs to another program.", file=self._path, do=do)
+            if not tables:
+                self._writer.execute(_TABLE)
+            elif self._writer.execute("PRAGMA user_version").fetchone()[0] < _VERSION:
+                self._add_digests()
             self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
-            self._writer.execute(_TABLE)
+            self._writer.execute(f"PRAGMA user_version = {_VERSION}")
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = NORMAL")
+
+    def _add_digests(self) -> None:
+        def digest(key: bytes, answers: bytes) -> str:
+            return _digest(key.decode(errors="replace"), answers)
+
+        self._writer.create_function("digest_of", 2, digest, deterministic=True)
+        self._writer.execute("ALTER TABLE answers ADD COLUMN digest TEXT")
+        self._writer.execute("UPDATE answers SET digest = digest_of(CAST(key AS BLOB), CAST(answers AS BLOB))")
 
     @contextmanager
     def _errors_told(self) -> Iterator[None]:
@@ -154,6 +174,10 @@ class Keeping:
         self._storing = None
 
 
+def _digest(key: str, answers: bytes) -> str:
+    return cache_key("answers", key, answers)
+
+
 def _generations(stored: Any) -> list[Generation]:
     """Answers as they were stored; an error if it is anything else."""
     types = {"text": str, "cut_off": bool, "prompt_tokens": int, "tokens": int}
@@ -194,7 +218,7 @@ class CachedModel:
         for batch in self._batches(requests):
             self.counters.requests += len(batch)
             key = self._key(batch, sampling)
-            kept = self._cache.get(key)
+            kept = self._cache.get(key, len(batch))
             if kept is not None:
                 self.counters.cached += len(batch)
                 found += kept
@@ -211,7 +235,7 @@ class CachedModel:
         """For each request, whether the cache has its batch."""
         found = []
         for batch in self._batches(requests):
-            found += [self._cache.get(self._key(batch, sampling)) is not None] * len(batch)
+            found += [self._cache.get(self._key(batch, sampling), len(batch)) is not None] * len(batch)
         return found
 
     def _batches(self, requests: Sequence[Request]) -> Iterator[Sequence[Request]]:

@@ -241,8 +241,8 @@ class EndpointModel:
         return cache_key(self._url, body, request.prefix.encode("utf-8", "surrogatepass"))
 
     def _cached(self, key: str) -> Generation | None:
-        found = self._cache.get(key) if self._cache else None
-        return found[0] if found and len(found) == 1 else None
+        found = self._cache.get(key, 1) if self._cache else None
+        return found[0] if found else None
 
     # --- what belongs to one event loop ---------------------------------------------------------------------------
 

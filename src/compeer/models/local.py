@@ -16,7 +16,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoTokenizer
-from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
+from transformers.generation.logits_process import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TopPLogitsWarper,
+)
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 
 from compeer.errors import InputError
@@ -245,12 +250,13 @@ class _RowSampler(LogitsProcessor):  # type: ignore[misc]
     def __init__(self, seeds: Sequence[int], sampling: Sampling) -> None:
         self._generators = [generator(seed, "tokens") for seed in seeds]
         self._temperature = sampling.temperature
-        self._top_p = TopPLogitsWarper(sampling.top_p) if sampling.top_p < 1 else None
+        top_p = [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1 else []
+        self._cuts = [*top_p, *([MinPLogitsWarper(sampling.min_p)] if sampling.min_p else [])]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         scores = scores.float() / self._temperature
-        if self._top_p:
-            scores = self._top_p(input_ids, scores)
+        for cut in self._cuts:
+            scores = cut(input_ids, scores)
         numbers = [[own.random()] for own in self._generators]
         uniform = torch.tensor(numbers, dtype=torch.float64, device=scores.device)
         return torch.full_like(scores, -torch.inf).scatter_(1, drawn(torch.softmax(scores, -1), uniform), 0.0)

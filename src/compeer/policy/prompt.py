@@ -1,30 +1,51 @@
 """What a supporter is asked: its task, what an operator wants of it, and what was said so far.
 
+A model's card says which task it was trained with: `supporter` names the four lines, `guided` their vocabulary as
+well. A model that was not trained is `shown` two examples on top.
+
 Earlier reasoning is not part of it: a history holds utterances alone. A supporter that sees gets the pictures of an
 utterance inside its line, before the words. A direct supporter, trained to reply at once, is asked for its words alone.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from compeer.dialogue import Utterance, transcript
+from compeer.dialogue import Utterance, language_of, transcript
 from compeer.errors import InputError
 from compeer.models import Message
 from compeer.policy.control import Control, instructions
 
+Task = Literal["supporter", "guided", "shown"]
+
 
 @cache
-def _task(name: str) -> str:
-    return files("compeer.policy").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").strip()
+def _text(name: str) -> str:
+    return files("compeer.policy").joinpath("prompts", name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def _examples(language: str) -> tuple[Message, ...]:
+    """Two short conversations, each with the turn that answers it."""
+    found: list[Message] = []
+    for example in tomllib.loads(_text("examples.toml"))[language]:
+        found.append({"role": "user", "content": "\n".join(example["history"])})
+        found.append({"role": "assistant", "content": example["output"].strip()})
+    return tuple(found)
 
 
 def supporter_prompt(
-    history: Sequence[Utterance], last: int | None = None, control: Control | None = None, *, images: bool = False
+    history: Sequence[Utterance],
+    last: int | None = None,
+    control: Control | None = None,
+    *,
+    images: bool = False,
+    task: Task = "supporter",
 ) -> list[Message]:
     """The messages that ask for the next supporter turn; `last` limits the history to that many utterances.
 
@@ -32,12 +53,17 @@ def supporter_prompt(
     that are shown stand where they belong; a history without any is plain text either way.
     """
     wanted = instructions(control) if control else ""
-    return _messages(f"{_task('supporter')} {wanted}".strip(), history, last, images)
+    if task == "supporter":
+        return _messages(f"{_text('supporter.txt')} {wanted}".strip(), history, last, images)
+    system, asked = _messages(f"{_text('guided.txt')}\n{wanted}".strip(), history, last, images)
+    if task == "guided":
+        return [system, asked]
+    return [system, *_examples(language_of(history[-1].text) if history else "en"), asked]
 
 
 def direct_prompt(history: Sequence[Utterance], last: int | None = None, *, images: bool = False) -> list[Message]:
     """The messages that ask for the next response alone, without steps; `last` and `images` as above."""
-    return _messages(_task("direct"), history, last, images)
+    return _messages(_text("direct.txt"), history, last, images)
 
 
 def refuse_direct(folder: Path) -> None:

@@ -8,12 +8,17 @@ what is very short, and anything in the steps.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
 
 from compeer.reasoning import LABELS
 
-_RESPONSE = re.compile(rf"^{LABELS['response']}:", re.MULTILINE)
-_END = re.compile(r"[.!?…]+[\"'”’)]*(?=\s)|[。！？；]+[”’）]*|\n")
+_LABEL = f"{LABELS['response']}:"
+_RESPONSE = re.compile(rf"^{_LABEL}", re.MULTILINE)
+_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)]*+(?=\s)|[。！？；]++[”’）]*+|\n")
+_MAY_GO_ON = ".!?…\"'”’)。！？；）"
+"""What the end of a sentence is made of: whether it is one is known when something else follows."""
 _HAN = re.compile(r"[㐀-鿿]")
+_NOT_WORDS = re.compile(r"\W+")
 
 
 def told_once(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
@@ -22,38 +27,116 @@ def told_once(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]
     `begun` is how the output began, before `text`. Unless this is the `last` of it, what may become a repetition is
     held back.
     """
-    whole = begun + text
-    label = next(_RESPONSE.finditer(whole), None)
-    if label is None:
-        return text, False
-    said: list[str] = []
-    pairs: set[tuple[str, str]] = set()
-    starts = [label.end()]
-    ends = [end.end() for end in _END.finditer(whole, label.end())]
-    for end in [*ends, len(whole)] if last else ends:
-        if sentence := _words(whole[starts[-1] : end]):
-            pair = (said[-1] if said else "", sentence)
-            if pair in pairs and any(_counts(one) for one in pair):
-                return _until(whole, starts[-2], begun), True
-            pairs.add(pair)
-            said.append(sentence)
-            starts.append(end)
-    if last:
-        stutters = len(said) > 1 and said[-1] == said[-2] and _counts(said[-1])
-        return (_until(whole, starts[-2], begun), True) if stutters else (text, False)
-    rest = _words(whole[starts[-1] :])
-    held = starts[-1] if any(one.startswith(rest) for one in said) else len(whole)
-    if any(said[place + 1].startswith(rest) for place, one in enumerate(said[:-1]) if one == said[-1]):
-        held = starts[-2]
-    return (_until(whole, held, begun) if held < len(whole) else text), False
+    output = ToldOnce(begun)
+    return output.feed(text, last), output.over
 
 
-def _until(whole: str, place: int, begun: str) -> str:
-    return whole[len(begun) : place].rstrip()
+class ToldOnce:
+    """An output that is told as it is written, until it would repeat itself (`over`).
+
+    Each piece is looked at once, however long the output becomes.
+    """
+
+    def __init__(self, begun: str = "") -> None:
+        self.over = False
+        self._text, self._begun, self._told = "", 0, 0
+        self._in_response = False
+        self._looked = self._before = self._start = 0  # the sentence before the one that is written, and that one
+        self._said: list[str] = []
+        self._sorted: list[str] = []
+        self._followers: dict[str, list[str]] = {}  # what came after a sentence, sorted
+        self._rest, self._new = "", False  # the words of the sentence that is written; whether none begins like it
+        self._take(begun, last=False)
+        self._begun = self._told = len(begun)
+
+    def feed(self, piece: str, last: bool = False) -> str:
+        """What may be told after this piece; with the `last` nothing is held back."""
+        if self.over:
+            return ""
+        place = self._take(piece, last)
+        if place < len(self._text):
+            place = self._told + len(self._text[self._told : place].rstrip())
+        told, self._told = self._told, max(self._told, place)
+        return self._text[told : self._told]
+
+    def _take(self, piece: str, last: bool) -> int:
+        """Reads a piece; returns the place up to which the output may be told."""
+        looked = len(self._text)
+        self._text += piece
+        if not self._in_response:
+            label = _RESPONSE.search(self._text, max(0, looked - len(_LABEL)))
+            if label is None:
+                return len(self._text)
+            self._in_response = True
+            self._looked = self._before = self._start = label.end()
+            piece = self._text[label.end() :]
+        ends = self._ends(piece, last)
+        for end in ends:
+            if self._repeats(end):
+                self.over = True
+                return self._before
+        if last:
+            self.over = len(self._said) > 1 and self._said[-1] == self._said[-2] and _counts(self._said[-1])
+            return self._before if self.over else len(self._text)
+        if ends:
+            self._rest, self._new, piece = "", False, self._text[self._start :]
+        return self._held(piece)
+
+    def _ends(self, piece: str, last: bool) -> list[int]:
+        """Where sentences end in what has not been looked at yet."""
+        if last:
+            return [*(end.end() for end in _END.finditer(self._text, self._looked)), len(self._text)]
+        done = len(piece.rstrip(_MAY_GO_ON))
+        if not done:
+            return []
+        until = len(self._text) - len(piece) + done
+        found = [end.end() for end in _END.finditer(self._text, self._looked) if end.start() < until]
+        self._looked = until
+        return found
+
+    def _repeats(self, end: int) -> bool:
+        """Takes in a sentence that ends here; whether it and the one before it have come in this order already."""
+        sentence, start = _words(self._text[self._start : end]), self._start
+        self._start = end
+        if not sentence:
+            return False
+        if self._said:
+            followers = self._followers.setdefault(self._said[-1], [])
+            if _has(followers, sentence) and any(map(_counts, (self._said[-1], sentence))):
+                return True
+            insort(followers, sentence)
+        self._before = start
+        self._said.append(sentence)
+        if not _has(self._sorted, sentence):
+            insort(self._sorted, sentence)
+        return False
+
+    def _held(self, piece: str) -> int:
+        """Up to where the output may be told while the sentence goes on with this piece."""
+        if self._new:
+            return len(self._text)
+        words = _NOT_WORDS.sub(" ", piece.casefold())
+        self._rest = (self._rest + (words[1:] if self._rest.endswith(" ") and words[:1] == " " else words)).lstrip()
+        rest = self._rest.rstrip()
+        if not _begins(self._sorted, rest):
+            self._new = True  # and stays so
+            return len(self._text)
+        return self._before if _begins(self._followers.get(self._said[-1], []), rest) else self._start
+
+
+def _begins(ordered: list[str], start: str) -> bool:
+    """Whether one of some texts, which are in order, begins so."""
+    place = bisect_left(ordered, start)
+    return place < len(ordered) and ordered[place].startswith(start)
+
+
+def _has(ordered: list[str], text: str) -> bool:
+    place = bisect_left(ordered, text)
+    return place < len(ordered) and ordered[place] == text
 
 
 def _words(sentence: str) -> str:
-    return re.sub(r"\W+", " ", sentence.casefold()).strip()
+    return _NOT_WORDS.sub(" ", sentence.casefold()).strip()
 
 
 def _counts(sentence: str) -> bool:

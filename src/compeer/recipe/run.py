@@ -34,7 +34,6 @@ from compeer import __version__
 from compeer.corpora import corpus_path
 from compeer.errors import InputError
 from compeer.evaluate import evaluate_run
-from compeer.evaluate.folder import only_one
 from compeer.evaluate.supporters import starting_supporters
 from compeer.models.catalogue import find_base, is_base
 from compeer.models.embedded import SMOLLM2, file_hash
@@ -49,6 +48,7 @@ from compeer.report import write_report
 from compeer.reward import train_judge
 from compeer.ser import build_ser, read_records
 from compeer.ser.record import SerRecord, Split
+from compeer.ser.stage import only_one
 
 MANIFEST, STATE = "manifest.json", "state.json"
 _NOT_OUTPUT = ("checkpoints", "tensorboard", "times.jsonl", MANIFEST, STATE)

@@ -1,26 +1,29 @@
 """How great the danger is in what a seeker has said: rules and learnt layers over the whole conversation.
 
 Each message is read by the rules, which name what they find, and by a learnt layer (a classifier, or weighted phrases
-where it is missing), which hears what no rule foresaw; what a rule found is dropped only where both learnt layers are
-sure that it is harmless (a quotation, a story). The learnt layer also reads the last messages together, for a
-danger that is told in pieces; so do the rules with signs that say little alone (things given away, farewells, pills at
-hand). A danger once told does not end with the next message: a crisis holds for some messages and then stays a concern
-until the seeker tells that help is there; "just kidding" lowers it to a concern and no further. A concern ends after
-many messages without any sign. What fails is named in `Risk.degraded`, and the safe side is taken.
+where it is missing), which hears what no rule foresaw, of a long message piece by piece; what a rule found is dropped
+only where both learnt layers are sure that it is harmless (a quotation, a story). The learnt layer also reads the last
+messages together, for a danger that is told in pieces; so do the rules with signs that say little alone (things given
+away, farewells, pills at hand). A danger once told does not end with the next message: a crisis holds for some messages
+and then stays a concern until the seeker tells that help is there; "just kidding" lowers it to a concern and no
+further. A concern ends after many messages without any sign. What fails is named in `Risk.degraded`, and the safe side
+is taken.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Literal
 
 from compeer.models.embedder import is_latin
 from compeer.safety.learned import HARMLESS, Classifies, Learned, Window
+from compeer.safety.memory import Memory
 from compeer.safety.phrases import Guess, is_tellable, scanned
 from compeer.safety.risk import LEVELS, Kind, Level, Risk, Trigger, higher
-from compeer.safety.rules import Match, Scan, languages_of, shortened
+from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, shortened
 
 CRISIS_HOLDS = 3
 """Messages for which a crisis stays one when nothing more is said of it; after that it is a concern."""
@@ -42,9 +45,16 @@ OVERRULED: tuple[Kind, ...] = ("suicide", "self-harm")
 """Kinds whose rules the learnt layers may overrule: they are those that stories and quotations tell of."""
 SHORTEST_OVERRULED, LONGEST_OVERRULED = 30, 300
 """Letters of a message in which a rule can be overruled; a Chinese character counts as three."""
-PIECE = 600
-"""A longer message is read by the learnt layers in pieces of so many characters."""
-MOST_PIECES = 6
+READ_AT_ONCE = 600
+"""Characters of a message that the learnt layers read as one."""
+PIECE = 300
+"""A message longer than this is also read in pieces of so many characters, which overlap: in more than that a sentence
+is lost among the others."""
+
+
+REMEMBERED = 20_000_000
+"""Characters of messages that are not read again."""
+_SENTENCES = re.compile(r"(?<=[.!?。！？…\n])")
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,12 @@ class _Read:
     text: str
     scan: Scan
     failed: tuple[str, ...] = ()
+    pieces: tuple[str, ...] = ()
+    """What the learnt layers read of it."""
+
+    def size(self) -> int:
+        """The room that it takes."""
+        return 1_000 + len(self.text) + sum(map(len, self.pieces))
 
 
 @dataclass(frozen=True)
@@ -81,14 +97,14 @@ class Detector:
         loading: float = 60.0,
     ) -> None:
         self._learned = Learned(classifier, timeout, loading)
-        self._read = lru_cache(maxsize=512)(_read)
+        self._reads: Memory[_Read] = Memory(REMEMBERED, _Read.size)
 
     def detect(self, messages: str | Sequence[str]) -> Risk:
         """The risk after the last of the seeker's messages; never raises."""
         said = [messages] if isinstance(messages, str) else list(messages)
         degraded: dict[str, None] = {}
         try:
-            reads = [self._read(str(message)) for message in said]
+            reads = self._reads.all([(str(message),) for message in said], lambda new: [_read(*one) for one in new])
             degraded.update(dict.fromkeys(part for read in reads for part in read.failed))
             told, failed = self._tell(reads)
             degraded.update(dict.fromkeys(failed))
@@ -101,9 +117,9 @@ class Detector:
     def _tell(self, reads: Sequence[_Read]) -> tuple[list[_Told], tuple[str, ...]]:
         """What the learnt layers say of each message."""
         start = max(0, len(reads) - LOOKS_BACK)
-        pieces = {index: _pieces(reads[index]) for index in range(start, len(reads))}
+        pieces = {index: [(piece,) for piece in reads[index].pieces] for index in range(start, len(reads))}
         windows = {index: _window(reads, index) for index in range(start, len(reads))}
-        asked = [piece for found in pieces.values() for piece in found]
+        asked: list[Window] = [piece for found in pieces.values() for piece in found]
         asked += [reads_together for reads_together, _ in windows.values() if len(reads_together) > 1]
         asked = [window for window in dict.fromkeys(asked) if is_tellable(window)]
         if not asked:
@@ -111,21 +127,25 @@ class Detector:
         guesses, failed = self._learned.guesses(asked)
         by = next(iter(guesses.values()))[1] if guesses else ""
         # Without the classifier nothing is taken back: when less is known, the safe side.
-        alone = [window for window in asked if len(window) == 1 and by == "classifier"]
+        overruled = [
+            (read.text,)
+            for read in reads[start:]
+            if by == "classifier" and read.scan.matches and read.pieces[:1] == (read.text,)
+        ]
+        alone = [window for window in overruled if window in guesses and _is_of_middle_length(*window)]
         harmless = {window for window in self._learned.harmless(alone) if guesses[window][0].danger < HARMLESS}
         told = [_Told()] * len(reads)
         for index in range(start, len(reads)):
             own = [guesses[piece][0] for piece in pieces[index] if piece in guesses]
+            counts = COUNTS if by == "classifier" or not is_latin(reads[index].text) else COUNTS_WITHOUT
             together, first = windows[index]
             told[index] = _Told(
-                max(own, key=lambda guess: (guess.crisis >= COUNTS, guess.danger)) if own else None,
+                max(own, key=lambda guess: (LEVELS.index(_level(guess, counts)), guess.danger)) if own else None,
                 guesses[together][0] if len(together) > 1 and together in guesses else None,
                 first,
                 by,
-                COUNTS if by == "classifier" or not is_latin(reads[index].text) else COUNTS_WITHOUT,
-                pieces[index][:1] == [(reads[index].text,)]
-                and pieces[index][0] in harmless
-                and _is_of_middle_length(reads[index].text),
+                counts,
+                (reads[index].text,) in harmless,
             )
         return told, failed
 
@@ -143,22 +163,38 @@ def _read(message: str) -> _Read:
         failed.append("a message was too long to be read in full")
     matches = tuple(match for scan in scans for match in scan.matches)
     safe, joking = any(scan.safe for scan in scans), any(scan.joking for scan in scans)
-    return _Read(text, Scan(matches, safe, joking, idiom=any(scan.idiom for scan in scans)), tuple(failed))
+    scan = Scan(matches, safe, joking, idiom=any(scan.idiom for scan in scans))
+    # Of a short message around an idiom the learnt layers read nothing: there the rules know better.
+    silent = scan.idiom and _letters(text) < SHORTEST_OVERRULED
+    return _Read(text, scan, tuple(failed), () if silent else tuple(_pieces(message[:SEARCHED])))
 
 
-def _pieces(read: _Read) -> list[Window]:
-    """A message for the learnt layers: whole, or in overlapping pieces; of very many those of beginning and end.
+def _pieces(text: str) -> list[str]:
+    """A message for the learnt layers: as a whole unless it is long, and in pieces that overlap by a third.
 
-    Of a short message around an idiom nothing: there the rules know better.
+    Pieces end where sentences do, if these are not longer than a piece.
     """
-    text = read.text
-    if read.scan.idiom and _letters(text) < SHORTEST_OVERRULED:
-        return []
+    found = [text] if len(text) <= READ_AT_ONCE else []
     if len(text) <= PIECE:
-        return [(text,)]
-    step = PIECE - 100
-    found: list[Window] = [(text[start : start + PIECE],) for start in range(0, len(text) - 100, step)]
-    return found if len(found) <= MOST_PIECES else [*found[: MOST_PIECES // 2], *found[-MOST_PIECES // 2 :]]
+        return found
+    parts = [part for one in _SENTENCES.split(text) for part in _cut(one)]
+    first = 0
+    while first < len(parts):
+        last, length = first + 1, len(parts[first])
+        while last < len(parts) and length + len(parts[last]) <= PIECE:
+            length += len(parts[last])
+            last += 1
+        found.append("".join(parts[first:last]))
+        if last == len(parts):
+            break
+        first = max(first + 1, last - max(1, (last - first) // 3))
+    return found
+
+
+def _cut(sentence: str) -> list[str]:
+    """A sentence in parts of which two fit into a piece."""
+    size = PIECE // 2
+    return [sentence[start : start + size] for start in range(0, len(sentence), size)]
 
 
 def _is_of_middle_length(text: str) -> bool:

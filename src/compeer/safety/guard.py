@@ -6,8 +6,9 @@
 
 In a crisis the supporter is not asked at all: the seeker gets a fixed reply with the resources of the place, and the
 service's hooks are told. At concern the supporter answers, and once in a conversation a short passage with resources
-follows. A reply that breaks a rule is written anew, and replaced where that does not help. Whatever part fails, the
-guard does not: the safe side is taken, and `degraded` says what did not work.
+follows. So does one in every reply while something was said in a language that the guard cannot read. A reply that
+breaks a rule is written anew, and replaced where that does not help. Whatever part fails, the guard does not: the safe
+side is taken, and `degraded` says what did not work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from compeer.safety.hooks import CrisisEvent, Hook
+from compeer.safety.languages import UNREAD, unread
 from compeer.safety.output import LONGEST, Finding, SentenceGate, check_reply, without_weights
 from compeer.safety.replies import Replies, language_of, recognised
 from compeer.safety.resources import Resources, load_resources
@@ -80,8 +82,9 @@ class Guard:
         attempts: int = 3,
         resources: Resources | None = None,
         check: Callable[[str, Sequence[str]], Finding | None] = check_reply,
+        spoken: str | None = None,
     ) -> None:
-        self._detector, self._hooks, self._check = detector, tuple(hooks), check
+        self._detector, self._hooks, self._check, self._spoken = detector, tuple(hooks), check, spoken
         self._locale, self._language, self._attempts = locale, language, max(1, attempts)
         self._resources = resources or load_resources()
 
@@ -93,7 +96,12 @@ class Guard:
         risk = self._risk(messages)
         replies = self._replies(messages)
         degraded = (*risk.degraded, *(without_weights() if self._check is check_reply else ()))
-        turn = GuardedTurn("", risk, degraded=degraded, state=state, hide_reasoning=bool(state.answered))
+        other = self._unread(messages)
+        passage = "" if other is None else replies.unread(other)
+        degraded = degraded if other is None else (*degraded, UNREAD)
+        turn = GuardedTurn(
+            "", risk, degraded=degraded, state=state, hide_reasoning=bool(state.answered), passage=passage
+        )
         if risk.level == "crisis":
             if not state.answered or _recent(risk, len(messages)):
                 return self._crisis(turn, messages, replies, conversation)
@@ -185,6 +193,13 @@ class Guard:
             last = max(0, len(messages) - 1)
             named = f"detector: {type(error).__name__}"  # an error's own words could quote the seeker
             return Risk("concern", (Trigger("suicide", "concern", "failure", last),), (named,))
+
+    def _unread(self, messages: Sequence[str]) -> str | None:
+        """A language that something was said in and that cannot be read; nothing is said of it where that fails."""
+        try:
+            return unread(messages, self._spoken)
+        except Exception:  # the detector says what does not work
+            return None
 
     def _problem(self, reply: str, messages: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
         """The category that a reply breaks, "general" for an empty, endless or unreadable one; and what failed."""

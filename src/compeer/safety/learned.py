@@ -7,12 +7,12 @@ After a failure the phrases answer alone for a while; then it is tried again. Wh
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooSlow
 from typing import Literal, Protocol
 
+from compeer.safety.memory import Memory
 from compeer.safety.phrases import Guess, packaged_phrases
 
 Window = tuple[str, ...]
@@ -22,9 +22,10 @@ RETRY = 30.0
 """Seconds until a classifier that failed is tried again."""
 HARMLESS = 0.1
 """Below which probability of danger a layer is sure that there is none (see its training for the scale)."""
-AT_ONCE = 16
+AT_ONCE = 4
 """Windows that the classifier is given at once, within its time limit."""
-_REMEMBERED = 2048
+_REMEMBERED = 2**16
+"""Windows whose guesses are remembered: what hundreds of long conversations hold."""
 
 
 class Classifies(Protocol):
@@ -39,8 +40,8 @@ class Learned:
     def __init__(self, classifier: Classifies | Literal["packaged"] | None, timeout: float, loading: float) -> None:
         self._classifier = classifier
         self._timeout, self._loading = timeout, loading
-        self._phrases = _Memory()
-        self._classified = _Memory()
+        self._phrases: Memory[Guess] = Memory(_REMEMBERED)
+        self._classified: Memory[Guess] = Memory(_REMEMBERED)
         self._thread: ThreadPoolExecutor | None = None
         self._last: Future[Sequence[Guess]] | None = None
         self._failure, self._until = "", 0.0
@@ -108,20 +109,3 @@ class Learned:
 
 class _Unusable(Exception):
     """The classifier cannot be asked now; says why."""
-
-
-class _Memory:
-    """Guesses by window; the oldest are forgotten."""
-
-    def __init__(self) -> None:
-        self._guesses: OrderedDict[Window, Guess] = OrderedDict()
-
-    def all(self, windows: Sequence[Window], ask: Callable[[Sequence[Window]], Sequence[Guess]]) -> list[Guess]:
-        """The guesses of all windows; the new ones are asked for."""
-        known = {window: found for window in windows if (found := self._guesses.get(window)) is not None}
-        if new := [window for window in dict.fromkeys(windows) if window not in known]:
-            known.update(zip(new, ask(new), strict=True))
-            self._guesses.update((window, known[window]) for window in new)
-            while len(self._guesses) > _REMEMBERED:
-                self._guesses.popitem(last=False)
-        return [known[window] for window in windows]

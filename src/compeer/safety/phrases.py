@@ -72,6 +72,11 @@ class Phrases:
         """What is told by each run of messages."""
         return [guess(self.odds(messages)) for messages in windows]
 
+    def known(self, words: Sequence[str]) -> list[str]:
+        """Those of some words, in plain form, that the English weights have met."""
+        keys = np.array([_hash(word) for word in words], dtype=np.uint32)
+        return [word for word, met in zip(words, self._tables["en"].has(keys), strict=True) if met]
+
     def odds(self, messages: Sequence[str]) -> Odds:
         """The log-odds of some messages taken together; of two languages in them, the graver."""
         found = [self._tables[language].odds(messages_keys(messages, language)) for language in spoken(messages)]
@@ -92,6 +97,10 @@ class Table:
         return cls(
             stored[f"{language}_keys"].astype(np.uint32), scaled, stored[f"{language}_biases"].astype(np.float64)
         )
+
+    def has(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """For each feature whether it has a weight."""
+        return np.isin(keys, self._keys)
 
     def odds(self, keys: Keys) -> Odds:
         """The log-odds of a set of features."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from compeer.errors import from_validation
 from compeer.safety.resources import HelpLine, Resources, read_toml
@@ -104,6 +104,16 @@ def wordings(language: str) -> Wordings:
         raise from_validation(error, file=path) from None
 
 
+@cache
+def unread_wordings() -> dict[str, str]:
+    """What stands under replies to a language that the guard cannot read, by language."""
+    path = FOLDER / "unread.toml"
+    try:
+        return TypeAdapter(dict[str, NumberedWording]).validate_python(read_toml(path))
+    except ValidationError as error:
+        raise from_validation(error, file=path) from None
+
+
 def language_of(messages: Sequence[str]) -> str:
     """The language to answer in: Chinese if the newest message that has letters holds Chinese characters."""
     for message in reversed(messages):
@@ -164,6 +174,11 @@ class Replies:
     def concern(self, kind: Kind) -> str:
         """A short gentle passage with resources, to stand after the supporter's own reply."""
         return self._filled(self._words.concern[kind], [kind])
+
+    def unread(self, language: str) -> str:
+        """Where to find help, for somebody who writes in a language that the guard cannot read."""
+        texts = unread_wordings()
+        return self._filled(texts.get(language, texts[self.language]), ["suicide"])
 
     def safe(self, category: str, turn: int) -> str:
         """A reply to show instead of one that was rejected; which of several depends on the turn."""

@@ -1,13 +1,15 @@
 """A message in the form that the rules read: lower case, plain letters, contractions and slang written out.
 
 People in danger write in a hurry, and some hide what they say from filters. So letters of other alphabets that look
-Latin, zero-width signs, digits for letters ("su1cide"), stars ("k*ll"), letters apart ("k i l l"), drawn-out words
+Latin, small capitals, letters in squares, circles and flags, HTML's names for letters, zero-width signs and fillers,
+digits for letters ("su1cide"), stars ("k*ll"), letters apart, by blanks, lines or emoji ("k i l l"), drawn-out words
 ("diiiie") and slang ("unalive", 自鲨) are all brought to the plain word before any rule looks; the tables of slang and
 spelling are data, beside the rules. Everything here takes time in proportion to the text.
 """
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +19,13 @@ _LOOKALIKES = str.maketrans(
     "абвгдезіїјкӏмнорѕтухсԁһԛԝэ" + "αβεηικνορτυχγωɑɡıłøđ" + "‘’‚‛`´ʼ＇“”„‟«»「」『』《》",
     "abbrdeziijklmhopstyxcdhqwe" + "abenikvoptuxywagilod" + "''''''''" + '""""""""""""',
 )
+_FRAMED = {start + place: 97 + place for start in (0x249C, 0x1F150, 0x1F170) for place in range(26)}
+"""Letters in brackets, circles and squares that NFKD leaves as they are, or takes apart."""
+_SMALL_CAPITALS = str.maketrans("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnopqrstuvwyz")
+_FLAG_LETTERS = re.compile("[\U0001f1e6-\U0001f1ff]+")
+_EMOJI = "\u2190-\u2bff\u3030\u303d\U0001f000-\U0001faff"
 _INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
+    "[\u00ad\u034f\u061c\u115f\u1160\u2800\u3164\uffa0\ufffc\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
 )
 _MARKS = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")
 _TRADITIONAL = str.maketrans(
@@ -34,7 +41,8 @@ _TRADITIONAL = str.maketrans(
 _LEET = [str.maketrans("013457@$!|€", f"o{one}eastas{one}{one}e") for one in "il"]
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 _SPACE_IN_HAN = re.compile(rf"(?<=[{_HAN}])[ \t·•\-_*/\\|~^&+=.]+(?=[{_HAN}])")
-_APART = re.compile(r"(?<![a-z0-9@$])[a-z0-9@$](?:[ .\-_*~/|]{1,3}[a-z0-9@$](?![a-z0-9@$])){2,}")
+_APART = re.compile(rf"(?<![a-z0-9@$])[a-z0-9@$](?:[\s.\-_*~/|{_EMOJI}]{{1,3}}[a-z0-9@$](?![a-z0-9@$])){{2,}}")
+_SPLIT = re.compile(rf"[a-z]{{1,30}}(?:[{_EMOJI}]{{1,3}}[a-z]{{1,30}}){{1,12}}")
 _ODD = re.compile(  # a word of letters and other signs, or a whole one with a letter at least
     r"(?<![\w@$*#!|€])(?=[\w@$!|*#€]{0,30}[a-z])(?=[a-z]{0,30}[0-9@$!|*#€_])[\w@$*#€](?:[\w@$!|*#€]{0,30}[\w@$*#€])?(?![\w@$*#])"
 )
@@ -66,7 +74,10 @@ _PIECE = 1_000
 
 def letters(text: str) -> str:
     """The text in lower case and in the letters it looks like: no zero-width signs, no marks, simplified characters."""
+    if "&" in text:
+        text = html.unescape(text)
     text = _MARKS.sub("", _INVISIBLE.sub("", text))
+    text = _FLAG_LETTERS.sub(_spelt, text.translate(_FRAMED).translate(_SMALL_CAPITALS))
     # In pieces: putting a long run of marks in order takes time that grows with its square.
     pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
     text = "".join(_MARKS.sub("", unicodedata.normalize("NFKD", piece)) for piece in pieces)
@@ -112,6 +123,7 @@ class Spelling:
     def words(self, text: str) -> str:
         """A text whose letters are plain already, with its words made plain too."""
         text = _APART.sub(self._together, text)
+        text = _SPLIT.sub(self._together, text)
         text = _ODD.sub(self._unmasked, text)
         text = _written_out(text)
         text = _WORD.sub(self._word, text)
@@ -179,6 +191,12 @@ class Spelling:
         if gaps and (len(telling) < 2 or 3 * sum(map(len, telling)) < len(joined)):
             return None
         return whole[1]
+
+
+def _spelt(found: re.Match[str]) -> str:
+    """The letters of signs that make flags; two alone are a flag."""
+    signs = found[0]
+    return " " if len(signs) == 2 else "".join(chr(ord(sign) - 0x1F1E6 + 97) for sign in signs)
 
 
 def _written_out(text: str) -> str:

@@ -10,27 +10,32 @@ unit that was written whole:
     records.jsonl               takes its name when everything is there
     records.jsonl.manifest.json the fingerprint, what was read, the counts, the files' hashes; written last
 
-A stage whose manifest matches its settings and inputs is not done again.
+A stage whose manifest matches its settings and inputs is not done again. Whoever writes a stage holds its progress
+locked, and a whole build its folder.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import multiprocessing
 import os
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from compeer import __version__
 from compeer.errors import InputError
 from compeer.models.embedded import file_hash
 
+LOCK = ".lock"
+"""The file that is locked while somebody is at work in a folder; it stays."""
 T = TypeVar("T")
 Counts = dict[str, Counter[str]]
 
@@ -80,6 +85,7 @@ class Stage:
         return found
 
     def __enter__(self) -> Stage:
+        self._marks = self._claimed()
         sizes = self._last_whole()
         mode = "r+b" if self.units else "wb"
         self._open = {name: self._unfinished(name).open(mode) for name in self._files}
@@ -87,8 +93,8 @@ class Stage:
             file.truncate(sizes[name])
             file.seek(sizes[name])
         if not self.units:
-            self._progress.write_text(json.dumps(self._told) + "\n", encoding="utf-8")
-        self._marks = self._progress.open("a", encoding="utf-8")
+            self._marks.truncate(0)
+            self._marks.write(json.dumps(self._told) + "\n")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +115,8 @@ class Stage:
 
     def finish(self, **more: Any) -> dict[str, Any]:
         """Gives the files their names and writes the manifest, with `more` in it."""
-        self.__exit__()
+        for file in self._open.values():
+            file.close()
         self._manifest.unlink(missing_ok=True)
         for name, path in self._files.items():
             os.replace(self._unfinished(name), path)
@@ -123,7 +130,25 @@ class Stage:
         }
         write_json(self._manifest, manifest)
         self._progress.unlink()
+        self._marks.close()
         return manifest
+
+    def _claimed(self) -> TextIO:
+        """The file of progress, locked, so that nobody else writes this stage's files meanwhile."""
+        while True:
+            marks = self._progress.open("a", encoding="utf-8")
+            try:
+                fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                marks.close()
+                do = "Wait for it, or stop it."
+                raise InputError("another run is writing this file.", file=self.out, do=do) from None
+            try:
+                if os.path.samestat(os.fstat(marks.fileno()), self._progress.stat()):
+                    return marks
+            except FileNotFoundError:  # whoever had it has just finished
+                pass
+            marks.close()
 
     def _unfinished(self, name: str) -> Path:
         path = self._files[name]
@@ -213,6 +238,21 @@ async def _in_order(units: Iterable[T], work: Callable[[T], Awaitable[Done]], at
         for future in waiting:
             future.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+# --- one at a time ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock, which goes with the process, however that ends; an error if another process has it."""
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            do = "Wait for it, or stop it."
+            raise InputError("another run is at work in this folder.", file=folder, do=do) from None
+        yield
 
 
 # --- small files ------------------------------------------------------------------------------------------------------

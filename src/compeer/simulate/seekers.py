@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compeer.corpora.reading import json_items
+from compeer.dialogue import language_of
 from compeer.errors import InputError, from_validation
 from compeer.models.base import Generation, Message
 from compeer.simulate.agents import Complaint, Said, SeekerAgent, chat, mark_of, read_plain
@@ -92,7 +93,7 @@ class _ReleasedCard(BaseModel):
 
     def card(self) -> RoleCard:
         named = _LANGUAGE_NAMES.get((self.language or "").strip().lower())
-        language = named or ("zh" if re.search("[\u4e00-\u9fff]", self.base) else "en")
+        language = named or language_of(self.base)
         problem = self.res if isinstance(self.res, str) else ""
         own = f"{language}-{self.id}"  # the two languages may count alike
         return RoleCard(id=own, language=language, text=self.base.strip(), problem=problem)

@@ -8,7 +8,6 @@ from compeer.talk.turn import (
     Reply,
     Retracted,
     StepDone,
-    StepWritten,
     Supporter,
     Wish,
 )
@@ -21,7 +20,6 @@ __all__ = [
     "Reply",
     "Retracted",
     "StepDone",
-    "StepWritten",
     "Supporter",
     "Wish",
 ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compeer.reasoning import LABELS, STEPS, ParsedTurn, Part, SupportTurn, render_step
+from compeer.reasoning import ParsedTurn, Part
 from compeer.reward.form import Judge
 from compeer.reward.rank import Ranked, arank
 from compeer.reward.score import Score, Sign
-from compeer.talk.turn import Candidate, StepDone, StepWritten, Wish
+from compeer.talk.reading import problems_of
+from compeer.talk.turn import Candidate, Wish
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ async def candidates(
             given = verdicts(ranked, getattr(judge, "threshold", 0.5))
             found.append(Candidate(number + 1, output.turn, given, place, ranked.problem))
         else:
-            why = "; ".join(f"{part}: {reason}" for part, reason in output.missing.items())
+            why = "; ".join(problems_of(output)) if output.turn is None else ""
             found.append(Candidate(number + 1, None, None, None, why or "the guard does not let it pass"))
     return found
 
@@ -51,11 +52,3 @@ def verdicts(ranked: Ranked, threshold: float = 0.5) -> Score | None:
     steps: dict[Part, Sign] = {part: 1 if chance >= threshold else -1 for part, chance in ranked.steps.items()}
     response: Sign | None = None if ranked.wins is None else 1 if ranked.wins >= 0.5 else -1
     return Score(steps=steps, response=response, format=1, total=sum(steps.values()) + (response or 0) + 1)
-
-
-def shown_turn(turn: SupportTurn) -> Iterator[StepWritten | StepDone]:
-    """The steps of a turn that is there already, as if they were being written."""
-    for part in STEPS:
-        step = turn.step(part)
-        yield StepWritten(part, render_step(part, step).removeprefix(f"{LABELS[part]}: "))
-        yield StepDone(part, step)

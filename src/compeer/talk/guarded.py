@@ -8,15 +8,18 @@ breaks a rule is taken back and written anew from the same steps, and replaced w
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
-from compeer.policy.prompt import pictures_of, supporter_prompt
-from compeer.reasoning import STEPS, ParsedTurn, parse_turn
+from compeer.policy.control import Control
+from compeer.policy.prompt import Task, pictures_of, supporter_prompt
+from compeer.reasoning import STEPS, SupportTurn
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard, GuardedTurn
 from compeer.safety.output import SentenceGate
@@ -24,11 +27,11 @@ from compeer.safety.replies import Replies, language_of
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
-from compeer.talk.best import Contender, candidates, shown_turn
-from compeer.talk.reading import Said, TurnReader
-from compeer.talk.shown import Shown, ShownSteps, own_words
-from compeer.talk.turn import NO_REPLY, Busy, Done, Event, Reply, Retracted, Wish
-from compeer.talk.writing import Ending, NotWritten, Writer, write_turn
+from compeer.talk.best import Contender, candidates
+from compeer.talk.reading import Said, TurnReader, problems_of
+from compeer.talk.shown import Showing, Shown, ShownSteps
+from compeer.talk.turn import LONGEST_UTTERANCE, NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
+from compeer.talk.writing import Anew, Ending, NotWritten, Piece, Writer, write_turn
 
 ATTEMPTS = 3
 """So often a response is written before it is replaced."""
@@ -48,11 +51,12 @@ class GuardedSupporter:
         judge: Judge | None = None,
         *,
         history: int | None = None,
+        task: Task = "supporter",
         language: str = "en",
         places: int = 64,
     ) -> None:
         self._writer, self._guard, self._judge = writer, guard, judge
-        self._history, self._language, self._places = history, language, places
+        self._history, self._task, self._language, self._places = history, task, language, places
         self._open = 0
         self._seconds = 5.0  # that a turn takes, by those that have ended
 
@@ -80,14 +84,13 @@ class GuardedSupporter:
         self._writer.close()
 
     def converse(self, wish: Wish) -> AsyncIterator[Event]:
-        self._check(wish)
+        if not wish.history or wish.history[-1].speaker != "seeker":
+            raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         return self._conversing(wish)
 
     # --- whether a wish can be met --------------------------------------------------------------------------------
 
     def _check(self, wish: Wish) -> None:
-        if not wish.history or wish.history[-1].speaker != "seeker":
-            raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         if wish.best_of < 1 or wish.best_of > self._places:
             raise InputError(f"it must be from 1 to {self._places}.", field="best_of")
         if wish.best_of > 1 and self._judge is None:
@@ -109,10 +112,11 @@ class GuardedSupporter:
     async def _conversing(self, wish: Wish) -> AsyncGenerator[Event, None]:
         messages = [utterance.text for utterance in wish.history if utterance.speaker == "seeker"]
         turn = await self._before(wish, messages)
-        if turn.reply:  # nobody in danger is told to come back later, so the guard looks before there is room
+        if turn.reply:  # nobody in danger is sent away, so the guard looks before anything can be refused
             yield Reply(turn.reply)
             yield Done(None, turn.reply, turn)
             return
+        self._check(wish)
         self._find_room(wish)
         self._open += wish.best_of
         start = time.monotonic()
@@ -135,10 +139,11 @@ class GuardedSupporter:
         tokens = prompt_tokens = 0
         problems: tuple[str, ...] = ()
         screen, begun = Shown(self._gate(messages)), ""
+        steps = ShownSteps(lambda: self._gate(messages), messages, turn.hide_reasoning)
         for attempt in range(1, ATTEMPTS + 1):
             turn = replace(turn, attempts=attempt)
-            steps = ShownSteps(lambda: self._gate(messages), messages, turn.hide_reasoning)
-            screen, reader, ending = Shown(self._gate(messages)), TurnReader(begun), Ending()
+            screen, ending = Shown(self._gate(messages)), Ending()
+            showing = Showing(screen, steps, begun)
             failed: NotWritten | None = None
             try:
                 async with aclosing(self._written(wish, attempt, begun)) as pieces:
@@ -146,13 +151,11 @@ class GuardedSupporter:
                         if isinstance(piece, Ending):
                             ending = piece
                             continue
-                        for read in reader.feed(piece):
-                            if isinstance(read, Said):
-                                if text := screen.feed(read.text):
-                                    yield Reply(text)
-                                continue
-                            for step in steps.feed(read):
-                                yield step
+                        if isinstance(piece, Anew):
+                            showing = Showing(screen, steps)
+                            continue
+                        for event in await showing.feed(piece):
+                            yield event
                         if not screen.open:
                             break
             except NotWritten as error:
@@ -160,29 +163,26 @@ class GuardedSupporter:
             except Exception as error:  # an error's own words could quote somebody
                 failed = NotWritten(f"the supporter failed: {type(error).__name__}")
             tokens, prompt_tokens = tokens + ending.tokens, max(prompt_tokens, ending.prompt_tokens)
-            left, parsed = reader.end(ending.cut_off or failed is not None)
-            for read in left if screen.open else ():
-                if isinstance(read, Said):
-                    if text := screen.feed(read.text):
-                        yield Reply(text)
-                    continue
-                for step in steps.feed(read):
-                    yield step
+            left, parsed = await showing.end(ending.cut_off, failed is not None)
+            for event in left:
+                yield event
+            problems = (*([failed.reason] if failed else ()), *problems_of(parsed))
+            whole = None
+            if parsed.turn and _same_words(parsed.turn.response, screen.shown) and steps.may_all(parsed.turn):
+                whole = parsed.turn.model_copy(update={"response": screen.shown})
+                problems += _unheeded(wish.control, whole)
             turn = replace(turn, hide_reasoning=steps.hidden)
-            if failed is None and (text := screen.close(ending.cut_off)):
-                yield Reply(text)
-            problems = (*([failed.reason] if failed else ()), *_problems(parsed))
             if failed is None and screen.open and screen.shown:
                 final = self._after(screen, turn, messages)
                 if tail := final.reply[len(screen.shown) :]:
                     yield Reply(tail)
-                yield Done(parsed.turn, final.reply, final, problems, tokens, prompt_tokens, ending.cut_off)
+                yield Done(whole, final.reply, final, problems, tokens, prompt_tokens, ending.cut_off)
                 return
             if screen.shown:
                 yield Retracted()
             if ending.cut_off or (failed is not None and not failed.passing):
                 break  # another attempt would end the same way
-            begun = reader.steps()
+            begun = showing.reader.steps() if self._writer.continues else ""
         final = self._instead(screen, turn, messages)
         yield Reply(final.reply)
         yield Done(None, final.reply, final, problems, tokens, prompt_tokens)
@@ -212,8 +212,8 @@ class GuardedSupporter:
             yield Done(None, final.reply, final, problems, tokens, prompt_tokens)
             return
         if not turn.hide_reasoning:
-            for event in shown_turn(chosen):
-                yield event
+            for part in STEPS:
+                yield StepDone(part, chosen.step(part))
         screen = Shown(self._gate(messages))
         screen.feed(chosen.response)
         screen.close()
@@ -223,7 +223,7 @@ class GuardedSupporter:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def _written(self, wish: Wish, number: int, begun: str = "") -> AsyncGenerator[str | Ending, None]:
+    def _written(self, wish: Wish, number: int, begun: str = "") -> AsyncGenerator[Piece, None]:
         seed = int(generator(wish.seed, "turn", str(number)).integers(2**31))
         return write_turn(self._writer, self._prompt(wish), wish.control, wish.sampling, seed, begun)
 
@@ -237,19 +237,25 @@ class GuardedSupporter:
                     if isinstance(piece, Ending):
                         ending = piece
                     else:
-                        text += piece
+                        text = text + piece if isinstance(piece, str) else ""
         except NotWritten as error:
             problems = (error.reason,)
         except Exception as error:
             problems = (f"the supporter failed: {type(error).__name__}",)
-        parsed = parse_turn(text, cut_off=ending.cut_off or bool(problems))
-        return Contender(parsed, (*problems, *_problems(parsed)), ending.tokens, ending.prompt_tokens)
+        reader = TurnReader()
+        read = list(reader.feed(text))
+        left, parsed = reader.end(ending.cut_off or bool(problems))
+        said = "".join(one.text for one in (*read, *left) if isinstance(one, Said))
+        if parsed.turn and not _same_words(parsed.turn.response, said):
+            parsed = replace(parsed, turn=None, missing={"response": "a form stands in it"})
+        return Contender(parsed, (*problems, *problems_of(parsed)), ending.tokens, ending.prompt_tokens)
 
     def _prompt(self, wish: Wish) -> list[Message]:
         """What the writer is asked: the history, its oldest utterances left out until it fits."""
         last = min(self._history or len(wish.history), len(wish.history))
+        history = [_shortened(utterance) for utterance in wish.history]
         while True:
-            messages = supporter_prompt(wish.history, last, wish.control, images=self.sees)
+            messages = supporter_prompt(history, last, wish.control, images=self.sees, task=self._task)
             if last == 1 or self._writer.fits(messages, wish.sampling.max_tokens):
                 return messages
             last = max(1, last - max(1, last // 8))
@@ -262,14 +268,10 @@ class GuardedSupporter:
     def _allowed(self, output: Contender, messages: Sequence[str]) -> bool:
         if output.parsed.turn is None:
             return False
-        steps = [own_words(output.parsed.turn.step(part).text, messages) for part in STEPS]
-        for text in (output.parsed.turn.response, *steps):
-            screen = Shown(self._gate(messages))
-            screen.feed(text)
-            screen.close()
-            if not screen.open:
-                return False
-        return True
+        screen = Shown(self._gate(messages))
+        screen.feed(output.parsed.turn.response)
+        screen.close()
+        return screen.open and ShownSteps(lambda: self._gate(messages), messages, False).may_all(output.parsed.turn)
 
     def _after(self, screen: Shown, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         if self._guard is None or screen.gate is None:
@@ -284,5 +286,20 @@ class GuardedSupporter:
         return replace(self._guard.after_gate(screen.gate, "", turn, messages), hide_reasoning=True)
 
 
-def _problems(parsed: ParsedTurn) -> tuple[str, ...]:
-    return (*(f"{part}: {why}" for part, why in parsed.missing.items()), *parsed.problems)
+def _unheeded(control: Control, turn: SupportTurn) -> tuple[str, ...]:
+    """The decisions that were asked for and not taken, which only a server that cannot be made to does."""
+    taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
+    asked = control.wishes()
+    return tuple(f"{field}: not as it was asked for" for field, one in taken.items() if asked.get(field, one) != one)
+
+
+def _shortened(utterance: Utterance) -> Utterance:
+    """The utterance as a model is shown it."""
+    if len(utterance.text) <= LONGEST_UTTERANCE:
+        return utterance
+    return utterance.model_copy(update={"text": utterance.text[-LONGEST_UTTERANCE:]})
+
+
+def _same_words(one: str, other: str) -> bool:
+    """Whether two texts differ in marks and white space at most."""
+    return re.sub(r"\W+", "", one) == re.sub(r"\W+", "", other)

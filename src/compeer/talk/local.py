@@ -17,6 +17,7 @@ from compeer.engine.prepared import prepare
 from compeer.engine.rows import Ending, NotWritten, Row, common
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Message, Request, Sampling
+from compeer.models.catalogue import is_base
 from compeer.models.grammars import Grammars
 from compeer.models.local import (
     best_device,
@@ -32,7 +33,7 @@ from compeer.models.shipped import shown_name
 from compeer.models.training import model_card
 from compeer.models.vision import PictureError, chat_pictures, picture_reader
 from compeer.policy.control import Control
-from compeer.policy.prompt import refuse_direct, supporter_prompt
+from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
 from compeer.policy.repeats import told_once
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
@@ -47,9 +48,15 @@ _ROWS = 64
 class LocalWriter:
     """Writes with a model, `rows` outputs at a time, each held to its grammar. Serves any number of loops."""
 
-    constrained = True
+    constrained = continues = True
 
-    def __init__(self, model: str | Path = "embedded", rows: int | None = None, media: str | Path = "") -> None:
+    def __init__(
+        self,
+        model: str | Path = "embedded",
+        rows: int | None = None,
+        media: str | Path = "",
+        task: Task = "supporter",
+    ) -> None:
         self._name = shown_name(model)
         device = best_device()
         prepared = prepare(model) if device.type == "cpu" else None
@@ -60,7 +67,7 @@ class LocalWriter:
             engine = CpuEngine(prepared, self._tokenizer.eos_token_id, rows)
             self._batcher, self._adapter, self._close = engine.batcher, engine.adapter, engine.close
             self._limit, vocabulary, self.rows = engine.width, engine.vocabulary, engine.rows
-            engine.keep(self._beginning())
+            engine.keep(self._beginning(task))
         else:
             folder = model_folder(model)
             self._reader = picture_reader(folder, media)
@@ -124,11 +131,11 @@ class LocalWriter:
         matcher = self._matcher(request)
         return Row(tuple(ids), sampling, request.seed, text.hear, tell, matcher, self._adapter, pictures)
 
-    def _beginning(self) -> list[int]:
+    def _beginning(self, task: Task) -> list[int]:
         """What the prompts of all conversations begin with, steered or not."""
         said = [[Utterance(speaker="seeker", text=text)] for text in ("A", "It")]
-        probes = [supporter_prompt(said[0]), supporter_prompt(said[1], control=Control(strategy="Question"))]
-        one, other = (self._ids(messages, "") for messages in probes)
+        steered = supporter_prompt(said[1], control=Control(strategy="Question"), task=task)
+        one, other = (self._ids(messages, "") for messages in (supporter_prompt(said[0], task=task), steered))
         return one[: common(one, other)]
 
     def _ids(self, messages: list[Message], prefix: str) -> list[int]:
@@ -188,9 +195,10 @@ class LocalSupporter(GuardedSupporter):
         waiting: int | None = None,
     ) -> None:
         card = _card(model)
-        writer = LocalWriter(model, rows, card.get("media", ""))
+        task = card.get("task", "shown" if is_base(model) else "supporter")
+        writer = LocalWriter(model, rows, card.get("media", ""), task)
         places = writer.rows + (2 * writer.rows if waiting is None else waiting)
-        super().__init__(writer, guard, judge, history=card.get("history"), places=places)
+        super().__init__(writer, guard, judge, history=card.get("history"), task=task, places=places)
 
 
 def _card(model: str | Path) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """A supporter, and a judge, by what a person calls them on the command line.
 
-supporter                         the packaged supporter, trained, in this process
+best                              the large packaged supporter if its base is here, else the small one
+supporter                         the small packaged supporter, trained, in this process
+supporter-1.5b                    the large one, over a base of the catalogue (compeer models get qwen-1.5b)
 embedded                          the packaged model as it is, in this process
 qwen-1.5b                         a base of the catalogue (compeer models list), in this process
 runs/demo/grpo/model              a folder that transformers loads, or of adapters, in this process
@@ -14,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compeer.errors import InputError
-from compeer.models.endpoint import CallSettings, EndpointSettings
-from compeer.models.shipped import packaged_mark
+from compeer.models.endpoint import CallSettings
+from compeer.models.shipped import OVER, best_supporter, packaged_mark, shown_name
 
 if TYPE_CHECKING:
     from compeer.reward.form import Judge
     from compeer.safety.guard import Guard
     from compeer.talk.guarded import GuardedSupporter
 
-DEFAULT, DEFAULT_JUDGE = "supporter", "judge"
+DEFAULT, DEFAULT_JUDGE = "best", "judge"
 """What is packaged, trained."""
 
 
@@ -44,14 +46,23 @@ def open_supporter(
     """
     model, at, url = name.partition("@http")
     if at and model:
-        from compeer.talk.upstream import UpstreamSupporter
+        from compeer.talk.upstream import StreamSettings, UpstreamSupporter
 
-        settings = EndpointSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
+        settings = StreamSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
         return UpstreamSupporter(settings, guard, judge, sees=sees, language=language)
+    name = best_supporter() if name == DEFAULT else name
     _check_folder(name, "model")
     from compeer.talk.local import LocalSupporter  # torch is heavy
 
     return LocalSupporter(name, guard, judge, rows=rows, waiting=waiting)
+
+
+def larger_note(name: str) -> str | None:
+    """How to get the larger supporter, for who talks to the small packaged one."""
+    if name != shown_name("supporter"):
+        return None
+    base = next(iter(OVER.values()))
+    return f"A small model answers, in English only. For a larger one, English and Chinese: compeer models get {base}"
 
 
 def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
@@ -63,7 +74,8 @@ def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = F
     from compeer.reward.judge import LocalJudge
 
     if "@http" in name:
-        settings = ModelSettings.model_validate((call or CallSettings()).model_dump())
+        known = set(ModelSettings.model_fields)  # a stream has limits of its own
+        settings = ModelSettings.model_validate((call or CallSettings()).model_dump(include=known))
         return ModelJudge(open_model(name, settings=settings), trained=trained)
     _check_folder(name, "judge")
     if model_card(card_folder(name)).get("role") != "judge":

@@ -66,7 +66,8 @@ class Session:
         if done.turn is not None and self.utterances:
             feeling = {"emotion": done.turn.emotion.emotion, "intensity": done.turn.emotion.intensity}
             self.utterances[-1] = self.utterances[-1].model_copy(update=feeling)
-        self.utterances.append(_utterance(done.reply, done.turn))
+        said = _utterance(done.reply, done.turn)
+        self.utterances.append(said.model_copy(update={"notes": None}) if done.guarded.hide_reasoning else said)
 
     def stopped(self, shown: str) -> None:
         """Takes in that the seeker stopped the turn; what was shown until then counts as said."""

@@ -1,9 +1,9 @@
 """One turn of a conversation as it is asked for and as it comes about: a wish goes in, events come out.
 
-A `Supporter` answers a `Wish` with events, in this order: the steps as they are written, then the reply in pieces that
-may be shown, and at the very end one `Done`. In a crisis there is no step, only the fixed reply. Where several outputs
-are written, and a judge chooses, the candidates come first. Joined, the pieces of the reply since the last `Retracted`
-are exactly the reply of `Done`.
+A `Supporter` answers a `Wish` with events, in this order: the steps, each when it is whole, then the reply in pieces
+that may be shown, and at the very end one `Done`. In a crisis there is no step, only the fixed reply. Where several
+outputs are written, and a judge chooses, the candidates come first. Joined, the pieces of the reply since the last
+`Retracted` are exactly the reply of `Done`.
 
     async for event in supporter.converse(Wish(history=history)):
         match event:
@@ -24,8 +24,13 @@ from compeer.reasoning import Part, Step, SupportTurn
 from compeer.reward.score import Score
 from compeer.safety.guard import GuardedTurn, GuardState
 
-SAMPLING = Sampling(temperature=0.7, max_tokens=320)
-"""How turns are drawn unless a wish says otherwise."""
+SAMPLING = Sampling(temperature=0.7, min_p=0.1, max_tokens=320)
+"""How turns are drawn unless a wish says otherwise. Improbable tokens are left out: a small model that draws one rarely
+finds back to sense."""
+
+
+LONGEST_UTTERANCE = 20_000
+"""Characters of an utterance that a model is shown, its last ones: more than a long letter. The guard reads all."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,6 @@ class Wish:
     """What the guard remembers of this conversation: `Done.guarded.state` of the turn before."""
     conversation: str | None = None
     """The service's own name for the conversation, told to the guard's hooks."""
-
-
-@dataclass(frozen=True)
-class StepWritten:
-    """A piece of a step's line as it is made, decision and all."""
-
-    part: Part
-    text: str
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Done:
     """Whether the reply ends where the longest allowed output did."""
 
 
-Event = StepWritten | StepDone | Reply | Retracted | Candidate | Done
+Event = StepDone | Reply | Retracted | Candidate | Done
 
 
 class Busy(Exception):

@@ -1,8 +1,11 @@
 """A supporter behind any OpenAI-compatible server (vLLM, llama.cpp, Ollama, a hosted one), with our prompt and guard.
 
 Outputs are streamed from it. Forced decisions and second attempts begin the answer for the model: vLLM must be told so
-(`constrain="vllm"`), llama.cpp and Ollama go on from a last assistant message by themselves. A server that knows
-grammars is given the one of a turn. The key is read from the environment and appears in no log and no error.
+(`constrain="vllm"`), llama.cpp and Ollama go on from a last assistant message by themselves. A server that begins anew
+instead is noticed the first time, and not asked so again. A server that knows
+grammars is given the one of a turn. A server that says nothing, never stops or floods is left after a time and a
+length: somebody is waiting, and others are talking too. The key is read from the environment and appears in no log and
+no error.
 """
 
 from __future__ import annotations
@@ -14,34 +17,52 @@ import mimetypes
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from compeer import __version__
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.connections import checked_url, seconds_until
-from compeer.models.endpoint import EndpointSettings
-from compeer.policy.repeats import told_once
+from compeer.models.endpoint import CallSettings, EndpointSettings
+from compeer.policy.repeats import ToldOnce
+from compeer.reasoning import STEPS, label_of, may_become_label
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
 from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.writing import Ending, NotWritten
+from compeer.talk.writing import Anew, Ending, NotWritten, Piece
 
 _LONGEST_PAUSE = 5.0
 """Seconds at most before another try: somebody is waiting."""
-_LARGEST = 2**20
-"""Bytes of a line of a stream at most."""
+_CHARACTERS_A_TOKEN = 16
+"""A server that writes more than the tokens asked for can have, on average, does not heed what was asked."""
+
+
+class StreamCall(CallSettings):
+    """How a server is called that streams its answers to somebody who waits."""
+
+    stream_seconds: float = Field(
+        default=120.0, gt=0, description="seconds that a streamed answer may take, from the call to its last word"
+    )
+    stream_bytes: int = Field(default=2**21, ge=2**12, description="bytes that a streamed answer may have")
+
+
+class StreamSettings(StreamCall, EndpointSettings):
+    """A server that streams, a model that it offers, and how it is called."""
 
 
 class UpstreamWriter:
     """Writes by asking a server, which is called as its settings say; its retries are those of the supporter."""
 
-    def __init__(self, settings: EndpointSettings, sees: bool = False) -> None:
+    def __init__(self, settings: StreamSettings, sees: bool = False) -> None:
         self._settings, self._sees = settings, sees
         self._url = f"{checked_url(settings.url)}/chat/completions"
         self._key = os.environ.get(settings.key_variable, "").strip()
+        self.continues = True
 
     @property
     def name(self) -> str:
@@ -60,24 +81,38 @@ class UpstreamWriter:
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         return True
 
-    async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[str | Ending, None]:
+    async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[Piece, None]:
         import httpx
 
         headers = {"User-Agent": f"compeer/{__version__}", "Accept": "text/event-stream"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         body = await asyncio.to_thread(self._body, request, sampling)
+        deadline = asyncio.get_running_loop().time() + self._settings.stream_seconds
         try:
             async with (
                 httpx.AsyncClient(verify=self._trusted, timeout=self._settings.timeout) as client,
-                client.stream("POST", self._url, content=body, headers=headers | _JSON) as reply,
+                AsyncExitStack() as opened,
             ):
+                asking = client.stream("POST", self._url, content=body, headers=headers | _JSON)
+                async with asyncio.timeout_at(deadline):
+                    reply = await opened.enter_async_context(asking)
                 if reply.status_code != 200:
                     raise await _refused(reply.status_code, reply.headers.get("retry-after"))
-                async for piece in _once(_pieces(reply.aiter_bytes()), request.prefix):
-                    yield piece
-        except httpx.TimeoutException:
-            raise NotWritten("the server did not answer in time") from None
+                received = _within(reply.aiter_bytes(), deadline, self._settings.stream_bytes)
+                most = _CHARACTERS_A_TOKEN * sampling.max_tokens
+                pieces = _pieces(received)
+                begun = request.prefix
+                if begun:
+                    pieces, heeded = await _with_head(pieces)
+                    if not heeded:
+                        self.continues, begun = False, ""
+                        yield Anew()
+                async with aclosing(_once(pieces, begun, most)) as told:
+                    async for piece in told:
+                        yield piece
+        except (httpx.TimeoutException, TimeoutError):  # nobody is let wait for as long again
+            raise NotWritten("the server did not answer in time", passing=False) from None
         except httpx.HTTPError as error:
             await asyncio.sleep(0.2)
             raise NotWritten(f"the server cannot be reached or broke off: {type(error).__name__}") from None
@@ -122,56 +157,109 @@ async def _refused(status: int, retry_after: str | None) -> NotWritten:
     return NotWritten(f"the server answered {status}", passing)
 
 
-async def _once(pieces: AsyncGenerator[str | Ending, None], begun: str) -> AsyncGenerator[str | Ending, None]:
-    """The pieces until the output repeats itself; its ending is waited for, as it tells what the answer has cost."""
-    text, told, over = "", 0, False
+async def _within(received: AsyncIterator[bytes], deadline: float, most: int) -> AsyncGenerator[bytes, None]:
+    """What a server sends until the deadline, which raises `TimeoutError`; others get their turn between two parts."""
+    size = 0
+    while True:
+        async with asyncio.timeout_at(deadline):
+            data = await anext(received, None)
+        if data is None:
+            return
+        size += len(data)
+        if size > most:
+            raise NotWritten("the server's answer has no end", passing=False)
+        yield data
+        await asyncio.sleep(0)
+
+
+async def _with_head(
+    pieces: AsyncGenerator[str | Ending, None],
+) -> tuple[AsyncGenerator[str | Ending, None], bool]:
+    """The pieces of an answer that was begun, and whether it goes on: one that opens with the first step does not."""
+    head, ending = "", None
     async for piece in pieces:
-        ended = isinstance(piece, Ending)
-        if not over:
-            text += piece if isinstance(piece, str) else ""
-            known, over = told_once(text, begun, last=ended)
-            if len(known) > told:
-                yield known[told:]
-                told = len(known)
         if isinstance(piece, Ending):
-            yield replace(piece, cut_off=piece.cut_off and not over)
+            ending = piece
+            break
+        head += piece
+        if head.strip() and not may_become_label(head.lstrip()):
+            break
+
+    async def joined() -> AsyncGenerator[str | Ending, None]:
+        async with aclosing(pieces):
+            if head:
+                yield head
+            if ending is not None:
+                yield ending
+                return
+            async for piece in pieces:
+                yield piece
+
+    label = label_of(head.lstrip().split("\n")[0])
+    return joined(), label is None or label[0] != STEPS[0]
+
+
+async def _once(
+    pieces: AsyncGenerator[str | Ending, None], begun: str, most: int
+) -> AsyncGenerator[str | Ending, None]:
+    """The pieces until the output repeats itself; its ending is waited for, as it tells what the answer has cost.
+
+    One that has more than so many characters is cut off.
+    """
+    output, size = ToldOnce(begun), 0
+    async with aclosing(pieces):
+        async for piece in pieces:
+            ending = piece if isinstance(piece, Ending) else None
+            text = "" if isinstance(piece, Ending) else piece[: most - size]
+            size += len(text)
+            if ending is None and size == most:
+                ending = Ending(cut_off=True)
+            if told := output.feed(text, last=ending is not None):
+                yield told
+            if ending is not None:
+                yield replace(ending, cut_off=ending.cut_off and not output.over)
+                return
 
 
 async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending, None]:
-    """The text of a stream of events, and its ending; a stream that ends without one has broken off."""
+    """The text of a stream of events, and its ending; a stream that ends without one has broken off.
+
+    What comes together is told together: to read a flood word by word would take the time of others.
+    """
     finish: str | None = None
     usage: dict[str, Any] = {}
-    async for line in _lines(received):
-        data = line.removeprefix("data:").strip()
-        if not line.startswith("data:") or data == "[DONE]":
-            continue
-        try:
-            chunk = json.loads(data)
-            if chunk.get("error"):
-                raise NotWritten("the server broke off with an error")
-            choice = (chunk.get("choices") or [{}])[0]
-            text = (choice.get("delta") or {}).get("content")
-            finish = choice.get("finish_reason") or finish
-            usage = chunk.get("usage") or usage
-        except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
-            raise NotWritten("the server's answer cannot be read") from None
-        if isinstance(text, str) and text:
-            yield text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a character stays unread
+    async for lines in _lines(received):
+        texts = []
+        for line in lines:
+            data = line.removeprefix("data:").strip()
+            if not line.startswith("data:") or data == "[DONE]":
+                continue
+            try:
+                chunk = json.loads(data)
+                if chunk.get("error"):
+                    raise NotWritten("the server broke off with an error")
+                choice = (chunk.get("choices") or [{}])[0]
+                text = (choice.get("delta") or {}).get("content")
+                finish = choice.get("finish_reason") or finish
+                usage = chunk.get("usage") or usage
+            except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
+                raise NotWritten("the server's answer cannot be read") from None
+            if isinstance(text, str):
+                texts.append(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # half characters
+        if text := "".join(texts):
+            yield text
     if finish is None:
         raise NotWritten("the server broke off")
     yield Ending(finish == "length", _count(usage, "completion_tokens"), _count(usage, "prompt_tokens"))
 
 
-async def _lines(received: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
+async def _lines(received: AsyncIterator[bytes]) -> AsyncGenerator[list[str], None]:
+    """The lines that are whole after each part that comes."""
     left = b""
     async for data in received:
         *lines, left = (left + data).split(b"\n")
-        if len(left) > _LARGEST:
-            raise NotWritten("the server's answer cannot be read")
-        for line in lines:
-            yield line.decode("utf-8", "replace")
-    if left:
-        yield left.decode("utf-8", "replace")
+        yield [line.decode("utf-8", "replace") for line in lines]
+    yield [left.decode("utf-8", "replace")]
 
 
 def _count(usage: dict[str, Any], what: str) -> int:
@@ -205,7 +293,7 @@ class UpstreamSupporter(GuardedSupporter):
 
     def __init__(
         self,
-        settings: EndpointSettings,
+        settings: StreamSettings,
         guard: Guard | None = None,
         judge: Judge | None = None,
         *,

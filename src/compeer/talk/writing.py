@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Protocol
 
 from compeer.engine.rows import Ending as Ending
@@ -26,6 +27,14 @@ _FREE: dict[Part, str] = {
     "strategy": 'text strategy "]"',
 }
 """A step's line after its label, in the rules of `turn_grammar`."""
+
+
+@dataclass(frozen=True)
+class Anew:
+    """The output did not go on from its beginning: what follows is a whole one."""
+
+
+Piece = str | Ending | Anew
 
 
 class Writer(Protocol):
@@ -46,8 +55,15 @@ class Writer(Protocol):
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         """Whether the model can take so much, and answer with so many tokens; True where that is not known."""
 
-    def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[str | Ending, None]:
-        """The output after the request's prefix, in pieces, and its ending; raises `NotWritten`."""
+    @property
+    def continues(self) -> bool:
+        """Whether it goes on from a request's prefix; True where that is not known."""
+
+    def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[Piece, None]:
+        """The output after the request's prefix, in pieces, and its ending; raises `NotWritten`.
+
+        `Anew` comes first where it turns out that the prefix was not heeded.
+        """
 
     def close(self) -> None:
         """Ends its work."""
@@ -81,18 +97,16 @@ def fixed_grammar(control: Control) -> str:
 
 async def write_turn(
     writer: Writer, messages: list[Message], control: Control, sampling: Sampling, seed: int, begun: str = ""
-) -> AsyncGenerator[str | Ending, None]:
-    """An output in pieces, with the wanted decisions in it; `begun` is how it begins, and is not told again."""
+) -> AsyncGenerator[Piece, None]:
+    """An output in pieces, with the wanted decisions in it; `begun` is how it begins, and is not told again.
+
+    A writer that does not go on from a beginning is only asked for the decisions, by the prompt.
+    """
     asked = tuple(messages)
-    if writer.constrained:
-        request = Request(asked, seed, begun, fixed_grammar(control))
-        async with aclosing(writer.write(request, sampling)) as pieces:
-            async for piece in pieces:
-                yield piece
-        return
     tokens = prompt_tokens = 0
-    written = begun
-    for part, line in forced_lines(control).items() if not begun else ():
+    written, anew = begun, False
+    forced = forced_lines(control).items() if not begun and not writer.constrained and writer.continues else ()
+    for part, line in forced:
         opened = written.endswith(f"{LABELS[part]}:")  # the line before was forced too, and gave this label already
         if part != STEPS[0] and not opened:
             stop = sampling.model_copy(update={"stop": (f"\n{LABELS[part]}", *sampling.stop)})
@@ -100,14 +114,22 @@ async def write_turn(
                 async for piece in pieces:
                     if isinstance(piece, Ending):
                         tokens, prompt_tokens = tokens + piece.tokens, max(prompt_tokens, piece.prompt_tokens)
+                    elif isinstance(piece, Anew):
+                        anew = True
+                        break
                     else:
                         written += piece
                         yield piece
+        if anew:
+            written = ""
+            yield Anew()
+            break
         given = line.removeprefix(f"{LABELS[part]}:") if opened else f"\n{line}" if written else line
         given += f"\n{LABELS[PARTS[PARTS.index(part) + 1]]}:"
         written += given
         yield given
-    async with aclosing(writer.write(Request(asked, seed, written), sampling)) as pieces:
+    grammar = fixed_grammar(control) if writer.constrained else None
+    async with aclosing(writer.write(Request(asked, seed, written, grammar), sampling)) as pieces:
         async for piece in pieces:
             yield (
                 Ending(piece.cut_off, tokens + piece.tokens, max(prompt_tokens, piece.prompt_tokens))

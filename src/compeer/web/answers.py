@@ -42,6 +42,9 @@ class Decided(BaseModel):
     problems: list[str] = Field(description="what could not be read or did not work")
     candidates: list[CandidateAnswer] = Field(default=[], description="with best_of: all outputs")
     ignored: list[str] = Field(default=[], description="what was sent and has no meaning here")
+    dropped: list[str] = Field(
+        default=[], description="what was too much or no image, and was left out: the field, and the code of why"
+    )
 
 
 class AnswerMessage(BaseModel):

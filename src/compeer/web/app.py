@@ -38,7 +38,8 @@ from compeer.web.metrics import Metrics
 from compeer.web.pictures import LARGEST_IMAGE, MOST_IMAGES
 from compeer.web.requests import MOST_CANDIDATES, ChatRequest, JudgeRequest
 
-_TEXT_BODY = 2**20
+LONGEST_BODY = 2**20 + (MOST_IMAGES + 2) * LARGEST_IMAGE * 4 // 3
+"""Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read."""
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """A proxy that buffers would hold the stream back."""
 
@@ -53,7 +54,7 @@ class ServeSettings(BaseModel):
     hosts: tuple[str, ...] = Field(default=(), description="names that the server goes by; none: any")
     rate: float | None = Field(default=120, gt=0, description="requests a minute for each client; none: no limit")
     longest_body: int | None = Field(
-        default=None, ge=1024, description="bytes of a body; none: 1 MiB, or as much as images need"
+        default=None, ge=1024, description="bytes of a body; none: 33 MiB, as much as images need"
     )
     keep: Path | None = Field(default=None, description="folder in which conversations are kept; none: they are not")
 
@@ -92,14 +93,13 @@ def create_app(
     app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_exception_handler(HTTPException, answer_http)
-    images = MOST_IMAGES * LARGEST_IMAGE * 3 // 2 if supporter.sees else 0
     app.add_middleware(
         Door,
         metrics=metrics,
         keys=settings.keys,
         hosts=settings.hosts,
         rate=settings.rate,
-        longest_body=settings.longest_body or _TEXT_BODY + images,
+        longest_body=settings.longest_body or LONGEST_BODY,
     )
     card = ModelCard(
         id=model,

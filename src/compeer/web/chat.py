@@ -25,7 +25,7 @@ from compeer.safety.guard import GuardState
 from compeer.talk.turn import SAMPLING, Busy, Done, Event, Supporter, Wish
 from compeer.web.answers import ChatAnswer
 from compeer.web.errors import Refusal, busy, from_input_error, readable
-from compeer.web.history import Sent, read_history
+from compeer.web.history import Sent, dropped_texts, read_history
 from compeer.web.keeping import Keeper
 from compeer.web.metrics import Metrics
 from compeer.web.pictures import write_pictures
@@ -133,10 +133,6 @@ class Chats:
             what = f"There is no such model here. /v1/models lists what there is: {self._model}."
             raise Refusal(404, what, field="model", code="model_not_found")
         sent = read_history(request.messages, self._supporter.sees)
-        best_of = request.best_of or 1
-        if best_of > 1 and not self._supporter.judges:
-            what = "This server has no judge that could choose: best_of can only be 1."
-            raise Refusal(400, what, field="best_of", code="no_judge")
         ignored = [*sent.ignored, *map(readable, request.ignored())]
         state = read_state(request.state) if request.state else None
         if request.state and state is None:
@@ -146,13 +142,14 @@ class Chats:
             control=Control(
                 strategy=request.strategy, stage=request.stage, emotion=request.emotion, persona=request.persona
             ),
-            best_of=best_of,
+            best_of=request.best_of or 1,
             sampling=_sampling(request),
             seed=secrets.randbelow(2**31) if request.seed is None else request.seed % 2**31,
             conversation=readable(request.conversation) if request.conversation else None,
             state=state or GuardState.of([one.text for one in sent.history if one.speaker == "supporter"]),
         )
-        return Asked(wish, sent, Telling(self._model, request.show_reasoning is not False, ignored))
+        telling = Telling(self._model, request.show_reasoning is not False, ignored, dropped_texts(sent.dropped))
+        return Asked(wish, sent, telling)
 
     def _start(self, asked: Asked) -> _Turn:
         events: asyncio.Queue[Event | Exception] = asyncio.Queue()
@@ -190,8 +187,10 @@ class Chats:
             return asked.wish
         images = [(image.field, image.data) for image in asked.sent.images]
         async with self._unpacking:
-            paths = await asyncio.to_thread(write_pictures, images, folder)
-        return replace(asked.wish, history=asked.sent.with_pictures(paths))
+            written = await asyncio.to_thread(write_pictures, images, folder)
+        history, dropped = asked.sent.with_pictures(written)
+        asked.telling.dropped = dropped_texts(dropped)
+        return replace(asked.wish, history=history)
 
     def _note(self, answer: str, wish: Wish, done: Done) -> None:
         guarded = done.guarded

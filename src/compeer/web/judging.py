@@ -32,14 +32,16 @@ class Judging:
         if self._judge is None:
             raise Refusal(404, "This server has no judge. Start it with one: compeer serve --judge.", code="no_judge")
         output = _output(request)
-        history = read_history(request.messages, sees=False).history
+        sent = read_history(request.messages, sees=False)
+        if sent.dropped:  # nobody waits for help here, and half a conversation is not what was to be judged
+            raise sent.dropped[0]
         if self._waiting >= _MOST_WAITING:
             raise busy(_RETRY_AFTER)
         reference = readable(request.reference) if request.reference is not None else None
         self._waiting += 1
         try:
             async with self._turn:
-                said = (await self._judge.ajudge([Case(history, output, reference)]))[0]
+                said = (await self._judge.ajudge([Case(sent.history, output, reference)]))[0]
         finally:
             self._waiting -= 1
         given = score(output, said)

@@ -18,6 +18,7 @@ from pathlib import Path
 from compeer.web.errors import Refusal
 
 MOST_IMAGES = 4
+"""Of more the newest are looked at."""
 LARGEST_IMAGE = 2**22
 """Bytes of one image."""
 MOST_PIXELS = 25_000_000
@@ -68,15 +69,17 @@ def write_picture(data: bytes, path: Path, field: str) -> None:
         raise Refusal(400, what, field=field, code="image_unreadable") from None
 
 
-def write_pictures(images: Sequence[tuple[str, bytes]], folder: Path) -> list[Path]:
-    """Writes images, each with the field it came in, into a folder."""
-    if len(images) > MOST_IMAGES:
-        what = f"At most {MOST_IMAGES} images may be sent."
-        raise Refusal(400, what, field=images[MOST_IMAGES][0], code="too_many_images")
-    paths = [folder / f"{number}.png" for number in range(len(images))]
-    for (field, data), path in zip(images, paths, strict=True):
+def write_pictures(images: Sequence[tuple[str, bytes]], folder: Path) -> list[Path | Refusal]:
+    """Writes images, each with the field it came in, into a folder; a refusal stands for one that cannot be."""
+    return [_written(data, folder / f"{number}.png", field) for number, (field, data) in enumerate(images)]
+
+
+def _written(data: bytes, path: Path, field: str) -> Path | Refusal:
+    try:
         write_picture(data, path, field)
-    return paths
+    except Refusal as refusal:
+        return refusal
+    return path
 
 
 def _too_large(field: str) -> Refusal:

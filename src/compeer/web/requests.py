@@ -8,30 +8,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.policy.control import Persona
 from compeer.reasoning import MAX_RESPONSE, SupportTurn
+from compeer.web.errors import readable
 
 MOST_MESSAGES = 500
-LONGEST_MESSAGE = 20_000
-"""Characters; more than a long letter."""
 LONGEST_HISTORY = 200_000
-"""Characters of all messages together."""
+"""Characters of all messages together. Of what is more than that, or more messages, the oldest is dropped."""
 LONGEST_OUTPUT = 20_000
 LONGEST_STATE = 16_384
 MOST_CANDIDATES = 8
 _LONGEST_IMAGE = 2**25
-
-Text = Annotated[str, Field(max_length=LONGEST_MESSAGE)]
+_MOST_SENT = 20_000
+"""Messages that are looked at at all."""
 
 
 class TextPart(BaseModel):
     """A piece of a message's text."""
 
     type: Literal["text"]
-    text: Text
+    text: str
 
 
 class ImageAddress(BaseModel):
@@ -64,7 +63,7 @@ ContentPart = Annotated[
     Discriminator(_part, "unknown_part", "a part of a message is an object of type 'text' or 'image_url'"),
 ]
 Content = Annotated[
-    Annotated[Text, Tag("(text)")] | Annotated[list[ContentPart], Tag("(parts)")],
+    Annotated[str, Tag("(text)")] | Annotated[list[ContentPart], Tag("(parts)")],
     Discriminator(_content, "unknown_content", "the content of a message is text or a list of parts"),
 ]
 
@@ -80,7 +79,7 @@ class ChatMessage(BaseModel):
 
 Messages = Annotated[
     list[ChatMessage],
-    Field(min_length=1, max_length=MOST_MESSAGES, description="the conversation so far; a message of `user` is last"),
+    Field(min_length=1, max_length=_MOST_SENT, description="the conversation so far; a message of `user` is last"),
 ]
 
 
@@ -133,6 +132,15 @@ class ChatRequest(BaseModel):
     conversation: str | None = Field(
         default=None, max_length=200, description="your own name for the conversation, told to the guard's hooks only"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mended(cls, sent: Any) -> Any:
+        """Half characters are no reason to send somebody away; those in messages are mended where these are read."""
+        if not isinstance(sent, dict):
+            return sent
+        mended = {name: readable(value) if isinstance(value, str) else value for name, value in sent.items()}
+        return {readable(name) if isinstance(name, str) else name: value for name, value in mended.items()}
 
     def ignored(self) -> list[str]:
         """The fields that were sent and have no meaning here."""

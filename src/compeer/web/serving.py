@@ -12,7 +12,7 @@ import ipaddress
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn
@@ -71,14 +71,27 @@ class WatchedProtocol(H11Protocol):
             self.transport.close()
 
 
-def serve(app: ASGIApp, sock: socket.socket, *, grace: float, on_start: Callable[[], object] | None = None) -> None:
+def serve(
+    app: ASGIApp,
+    sock: socket.socket,
+    *,
+    grace: float,
+    on_start: Callable[[], object] | None = None,
+    proxies: Sequence[str] = (),
+) -> None:
     """Serves on a bound socket; open answers get `grace` seconds to finish when it is to stop."""
     more_files()
-    asyncio.run(server_for(app, grace, on_start).serve([sock]))
+    asyncio.run(server_for(app, grace, on_start, proxies).serve([sock]))
 
 
-def server_for(app: ASGIApp, grace: float, on_start: Callable[[], object] | None = None) -> uvicorn.Server:
-    """The server, not yet started. It writes no line a request: addresses and times are nobody's business."""
+def server_for(
+    app: ASGIApp, grace: float, on_start: Callable[[], object] | None = None, proxies: Sequence[str] = ()
+) -> uvicorn.Server:
+    """The server, not yet started. It writes no line a request: addresses and times are nobody's business.
+
+    X-Forwarded-For is read only from `proxies`, by their addresses or networks: anybody can write that header, and
+    would else be a new client with every request.
+    """
     config = uvicorn.Config(
         app,
         http=WatchedProtocol,
@@ -87,6 +100,8 @@ def server_for(app: ASGIApp, grace: float, on_start: Callable[[], object] | None
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=[*proxies],
         h11_max_incomplete_event_size=_LONGEST_HEAD,
         backlog=_AT_ONCE,
         timeout_graceful_shutdown=max(1, round(grace)),
@@ -126,6 +141,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
         what = f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}."
         raise InputError(what, field="port", do="Give another with --host or --port; 0 takes a free port.") from None
     return found
+
+
+def checked_proxies(given: Sequence[str]) -> tuple[str, ...]:
+    """Addresses or networks of proxies that may say whom they ask for."""
+    for one in given:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError:
+            do = "Give one such as 127.0.0.1 or 10.0.0.0/8."
+            raise InputError(f"'{one[:60]}' is no address or network.", field="proxy", do=do) from None
+    return tuple(given)
 
 
 def is_loopback(host: str) -> bool:

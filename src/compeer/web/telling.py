@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from compeer.reasoning import Part
 from compeer.reward.score import Score
-from compeer.talk.turn import Candidate, Done, Event, Reply, Retracted, StepDone, StepWritten
+from compeer.talk.turn import Candidate, Done, Event, Reply, Retracted, StepDone
 from compeer.web.answers import (
     AnswerMessage,
     CandidateAnswer,
@@ -33,11 +32,10 @@ Delta = dict[str, Any]
 class Telling:
     """One answer as it comes about; `show` says whether the reasoning is wanted."""
 
-    def __init__(self, model: str, show: bool, ignored: list[str]) -> None:
+    def __init__(self, model: str, show: bool, ignored: list[str], dropped: list[str]) -> None:
         self.id, self.created, self.model = f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), model
-        self._show, self._ignored = show, ignored
+        self._show, self._ignored, self.dropped = show, ignored, dropped
         self._said, self._reasoning = "", ""
-        self._writing: Part | None = None
         self._candidates: list[CandidateAnswer] = []
 
     def chunks(self, event: Event) -> Iterator[dict[str, Any]]:
@@ -73,13 +71,11 @@ class Telling:
 
     def _told(self, event: Event) -> Iterator[tuple[Delta, dict[str, Any] | None]]:
         match event:
-            case StepWritten(part, text) if self._show:
-                yield self._reason(part, text), {"part": part}
             case StepDone(part, step) if self._show:
-                missing = "" if self._writing == part else f"{step.text} [{step.decision}]"
-                delta = self._reason(part, missing) if missing else {}
-                self._writing = None
-                yield delta, {"step": {"part": part, **step.model_dump()}}
+                line = f"{chr(10) if self._reasoning else ''}{step.text} [{step.decision}]"
+                self._reasoning += line
+                yield {"reasoning_content": line}, {"part": part}
+                yield {}, {"step": {"part": part, **step.model_dump()}}
             case Candidate():
                 found = self._candidate(event)
                 self._candidates.append(found)
@@ -96,14 +92,6 @@ class Telling:
                 self._said = reply
             case _:
                 return
-
-    def _reason(self, part: Part, text: str) -> Delta:
-        """A piece of the reasoning; each step begins on a line of its own."""
-        if part != self._writing and self._reasoning:
-            text = f"\n{text}"
-        self._writing = part
-        self._reasoning += text
-        return {"reasoning_content": text}
 
     def _withdraw(self) -> Iterator[tuple[Delta, dict[str, Any]]]:
         """What was said is taken back. A client that cannot do so sees a new paragraph."""
@@ -133,6 +121,7 @@ class Telling:
             problems=[*done.problems, *guarded.degraded],
             candidates=[] if guarded.hide_reasoning else self._candidates,
             ignored=self._ignored,
+            dropped=self.dropped,
         )
 
     def _head(self) -> dict[str, Any]:

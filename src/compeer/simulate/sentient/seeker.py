@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from compeer.corpora.jsonlines import read_json_lines
-from compeer.dialogue import Utterance
+from compeer.dialogue import Utterance, language_of
 from compeer.errors import InputError, from_validation
 from compeer.models.base import Generation, Message, Request, Sampling, TextModel
 from compeer.simulate import Ask, Complaint, Conversation, Said, Scenario, SeekerAgent, View, mark_of
@@ -67,7 +67,7 @@ class SeekerProfile(BaseModel):
     @classmethod
     def _language_of_the_scene(cls, value: Any) -> Any:
         if isinstance(value, dict) and "language" not in value:
-            return {**value, "language": "zh" if re.search("[\u4e00-\u9fff]", str(value.get("scene"))) else "en"}
+            return {**value, "language": language_of(str(value.get("scene")))}
         return value
 
     @property

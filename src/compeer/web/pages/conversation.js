@@ -78,8 +78,8 @@ export function hear(version, chunk) {
   }
   if (news.candidate) version.candidates.push(news.candidate);
   if (chunk.choices?.[0]?.finish_reason && "state" in news) {
-    const { turn, risk, hide_reasoning: hidden, replaced, passage = "", state, problems } = news;
-    Object.assign(version, { risk, hidden, replaced, passage, state, problems });
+    const { turn, risk, hide_reasoning: hidden, replaced, passage = "", state, problems, dropped = [] } = news;
+    Object.assign(version, { risk, hidden, replaced, passage, state, problems: [...problems, ...dropped] });
     for (const part of STEPS) if (turn?.[part]) version.steps[part] = turn[part];
   }
 }

@@ -1,40 +1,38 @@
-"""Who asks, whether they may, and how often somebody may guess.
+"""Who asks, and whether they may.
 
 A person's session is kept by a cookie that scripts cannot read and other sites cannot send; every call that changes
 something must also carry a token that only our own page knows. A program sends its token in a header, which no page
-elsewhere can make a browser do. Wrong passwords and invitations are counted, by address and by name, and after a few of
-them neither is looked at for a while; few are looked at at once, since each takes much memory.
+elsewhere can make a browser do. How fast somebody may guess says `guessing.py`; the cookie of a device tells it that
+somebody has logged in there before, and nothing else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
-import anyio
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Scope
 
-from compeer.annotate.logins import SESSION_DAYS, person_of
+from compeer.annotate.logins import SESSION_DAYS, device_token, is_device, person_of
 from compeer.annotate.people import Person
 from compeer.annotate.store import Refused, Store
-from compeer.web.errors import Refusal, busy, from_input_error
-from compeer.web.limits import Rate, client_of
+from compeer.web.errors import Refusal, from_input_error
+from compeer.web.limits import client_of
+from compeer.web.workbench.guessing import Guesses
 
 COOKIE = "compeer_session"
+DEVICE = "compeer_device"
+_DEVICE_DAYS = 365
 LARGEST_IMPORT = 2**25
 """Bytes of a file of items; larger ones are for the command line."""
 _LONGEST_BODY = 2**21
-_WRONG_A_MINUTE = 10
-_HASHED_AT_ONCE = 2
-_MOST_WAITING = 50
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _STATUS = {"forbidden": 403, "missing": 404, "conflict": 409, "invalid": 400}
 T = TypeVar("T")
@@ -53,8 +51,7 @@ class Access:
 
     def __init__(self, store: Store, public_url: str | None) -> None:
         self.store, self._public = store, public_url
-        self._wrong = Rate(_WRONG_A_MINUTE)
-        self._hashing = anyio.CapacityLimiter(_HASHED_AT_ONCE)
+        self.guesses = Guesses()
 
     def caller(self, request: Request) -> Caller:
         """Who asks; refuses whoever is not logged in, and a change that our page did not ask for."""
@@ -76,34 +73,25 @@ class Access:
         """The outcome of a check of something that can be guessed; a wrong guess is counted."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refusal(403, "This can only be asked from the workbench's own page.", code="csrf")
-        counted = (f"from {client_of(request.scope)}", f"as {name}")
-        if self._hashing.statistics().tasks_waiting >= _MOST_WAITING:
-            raise busy(2)
+        device: str | None = request.cookies.get(DEVICE, "")
+        if not device or not await run_in_threadpool(is_device, self.store, name, device):
+            device = None
+        return await self.guesses.checked(client_of(request.scope), name, device, check)
 
-        async with self._hashing:
-            wait = max(self._wrong.look(key, time.monotonic()) for key in counted)
-            if wait:
-                what = "Too many wrong attempts. Try again after the seconds that Retry-After says."
-                raise Refusal(429, what, code="rate_limit_exceeded", retry_after=wait)
-            try:
-                return await run_in_threadpool(check)
-            except Refused as error:
-                if error.why == "forbidden":
-                    for key in counted:
-                        self._wrong.wait(key, time.monotonic())
-                raise
-
-    def keep(self, request: Request, response: Response, token: str) -> None:
-        """Sets the cookie of a session."""
-        response.set_cookie(
-            COOKIE,
-            token,
-            max_age=SESSION_DAYS * 86_400,
-            path="/",
-            secure=self._is_https(request),
-            httponly=True,
-            samesite="strict",
-        )
+    async def keep(self, request: Request, response: Response, token: str, person: Person) -> None:
+        """Sets the cookies of a session and of the device."""
+        device = await run_in_threadpool(device_token, self.store, person)
+        given = {COOKIE: (token, SESSION_DAYS), DEVICE: (device, _DEVICE_DAYS)}
+        for name, (value, days) in given.items():
+            response.set_cookie(
+                name,
+                value,
+                max_age=days * 86_400,
+                path="/",
+                secure=self._is_https(request),
+                httponly=True,
+                samesite="strict",
+            )
 
     def forget(self, request: Request, response: Response) -> None:
         """Removes the cookie of a session."""

@@ -118,7 +118,9 @@ class TaskShown(BaseModel):
     note: str | None
     others: list[OtherLabel]
     labelled: bool
-    changeable: bool
+    changeable: bool = Field(
+        description="whether one's own label may still be corrected: for a while after it was given"
+    )
 
 
 class NextShown(BaseModel):
@@ -165,6 +167,7 @@ class ProjectShown(BaseModel):
     task: TaskKind
     guidelines: int = Field(description="the newest version")
     lease_minutes: int
+    correction_seconds: int = Field(description="how long a label may be corrected")
     daily_cap: int | None
     gold_every: int | None = Field(description="for admins")
     mine: int

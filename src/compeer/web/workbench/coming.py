@@ -30,7 +30,7 @@ async def take_up(body: Join, request: Request, response: Response, access: Acce
 
     person, token = await access.checked(request, f"invitation {body.invitation.partition('.')[0]}", joined)
     if not person.program:
-        access.keep(request, response, token)
+        await access.keep(request, response, token, person)
     return _session(person, token)
 
 
@@ -44,7 +44,7 @@ async def begin(body: Login, request: Request, response: Response, access: Acces
 
     person, token = await access.checked(request, body.name, logged_in)
     if not person.program:
-        access.keep(request, response, token)
+        await access.keep(request, response, token, person)
     return _session(person, token)
 
 
@@ -84,7 +84,7 @@ async def another_password(
 
     token = await access.checked(request, f"password of {caller.person.id}", changed)
     if not caller.person.program:
-        access.keep(request, response, token)
+        await access.keep(request, response, token, caller.person)
     return _session(caller.person, token)
 
 

@@ -164,6 +164,7 @@ def shown_project(store: Store, me: Person, project: Project) -> ProjectShown:
         task=project.task,
         guidelines=project.guideline,
         lease_minutes=project.settings.lease_minutes,
+        correction_seconds=project.settings.correction_seconds,
         daily_cap=project.settings.daily_cap,
         gold_every=project.settings.gold_every if admin else None,
         mine=far.mine,

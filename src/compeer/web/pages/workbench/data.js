@@ -66,7 +66,7 @@ function guidelinesCard(page, project, text) {
 }
 
 function settingsCard(page, project) {
-  const inputs = ["lease_minutes", "gold_every", "daily_cap"].map((name) => make("input", { type: "number", name, min: name === "gold_every" ? "2" : "1", required: name !== "daily_cap", value: project[name] ?? "" }));
+  const inputs = ["lease_minutes", "correction_seconds", "gold_every", "daily_cap"].map((name) => make("input", { type: "number", name, min: { gold_every: "2", correction_seconds: "0" }[name] ?? "1", required: name !== "daily_cap", value: project[name] ?? "" }));
   const result = make("p", { class: "result", role: "status" });
   const act = async () => {
     const values = Object.fromEntries(inputs.map((input) => [input.name, input.value ? Number(input.value) : null]));

@@ -1,0 +1,31 @@
+"""A label can be corrected for a while, and then freezes; those that were there before are frozen.
+
+And items wait in the order of their contents' ids, which nobody sees, and no more in that of their numbers.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Adds when a label freezes, and orders the queue."""
+    op.add_column("labels", sa.Column("until", sa.BigInteger(), nullable=True))
+    op.create_index(op.f("ix_labels_until"), "labels", ["until"], unique=False)
+    _order_by("content")
+
+
+def downgrade() -> None:
+    """Takes that away."""
+    _order_by("id")
+    op.drop_index(op.f("ix_labels_until"), "labels")
+    op.drop_column("labels", "until")
+
+
+def _order_by(column: str) -> None:
+    op.drop_index("items_waiting", "items")
+    op.create_index("items_waiting", "items", ["lane", sa.literal_column("priority DESC"), column], unique=False)

@@ -1,0 +1,85 @@
+"""Whether the guard can read what a seeker writes: its rules and weights know English and Chinese, and nothing else.
+
+A message in another script is told by its letters, one in Latin letters by its words: how many the English weights have
+met, and how many are common words of other languages that English does not have. Of a word or two nothing is told,
+unless such a word is among them. It is a rough measure: it is there so that nobody is served without a word in a
+language in which danger would pass unseen.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from compeer.safety.phrases import packaged_phrases, scanned
+from compeer.safety.resources import read_toml
+
+READ = ("en", "zh")
+"""The languages that the guard reads."""
+LOOKS_BACK = 8
+"""Messages in which another language is looked for."""
+UNREAD = "the guard reads English and Chinese only, and something was said in another language"
+
+_SCRIPTS = {"HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "CYRILLIC": "ru", "ARABIC": "ar"}
+_WORD = re.compile(r"[a-z]+")
+
+
+@cache
+def _common() -> dict[str, frozenset[str]]:
+    """Common words of languages in Latin letters; "" stands for those without a name here."""
+    stored = read_toml(Path(__file__).with_suffix(".toml"))
+    return {"" if code == "other" else code: frozenset(str(words).split()) for code, words in stored.items()}
+
+
+def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:
+    """The code of a language that the guard cannot read and one of the last messages is in, "" for one without a name.
+
+    None if all can be read. Where another language than ours is `spoken`, what cannot be told is taken to be in it.
+    """
+    other = "" if spoken is None else spoken.lower().replace("_", "-").split("-")[0]
+    expected = None if other in ("", *READ) else other
+    for message in reversed(messages[-LOOKS_BACK:]):
+        found = language(message)
+        if found is None and expected is not None and any(character.isalpha() for character in message):
+            return expected
+        if found is not None and found not in READ:
+            return found
+    return None
+
+
+def language(message: str) -> str | None:
+    """The language of a message: "en", "zh", another, "" for one without a name here; None where it is unclear."""
+    message = message[:2_000]
+    scripts = [unicodedata.name(character, "").split(" ")[0] for character in message if character.isalpha()]
+    kana, han = sum(script in ("HIRAGANA", "KATAKANA") for script in scripts), scripts.count("CJK")
+    if kana > 1 and 5 * kana >= kana + han:
+        return "ja"
+    foreign = [script for script in scripts if script not in ("LATIN", "CJK", "FULLWIDTH", "MATHEMATICAL")]
+    if len(foreign) > 1 and 2 * len(foreign) > len(scripts):
+        return _SCRIPTS.get(max(set(foreign), key=foreign.count), "")
+    if han and 3 * han >= scripts.count("LATIN"):
+        return "zh"
+    return _latin(_WORD.findall(scanned(message, "en").plain))
+
+
+def _latin(words: Sequence[str]) -> str | None:
+    """The language of words in Latin letters."""
+    if sum(map(len, words)) < 4:
+        return None
+    common = _common()
+    counts = {code: sum(word in own for word in words) for code, own in common.items() if code != "en"}
+    told = {word for code, own in common.items() if code != "en" for word in own}
+    others = sum(word in told for word in words) / len(words)
+    try:
+        met = set(packaged_phrases().known(words))
+    except Exception:  # without the weights the common words have to do
+        met = set()
+    english = sum(word in common["en"] or (word in met and word not in told) for word in words) / len(words)
+    strange = english < 0.3 if len(words) >= 6 else english == 0 and len(words) >= 4
+    if (others > english and 3 * others >= 1) or strange:
+        best = max(counts, key=lambda code: counts[code])
+        return best if counts[best] else ""
+    return "en" if english >= 0.5 and len(words) >= 3 else None
