@@ -232,7 +232,7 @@ def test_say_prints_one_turn(opened: list[Any]) -> None:
     assert done.exit_code == 0, done.output
     assert "[Information]" in done.stdout
     assert "That is a lot at once (1)." in done.stdout
-    assert opened[0][0] == "supporter"
+    assert opened[0][0] == "best"
     assert runner.invoke(app, ["say", "I lost my job.", "--base"]).exit_code == 0
     assert opened[1][0] == "embedded"
     assert opened[0][1] is not None

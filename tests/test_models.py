@@ -39,6 +39,7 @@ from compeer.reasoning import (
 from compeer.reward.conversation import Case, chat
 from compeer.reward.judge import LocalJudge
 from compeer.reward.score import Judgment, Unscored
+from compeer.reward.torch_rounds import TorchRounds
 from tests.clear import clear_requests, clearly_drawn
 
 CPU = torch.device("cpu")
@@ -533,20 +534,20 @@ def test_a_shared_history_changes_nothing(judge: LocalJudge, monkeypatch: pytest
         for topic, response in (("a dog", "You miss her."), ("a dog", "What was she like?"), ("Sunday", "Oh."))
     ]
     shared = judge.judge(same)
-    monkeypatch.setattr("compeer.reward.judge._common_prefix", lambda rows: rows[0][:1])
+    monkeypatch.setattr("compeer.reward.torch_rounds._common_prefix", lambda rows: rows[0][:1])
     for together, apart in zip(shared, judge.judge(same), strict=True):
         assert_close(together, apart)
 
 
 def test_a_shared_history_is_computed_once(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[int] = []
-    padded = judge._padded
+    padded = TorchRounds._padded
 
-    def counted(pieces: Any, left: bool) -> Any:
+    def counted(self: TorchRounds, pieces: Any, left: bool) -> Any:
         shapes.append(len(pieces))
-        return padded(pieces, left)
+        return padded(self, pieces, left)
 
-    monkeypatch.setattr(judge, "_padded", counted)
+    monkeypatch.setattr(TorchRounds, "_padded", counted)
     judge.judge([CASES[0], CASES[2], CASES[1]])
     assert shapes == [2, 3, 3, 3, 3]
 

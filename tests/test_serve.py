@@ -95,7 +95,7 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
             "--port", "0", "--locale", "en-GB", "--keep", str(tmp_path / "kept"), "--grace", "9", "--waiting", "3"
         )
     assert done.exit_code == 0, done.exception
-    assert (opened["name"], opened["host"], opened["grace"], opened["waiting"]) == ("supporter", "127.0.0.1", 9, 3)
+    assert (opened["name"], opened["host"], opened["grace"], opened["waiting"]) == ("best", "127.0.0.1", 9, 3)
     assert opened["guard"] is not None
     assert "Page   http://127.0.0.1:" in shown.get()
     assert "kept" in shown.get()
