@@ -47,7 +47,7 @@ from compeer.safety import Guard
 from compeer.statistics import generator
 from compeer.talk import Done, Wish
 from compeer.talk.local import LocalSupporter, LocalWriter
-from compeer.talk.turn import Reply, StepWritten
+from compeer.talk.turn import Reply, StepDone
 from compeer.talk.writing import Ending, fixed_grammar
 
 BACKENDS = ("llama.cpp", "torch")
@@ -101,7 +101,7 @@ async def answered(supporter: LocalSupporter, wishes: Sequence[Wish]) -> list[tu
     async def one(wish: Wish) -> tuple[Done, float, float]:
         start, step, reply, done = time.perf_counter(), 0.0, 0.0, None
         async for event in supporter.converse(wish):
-            if isinstance(event, StepWritten) and not step:
+            if isinstance(event, StepDone) and not step:
                 step = time.perf_counter() - start
             if isinstance(event, Reply) and not reply:
                 reply = time.perf_counter() - start
@@ -217,6 +217,9 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
             engine.logits(ids).result()
         found.setdefault("reads_tokens_a_s", []).append(len(ids) / clock.wall)
         found.setdefault("reads_tokens_a_cpu_s", []).append(len(ids) / clock.cpu)
+        request = Request(({"role": "user", "content": "Tell me of a river, at length."},), seed=turn)
+        pieces = asyncio.run(timed(supporter._writer, request))
+        found.setdefault("writes_tokens_a_s", []).append((pieces[-1][1] - 1) / (pieces[-1][0] - pieces[0][0]))
         history = asked[-1 - turn]
         for name in ("first", "second"):
             sampling = Sampling(temperature=0.7, max_tokens=options.max_tokens)
@@ -225,7 +228,6 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
             for what, value in (("first_step_s", step), ("first_word_s", reply), ("turn_s", clock.wall)):
                 found.setdefault(f"{name}_turn_{what}", []).append(value)
             found.setdefault(f"{name}_turn_prompt_tokens", []).append(done.prompt_tokens)
-            found.setdefault("writes_tokens_a_s", []).append((done.tokens - 1) / max(1e-9, clock.wall - step))
             history = (
                 *history,
                 Utterance(speaker="supporter", text=done.reply),
@@ -295,6 +297,14 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
         "outputs_read": read,
         "outputs_as_steered": steered,
     }
+
+
+async def timed(writer: Any, request: Request) -> list[tuple[float, int]]:
+    """When each piece of an output came; the last has the number of its tokens."""
+    found = []
+    async for piece in writer.write(request, Sampling(temperature=0, max_tokens=48)):
+        found.append((time.perf_counter(), piece.tokens if isinstance(piece, Ending) else 0))
+    return found
 
 
 async def written(writer: LocalWriter, requests: Sequence[Request]) -> list[tuple[str, Ending]]:
