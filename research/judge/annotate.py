@@ -24,6 +24,9 @@ from typing import Any
 from compeer.reasoning import STEPS, parse_turn, render_step
 from compeer.ser.record import SerRecord, read_records, write_records
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "supporter"))
+from data import copied, tidied
+
 SIZE = 100
 LINE = re.compile(
     r"(\d+) *\| *([TF]) *([TF]) *([TF]) *\| *(1|2|both|neither) *\| *([YN]) *([YN]) *\| *(-|1|2|12|1 2|1,2) *\|? *(.*)",
@@ -79,12 +82,6 @@ def _record(context: dict[str, Any], author: str, number: int, turn: Any, split:
             "candidate_first": rng.random() < 0.5,
         }
     )
-
-
-def tidied(text: str) -> str:
-    """A person's reply without what gives it away at a glance: sentences begin with a capital, "i" is "I"."""
-    text = re.sub(r"\bi\b(?!\.)", "I", " ".join(text.split()))
-    return re.sub(r"(^|[.!?] )([a-z])", lambda found: found[1] + found[2].upper(), text)
 
 
 def batches(folder: Path) -> None:
@@ -261,9 +258,6 @@ def _give(client: Any, project: int, by_steps: dict[Any, SerRecord], answers: di
 def labels(folder: Path, out: Path) -> None:
     """The consensus: two equal answers to a question, or the adjudicator's; what lacks one is left out and counted."""
     from compeer.reasoning import render_turn
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "supporter"))
-    from data import copied
 
     orders = json.loads((folder / "orders.json").read_text())
     said: dict[str, dict[str, Any]] = defaultdict(dict)

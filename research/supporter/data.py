@@ -148,6 +148,12 @@ def copied(text: str, history: list[dict[str, str]], language: str) -> bool:
     return bool(runs(text) & set().union(*(runs(one["text"]) for one in history)))
 
 
+def tidied(text: str) -> str:
+    """A person's reply without what gives it away at a glance: sentences begin with a capital, "i" is "I"."""
+    text = re.sub(r"\bi\b(?!\.)", "I", " ".join(text.split()))
+    return re.sub(r"(^|[.!?] )([a-z])", lambda found: found[1] + found[2].upper(), text)
+
+
 def targets(folder: Path, out: Path, *files: Path) -> None:
     """Writes what could be read of the files, a line a turn, without histories; prints what could not."""
     known = {one["id"]: one for one in map(json.loads, (folder / "contexts.jsonl").open(encoding="utf-8"))}
