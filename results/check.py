@@ -18,7 +18,7 @@ others). Two comments exempt the rest of their paragraph, list item or row of a 
 everything up to the next heading of the same rank:
 
     <!-- settings -->      these are settings, limits, sizes or calculations: nothing was measured
-    <!-- untraced -->      measured, but results/ has no file of it: tests/test_results_agree.py wants fewer of these
+    <!-- untraced -->      measured, but results/ has no file of it: the tests want fewer of these
 """
 
 from __future__ import annotations

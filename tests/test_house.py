@@ -11,8 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "compeer"
 FLOORS = [
-    ["errors", "progress", "statistics"],
-    ["dialogue"],
+    ["errors", "progress"],
+    ["io"],
+    ["dialogue", "pipeline", "statistics"],
     ["reasoning"],
     ["corpora"],
     ["models"],

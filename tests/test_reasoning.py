@@ -17,7 +17,7 @@ from compeer.reasoning import (
     parse_turn,
     render_turn,
 )
-from tests.growth import grows_with_length
+from tests.support.growth import grows_with_length
 
 TURN = SupportTurn(
     history=HistoryStep(text="New here, has not said what is wrong.", stage="exploration"),

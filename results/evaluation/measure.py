@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from compeer.corpora.jsonlines import read_json_lines
+from compeer.io import read_json_lines
 
 SCENARIOS = 1
 

@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from compeer.pipeline import read_manifest
 from compeer.reasoning import STEPS
 from compeer.ser.build import summary
 from compeer.ser.check import Report
 from compeer.ser.probes import Probe, Probes
 from compeer.ser.record import read_records
 from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE
-from compeer.ser.stage import read_manifest
 
 TRUE_NOWHERE = (SWAPPED_FACT, WRONG_STAGE, CONTRADICTS)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compeer.corpora.jsonlines import read_json_lines
+from compeer.io import read_json_lines
 from compeer.models.embedder import Embedder, Embeds
 from compeer.reasoning import one_line
 from compeer.ser.rewrite.drift import LEAST_ALIKE, LONG_ENOUGH, Line, likeness, why_not

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from compeer.io import Frozen
 
 Speaker = Literal["seeker", "supporter"]
 Stage = Literal["exploration", "comforting", "action"]
@@ -48,11 +50,7 @@ Strategy = Literal[
 Rating = Annotated[int, Field(ge=1, le=5)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Media(_Frozen):
+class Media(Frozen):
     """A picture, clip or recording that goes with an utterance, by its path; `start` and `end` in seconds."""
 
     kind: Literal["image", "video", "audio"]
@@ -61,7 +59,7 @@ class Media(_Frozen):
     end: float | None = Field(default=None, ge=0)
 
 
-class Notes(_Frozen):
+class Notes(Frozen):
     """What a supporter thought before a reply, in free text, where a corpus holds it."""
 
     history: str | None = None
@@ -69,7 +67,7 @@ class Notes(_Frozen):
     strategy: str | None = None
 
 
-class Utterance(_Frozen):
+class Utterance(Frozen):
     """One message. `emotion` and `intensity` are the seeker's, the other labels the supporter's."""
 
     speaker: Speaker
@@ -84,14 +82,14 @@ class Utterance(_Frozen):
     extra: dict[str, Any] = Field(default_factory=dict, description="labels that have no place in our vocabulary")
 
 
-class Intensity(_Frozen):
+class Intensity(Frozen):
     """How strong the seeker's distress was, 1 to 5, before and after the conversation."""
 
     initial: Rating | None = None
     final: Rating | None = None
 
 
-class Dialogue(_Frozen):
+class Dialogue(Frozen):
     """A whole conversation. `situation` is not known to the supporter and never enters a prompt."""
 
     id: str = Field(min_length=1)
@@ -105,7 +103,7 @@ class Dialogue(_Frozen):
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
-class Round(_Frozen):
+class Round(Frozen):
     """A seeker block and the supporter block after it; `number` counts from 1 (METHOD: a round)."""
 
     number: int

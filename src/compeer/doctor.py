@@ -12,8 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from compeer.io import file_hash
 from compeer.models.catalogue import catalogue, is_verified
-from compeer.models.embedded import PACKAGED, cache_folder, file_hash
+from compeer.models.embedded import PACKAGED, cache_folder
 
 Verdict = Literal["good", "note", "wrong"]
 

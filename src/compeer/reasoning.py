@@ -19,9 +19,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from compeer.dialogue import Emotion, Rating, Stage, Strategy
+from compeer.io import Frozen
 
 Sentiment = Literal["positive", "negative", "neutral"]
 Part = Literal["history", "emotion", "strategy", "response"]
@@ -81,11 +82,7 @@ MAX_STEP, MAX_RESPONSE = 1_000, 4_000
 StepText = Annotated[str, AfterValidator(_step_text)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class HistoryStep(_Frozen):
+class HistoryStep(Frozen):
     """Step 1: the core issue, and the stage of support the conversation is in."""
 
     text: StepText
@@ -96,7 +93,7 @@ class HistoryStep(_Frozen):
         return self.stage
 
 
-class EmotionStep(_Frozen):
+class EmotionStep(Frozen):
     """Step 2: what the seeker feels now."""
 
     text: StepText
@@ -109,7 +106,7 @@ class EmotionStep(_Frozen):
         return f"{self.sentiment}, {self.emotion}, {self.intensity}"
 
 
-class StrategyStep(_Frozen):
+class StrategyStep(Frozen):
     """Step 3: which kind of help fits now, one of eight."""
 
     text: StepText
@@ -123,7 +120,7 @@ class StrategyStep(_Frozen):
 Step = HistoryStep | EmotionStep | StrategyStep
 
 
-class SupportTurn(_Frozen):
+class SupportTurn(Frozen):
     """A whole output of the supporter: three steps, then the response that the seeker reads."""
 
     history: HistoryStep

@@ -10,11 +10,41 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from compeer.io import Frozen
+
 Numbers = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
 _WORD = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+(?:['’][^\W_{_HAN}]+)*")
+
+
+class Estimate(Frozen):
+    """A measured value with its 95 % interval and what it was measured on; None where there is nothing to say."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+
+    @classmethod
+    def of_mean(cls, values: Sequence[float]) -> Estimate:
+        """A mean, with its bootstrap interval."""
+        low, high = mean_interval(values) if len(values) else (None, None)
+        return cls(value=mean(values), low=low, high=high, n=len(values))
+
+    @classmethod
+    def of_share(cls, successes: int, count: int) -> Estimate:
+        """A share, with its Wilson interval."""
+        low, high = wilson(successes, count)
+        return cls(value=successes / count if count else None, low=low, high=high, n=count)
+
+    @classmethod
+    def of_draws(cls, draws: Numbers, n: int, fewest: int = 2) -> Estimate:
+        """The first of the draws with the interval of the others; no interval of fewer than `fewest` groups."""
+        value = float(draws[0]) if np.isfinite(draws[0]) else None
+        low, high = (drawn_interval(draws[1:]) if value is not None and n >= fewest else None) or (None, None)
+        return cls(value=value, low=low, high=high, n=n)
 
 
 def words(text: str) -> list[str]:

@@ -26,9 +26,9 @@ from compeer.annotate.projects import Project
 from compeer.annotate.schema import ITEMS
 from compeer.annotate.store import Refused, Store, canonical
 from compeer.annotate.tasks import QUESTIONS, RESPONSES, TaskKind, kept_answers
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Utterance
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
 from compeer.reasoning import STEPS
 from compeer.ser.record import SerRecord
 

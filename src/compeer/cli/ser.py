@@ -64,8 +64,8 @@ def build(
     from pydantic import ValidationError
 
     from compeer.errors import from_validation
+    from compeer.io import only_one
     from compeer.ser.build import BuildSettings, build_records, summary
-    from compeer.ser.stage import only_one
 
     silence_libraries()
     try:
@@ -459,8 +459,8 @@ def _print_counts(manifest: dict[str, Any], out: Path) -> None:
 def _check(records: Path, splits: Path | None, out: Path | None, seed: int) -> bool:
     from rich.table import Table
 
+    from compeer.io import write_json
     from compeer.ser.check import check_records
-    from compeer.ser.stage import write_json
 
     found = check_records(records, splits, seed)
     table = Table(show_header=False, box=None)
@@ -478,9 +478,9 @@ def _check(records: Path, splits: Path | None, out: Path | None, seed: int) -> b
 def _probe(records: Path, out: Path | None, seed: int, embedder: str, limit: int) -> bool:
     from rich.table import Table
 
+    from compeer.io import write_json
     from compeer.models.embedder import Embedder
     from compeer.ser.probes import probe_records
-    from compeer.ser.stage import write_json
 
     silence_libraries()
     vectors = None if embedder == "words" else Embedder(embedder)

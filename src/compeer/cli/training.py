@@ -48,8 +48,7 @@ def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Seque
 
 def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, **more: str) -> None:
     """Makes the folder, or checks that what was begun in it is this training: another one must not go on from it."""
-    from compeer.models.embedded import file_hash
-    from compeer.ser.stage import write_json
+    from compeer.io import file_hash, write_json
 
     if out.is_file():
         raise InputError("this is a file.", file=out, do="Give a folder.")

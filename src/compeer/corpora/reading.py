@@ -22,6 +22,7 @@ from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationEr
 from compeer.corpora.labels import normal
 from compeer.dialogue import Rating
 from compeer.errors import InputError, from_validation
+from compeer.io import read_values, rewritable
 
 MEND = "Mend it, or see docs/data.md for the format; --skip-bad leaves bad dialogues out and counts them."
 CHUNK = 1 << 16
@@ -125,21 +126,10 @@ def first_bytes(path: Path) -> bytes:
         raise InputError(f"this cannot be opened: {error.strerror}", file=path) from None
 
 
-def line_items(path: Path, mend: str = MEND) -> Iterator[Item | InputError]:
-    """An item for each line that is not blank; `mend` says what to do about one that cannot be read."""
-    position = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip() or (number == 1 and not line.removeprefix(codecs.BOM_UTF8).strip()):
-                continue
-            position += 1
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                value = _writable(text, json.loads(text))
-            except (ValueError, RecursionError) as error:
-                yield _unreadable(error, path, number, mend)
-            else:
-                yield Item(value, path, position, number)
+def line_items(path: Path) -> Iterator[Item | InputError]:
+    """An item for each line that is not blank."""
+    for position, (number, value) in enumerate(read_values(path, MEND), 1):
+        yield value if isinstance(value, InputError) else Item(value, path, position, number)
 
 
 def array_items(path: Path) -> Iterator[Item | InputError]:
@@ -158,7 +148,7 @@ def array_items(path: Path) -> Iterator[Item | InputError]:
             text, value = buffer.decode(decoder, position)
             item = Item(value, path, position)
             try:
-                _writable(text, value)
+                rewritable(text, value)
             except (ValueError, RecursionError) as error:
                 yield item.bad(f"this cannot be written again: {error}")
             else:
@@ -227,19 +217,3 @@ class _Buffer:
     def _drop(self, count: int) -> None:
         self.line += self.text.count("\n", 0, count)
         self.text = self.text[count:]
-
-
-def _writable(text: str, value: Any) -> Any:
-    """The value, unless it holds half a surrogate pair, which could not be written again."""
-    if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
-
-
-def _unreadable(error: Exception, path: Path, line: int, mend: str) -> InputError:
-    if isinstance(error, json.JSONDecodeError):
-        return InputError(f"this is not JSON: {error.msg} at character {error.colno}", file=path, line=line, do=mend)
-    if isinstance(error, UnicodeError):
-        reason = getattr(error, "reason", error)
-        return InputError(f"this is not UTF-8 text: {reason}", file=path, line=line, do="Save the file as UTF-8.")
-    return InputError(f"this cannot be read: {error}", file=path, line=line, do=mend)

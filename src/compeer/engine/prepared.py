@@ -29,8 +29,9 @@ from compeer.engine.convert import (
     write_pairs,
 )
 from compeer.errors import InputError
+from compeer.io import atomic_folder, file_hash
 from compeer.models.catalogue import base_file, catalogue, is_base
-from compeer.models.embedded import SMOLLM2, cache_folder, file_hash, made_once
+from compeer.models.embedded import SMOLLM2, cache_folder
 from compeer.models.shipped import OVER, SHIPPED, is_shipped, packaged_adapters
 from compeer.progress import console
 
@@ -133,7 +134,7 @@ def _adapted(adapters: Path, base: Path, mark: str, make: Callable[[Path], None]
     own = hashlib.sha256(f"{mark} {base} {hashlib.sha256(config).hexdigest()}".encode()).hexdigest()
     folder = engine_cache() / f"adapter-{own[:16]}"
     if not folder.is_dir():
-        with made_once(folder) as unfinished:
+        with atomic_folder(folder) as unfinished:
             make(unfinished / "adapter.gguf")
     return folder / "adapter.gguf"
 
@@ -155,7 +156,7 @@ def _tokenizer(source: Path, mark: str) -> Path:
     if not folder.is_dir():
         from compeer.models.gguf import write_settings
 
-        with made_once(folder) as unfinished:
+        with atomic_folder(folder) as unfinished:
             write_settings(source, unfinished)
     return folder
 
@@ -168,4 +169,4 @@ def _mark_of_file(path: Path) -> str:
 
 def _making(folder: Path, title: str) -> AbstractContextManager[Path]:
     console.print(f"  Preparing {title} for the CPU (once)", highlight=False)
-    return made_once(folder)
+    return atomic_folder(folder)

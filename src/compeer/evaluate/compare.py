@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError
 from compeer.evaluate.diversity import Measured, measured
 from compeer.evaluate.esc_eval.rubric import DIMENSIONS, HIGHEST
+from compeer.io import read_json_lines
 from compeer.statistics import Numbers, group_weights, ratio
 
 Pair = tuple[str, int]

@@ -13,7 +13,7 @@ from typing import Any
 
 from compeer import __version__
 from compeer.errors import InputError
-from compeer.ser.stage import LOCK, write_json
+from compeer.io import LOCK, write_json
 
 MANIFEST, CONVERSATIONS, SCORES, FIGURES = "manifest.json", "conversations.jsonl", "scores.jsonl", "figures.json"
 

@@ -39,11 +39,11 @@ from compeer.evaluate.folder import (
     write_lines,
 )
 from compeer.evaluate.players import Players
+from compeer.io import only_one, write_json
 from compeer.models.base import Sampling, TextModel
 from compeer.policy import supporter_prompt
 from compeer.progress import progress
 from compeer.reasoning import turn_grammar
-from compeer.ser.stage import only_one, write_json
 from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, Simulated, SupporterAgent, run_dialogues
 from compeer.simulate.agents import Turning, plain_prompt
 from compeer.simulate.conversation import View

@@ -14,10 +14,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal, Protocol, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
+from compeer.io import Frozen, read_json_lines
 from compeer.safety.risk import LEVELS, Kind, Level, Risk
 from compeer.statistics import wilson
 
@@ -52,11 +52,7 @@ CATEGORY_OF: dict[str, str] = {
 """What the output check calls the fault that a kind of reply has."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SafetyCase(_Frozen):
+class SafetyCase(Frozen):
     """One case: the seeker's messages with the risk in them, or a reply with whether it may be shown."""
 
     id: str = Field(min_length=1)
@@ -84,7 +80,7 @@ class SafetyCase(_Frozen):
         return self
 
 
-class Share(_Frozen):
+class Share(Frozen):
     """How many of how many, and where the true share may lie (Wilson, 95 %); no share of nothing."""
 
     successes: int
@@ -150,7 +146,7 @@ class Detects(Protocol):
     def detect(self, messages: Sequence[str]) -> Risk: ...
 
 
-class Mistake(_Frozen):
+class Mistake(Frozen):
     """A case that came out wrong: what was said of it instead, and by which rules."""
 
     id: str
@@ -159,7 +155,7 @@ class Mistake(_Frozen):
     by: tuple[str, ...] = ()
 
 
-class DetectionFigures(_Frozen):
+class DetectionFigures(Frozen):
     """How well danger is found."""
 
     cases: int
@@ -231,7 +227,7 @@ Check = Callable[[str, Sequence[str]], Finds | None]
 """Looks at a reply and at what the seeker wrote: `compeer.safety.check_reply`."""
 
 
-class ReplyFigures(_Frozen):
+class ReplyFigures(Frozen):
     """How well bad replies are stopped and good ones let through."""
 
     cases: int

@@ -14,20 +14,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from compeer.dialogue import Dialogue
 from compeer.errors import InputError
 from compeer.evaluate.safety import Detects, Share, share_of
+from compeer.io import Frozen
 from compeer.safety.risk import LEVELS, Risk
 
 COLUMNS = ("dialogue", "utterance", "level", "by", "utterances", "true")
 _YES = frozenset({"yes", "y", "true", "t", "1", "是"})
 _NO = frozenset({"no", "n", "false", "f", "0", "否"})
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Alarm:
     text: str
 
 
-class AlarmFigures(_Frozen):
+class AlarmFigures(Frozen):
     """How many of a corpus' seeker utterances raise an alarm."""
 
     utterances: int
@@ -50,7 +47,7 @@ class AlarmFigures(_Frozen):
     degraded: dict[str, int]
 
 
-class ReadFigures(_Frozen):
+class ReadFigures(Frozen):
     """What a person found who read the alarms."""
 
     utterances: int

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from compeer.dialogue import Utterance
 from compeer.evaluate.safety import Check, SafetyCase, Share, Shares, share_of, shares
+from compeer.io import Frozen
 from compeer.models import Failure, Generation, Request, Sampling, TextModel, ask
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
@@ -46,10 +47,6 @@ _PUSHED_AWAY = re.compile(
 )
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class Turn(Protocol):
     """What the guard lets the seeker see: `compeer.safety.GuardedTurn`."""
 
@@ -71,7 +68,7 @@ class Guards(Protocol):
     def respond(self, messages: Sequence[str], generate: Callable[[int], str]) -> Turn: ...
 
 
-class SupporterFigures(_Frozen):
+class SupporterFigures(Frozen):
     """What a model's seekers are shown behind the guard."""
 
     model: str

@@ -21,7 +21,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from compeer.errors import InputError
-from compeer.models.embedded import cache_folder, file_hash
+from compeer.io import file_hash
+from compeer.models.embedded import cache_folder
 from compeer.progress import console
 
 

@@ -25,8 +25,8 @@ from pathlib import Path
 import httpx
 
 from compeer.errors import InputError
+from compeer.io import file_hash
 from compeer.models.catalogue import Base, check, is_verified, only_process, remember
-from compeer.models.embedded import file_hash
 from compeer.progress import console, progress
 
 MEGABYTE = 1_000_000

@@ -9,17 +9,14 @@ Both are found without importing their packages, whose own code needs more than 
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from compeer.errors import InputError
+from compeer.io import atomic_folder, file_hash
 from compeer.progress import console
 
 
@@ -79,33 +76,11 @@ MINILM = Packaged(
 PACKAGED = (SMOLLM2, MINILM)
 
 
-def file_hash(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def cache_folder() -> Path:
     """Where converted models are kept: `COMPEER_CACHE`, or `compeer` under the user's cache folder."""
     if folder := os.environ.get("COMPEER_CACHE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
-
-
-@contextmanager
-def made_once(folder: Path) -> Iterator[Path]:
-    """An empty folder to fill, which becomes `folder` when the block ends well, whole or not at all."""
-    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
-    unfinished.mkdir(parents=True, exist_ok=True)
-    try:
-        yield unfinished
-        try:
-            unfinished.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # another process may have been quicker
-                raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def chat_template() -> str:
@@ -123,7 +98,7 @@ def embedded_model() -> Path:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     console.print("  Unpacking the embedded language model (half a minute, once)", highlight=False)
-    with made_once(folder) as unfinished:
+    with atomic_folder(folder) as unfinished:
         model = AutoModelForCausalLM.from_pretrained(
             source.parent,
             gguf_file=source.name,

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compeer.errors import InputError
+from compeer.io import atomic_folder
 from compeer.models.catalogue import base_file, find_base, only_process
-from compeer.models.embedded import chat_template, made_once
+from compeer.models.embedded import chat_template
 from compeer.progress import progress
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def write_folder(source: Path, folder: Path, title: str) -> None:
     """Makes a model folder of a GGUF file, whole or not at all."""
     opened = _Opened(source)
     _check_room(source, folder, opened.bytes)
-    with made_once(folder) as unfinished:
+    with atomic_folder(folder) as unfinished:
         write_settings(source, unfinished, tied="lm_head.weight" not in opened.tensors)
         with progress(f"Unpacking {title} (once), MB", opened.bytes // 1_000_000) as advance:
             opened.write(unfinished / "model.safetensors", advance)

@@ -14,8 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from compeer.errors import InputError
+from compeer.io import atomic_folder, file_hash
 from compeer.models.catalogue import find_base, is_base
-from compeer.models.embedded import SMOLLM2, cache_folder, embedded_model, file_hash, made_once
+from compeer.models.embedded import SMOLLM2, cache_folder, embedded_model
 from compeer.models.gguf import base_folder
 from compeer.progress import console
 
@@ -81,7 +82,7 @@ def shipped_model(name: str) -> Path:
         )
     base = base_folder(OVER[name]) if name in OVER else embedded_model()
     console.print(f"  Unpacking the packaged {name} (some seconds, once)", highlight=False)
-    with made_once(folder) as unfinished:
+    with atomic_folder(folder) as unfinished:
         shutil.copytree(base, unfinished, ignore=shutil.ignore_patterns(_BASE), dirs_exist_ok=True)
         save_file(add_adapters(load_file(base / _BASE), source), unfinished / _BASE, metadata={"format": "pt"})
         shutil.copyfile(source / "compeer.json", unfinished / "compeer.json")

@@ -16,9 +16,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
 from compeer.models import Failure, Sampling, TextModel
+from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.policy.control import Control, decisions, obedience
 from compeer.policy.prompt import direct_prompt, supporter_prompt
 from compeer.policy.rollout import Output, generate_turns
@@ -28,7 +29,6 @@ from compeer.reward.form import Judge
 from compeer.reward.score import Judgment, Score, Unscored, score
 from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord
-from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import generator, mean
 
 

@@ -35,8 +35,9 @@ from compeer.corpora import corpus_path
 from compeer.errors import InputError
 from compeer.evaluate import evaluate_run
 from compeer.evaluate.supporters import starting_supporters
+from compeer.io import file_hash, only_one
 from compeer.models.catalogue import find_base, is_base
-from compeer.models.embedded import SMOLLM2, file_hash
+from compeer.models.embedded import SMOLLM2
 from compeer.models.embedder import Embedder
 from compeer.models.local import model_folder
 from compeer.policy import train_supporter
@@ -48,7 +49,6 @@ from compeer.report import write_report
 from compeer.reward import train_judge
 from compeer.ser import build_ser, read_records
 from compeer.ser.record import SerRecord, Split
-from compeer.ser.stage import only_one
 
 MANIFEST, STATE = "manifest.json", "state.json"
 _NOT_OUTPUT = ("checkpoints", "tensorboard", "times.jsonl", MANIFEST, STATE)

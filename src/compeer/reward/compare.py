@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
 from compeer.reasoning import STEPS, Part
 from compeer.reward.metrics import REPEATS, drawn_figures, part_verdicts, shown_digest, test_set_hash
 from compeer.reward.score import Judgment, Unscored

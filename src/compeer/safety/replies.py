@@ -14,9 +14,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from compeer.errors import from_validation
+from compeer.io import Frozen
 from compeer.safety.resources import HelpLine, Resources, read_toml
 from compeer.safety.risk import KINDS, Kind
 
@@ -42,25 +43,21 @@ Wording = Annotated[str, Field(min_length=1), AfterValidator(_known_places)]
 NumberedWording = Annotated[Wording, AfterValidator(_with_resources)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CrisisWordings(_Frozen):
+class CrisisWordings(Frozen):
     """The replies to one kind of crisis: the first, and those that follow in turn."""
 
     first: NumberedWording
     again: tuple[NumberedWording, ...] = Field(min_length=2)
 
 
-class HandedOver(_Frozen):
+class HandedOver(Frozen):
     """What is said when a person was asked to come."""
 
     first: str = Field(min_length=1)
     again: str = Field(min_length=1)
 
 
-class ResourceWordings(_Frozen):
+class ResourceWordings(Frozen):
     """How a help line is written down."""
 
     emergency: str
@@ -74,7 +71,7 @@ class ResourceWordings(_Frozen):
     hours: dict[str, str]
 
 
-class Wordings(_Frozen):
+class Wordings(Frozen):
     """All fixed words of one language."""
 
     crisis: dict[Kind, CrisisWordings]
@@ -124,7 +121,7 @@ def language_of(messages: Sequence[str]) -> str:
     return "en"
 
 
-class Recognised(_Frozen):
+class Recognised(Frozen):
     """Which fixed words stand in a conversation."""
 
     crises: tuple[Kind, ...] = ()

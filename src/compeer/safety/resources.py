@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from compeer.errors import InputError, from_validation
+from compeer.io import Frozen
 from compeer.safety.risk import Kind
 
 VARIABLE = "COMPEER_RESOURCES"
@@ -36,11 +37,7 @@ _WANTED: dict[Kind, tuple[LineKind, ...]] = {
 """Which lines fit a kind of danger, best first."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class HelpLine(_Frozen):
+class HelpLine(Frozen):
     """One help line: how to reach it, when, in what language, and how sure we are of it."""
 
     name: str = Field(min_length=1)
@@ -63,7 +60,7 @@ class HelpLine(_Frozen):
         return self
 
 
-class Country(_Frozen):
+class Country(Frozen):
     """A country's emergency numbers and help lines."""
 
     name: str = Field(min_length=1)
@@ -87,11 +84,11 @@ class Country(_Frozen):
         return tuple(sorted(known, key=place)[:most])
 
 
-class Resources(_Frozen):
+class Resources(Frozen):
     """All countries we know, and the text for where we know none, by language."""
 
-    neutral: dict[str, str] = {}
-    countries: dict[str, Country] = {}
+    neutral: dict[str, str] = Field(default_factory=dict)
+    countries: dict[str, Country] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _codes(self) -> Self:

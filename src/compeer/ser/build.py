@@ -118,7 +118,7 @@ def _tell(title: str, work: Callable[[], Manifest]) -> Manifest:
 
 def summary(folder: Path) -> dict[str, Any]:
     """What a build folder holds, in figures."""
-    from compeer.ser.stage import read_manifest
+    from compeer.pipeline import read_manifest
 
     false: Counter[str] = Counter()
     preferences: Counter[str] = Counter()

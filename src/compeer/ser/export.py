@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
-from compeer.models.embedded import file_hash
+from compeer.io import file_hash
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, StrategyStep, SupportTurn
 from compeer.ser.record import SPLITS, PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
 

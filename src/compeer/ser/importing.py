@@ -23,15 +23,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.corpora.reading import Item
 from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy, Utterance
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
+from compeer.pipeline import Done, in_blocks, work_through
+from compeer.pipeline import Stage as Files
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, Sentiment, StepText, StrategyStep, SupportTurn
 from compeer.ser.record import SPLITS, LabelSource, PreferenceLabel, Preferred, SerRecord, Split, StepLabel, StepLabels
 from compeer.ser.split import read_splits
-from compeer.ser.stage import Done, in_blocks, work_through
-from compeer.ser.stage import Stage as Files
 from compeer.statistics import generator
 
 LINES_A_UNIT = 200

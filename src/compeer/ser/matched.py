@@ -26,10 +26,10 @@ import numpy.typing as npt
 from compeer.dialogue import last_seeker
 from compeer.errors import InputError
 from compeer.models.embedder import Embeds
+from compeer.pipeline import Done, Stage, work_through
 from compeer.reasoning import STEPS, Part, Step, SupportTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
 from compeer.ser.silver.exchange import exchange
-from compeer.ser.stage import Done, Stage, work_through
 from compeer.statistics import generator
 
 BLOCK = 1000

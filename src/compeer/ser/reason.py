@@ -19,10 +19,11 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Utterance, transcript
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.pipeline import Done, Stage, ask_through, in_blocks
 from compeer.reasoning import (
     EMOTIONS,
     LABELS,
@@ -41,7 +42,6 @@ from compeer.reasoning import (
 )
 from compeer.ser.asking import Complaint, Read, ask_until_read
 from compeer.ser.sampling import Context, read_contexts
-from compeer.ser.stage import Done, Stage, ask_through, in_blocks
 from compeer.statistics import generator
 
 EXAMPLE = SupportTurn(

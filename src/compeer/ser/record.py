@@ -6,16 +6,15 @@ preference (a reference turn itself, say) has nothing to compare; one without la
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Strategy, Utterance
-from compeer.errors import InputError, from_validation
+from compeer.errors import InputError
+from compeer.io import Frozen, read_lines, write_lines
 from compeer.reasoning import SupportTurn
 
 LabelSource = Literal["human", "llm", "silver"]
@@ -27,11 +26,7 @@ ACCEPTABLE: tuple[Preferred, ...] = ("candidate", "both")
 """Preferences that accept the candidate's response: it is as good as the reference or better."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StepLabel(_Frozen):
+class StepLabel(Frozen):
     """True or False for one step, by whom, and how it came about; `kind` names what is wrong with a False one."""
 
     value: bool
@@ -41,7 +36,7 @@ class StepLabel(_Frozen):
     reason: str | None = Field(default=None, description="the annotator's own words, where there are any")
 
 
-class StepLabels(_Frozen):
+class StepLabels(Frozen):
     """The verdicts on the three steps."""
 
     history: StepLabel
@@ -49,7 +44,7 @@ class StepLabels(_Frozen):
     strategy: StepLabel
 
 
-class PreferenceLabel(_Frozen):
+class PreferenceLabel(Frozen):
     """Which response is better, by whom, and how it came about."""
 
     value: Preferred
@@ -58,7 +53,7 @@ class PreferenceLabel(_Frozen):
     reason: str | None = Field(default=None, description="the annotator's own words, where there are any")
 
 
-class SerRecord(_Frozen):
+class SerRecord(Frozen):
     """One labelled output for one history."""
 
     id: str = Field(min_length=1)
@@ -88,22 +83,11 @@ def is_judged(record: SerRecord) -> bool:
 
 def write_records(path: Path, records: Iterable[SerRecord]) -> int:
     """Writes records as JSON lines, whole or not at all, and says how many."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    count = 0
-    with unfinished.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(record.model_dump_json(exclude_defaults=True) + "\n")
-            count += 1
-    os.replace(unfinished, path)
-    return count
+    return write_lines(path, records)
 
 
 def read_records(path: Path) -> Iterator[SerRecord]:
     """The records of a file, one at a time; an error names the file, line and field."""
     if not path.is_file():
         raise InputError("there is no such file of SER records.", file=path)
-    for number, value in read_json_lines(path):
-        try:
-            yield SerRecord.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
+    yield from read_lines(path, SerRecord)

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compeer.corpora import read_corpus
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Dialogue, Emotion, Rating, Strategy, Utterance, last_seeker, rounds_of
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
+from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.ser.record import Split
 from compeer.ser.split import iter_splits, read_splits
-from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import generator
 
 DIALOGUES_A_UNIT = 200

@@ -13,20 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Speaker, Utterance
 from compeer.errors import from_validation
+from compeer.io import Frozen, read_json_lines
 
 Status = Literal["ended", "model failed", "infrastructure failed"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Scenario(_Frozen):
+class Scenario(Frozen):
     """Where a conversation starts."""
 
     id: str = Field(min_length=1)
@@ -37,7 +33,7 @@ class Scenario(_Frozen):
     facts: dict[str, Any] = Field(default_factory=dict, description="what the seeker knows; hidden from the supporter")
 
 
-class Turn(_Frozen):
+class Turn(Frozen):
     """What one side said, with what it thought and noted beside it; the other side gets the text alone."""
 
     speaker: Speaker
@@ -46,7 +42,7 @@ class Turn(_Frozen):
     extra: dict[str, Any] = Field(default_factory=dict, description="values of the agent's own: an emotion, say")
 
 
-class Outcome(_Frozen):
+class Outcome(Frozen):
     """How a conversation ended.
 
     `why` is a word for tables: `turns reached`, `tokens reached` or the reason that an agent gave for stopping; the
@@ -64,7 +60,7 @@ class Outcome(_Frozen):
         return self.status == "infrastructure failed" and self.why != "refused"
 
 
-class Call(_Frozen):
+class Call(Frozen):
     """One request to a model and its answer, or why there is none; `complaint` says why an answer was not used."""
 
     messages: tuple[dict[str, Any], ...]
@@ -78,7 +74,7 @@ class Call(_Frozen):
     complaint: str | None = None
 
 
-class Conversation(_Frozen):
+class Conversation(Frozen):
     """A whole simulated conversation."""
 
     scenario: str = Field(description="the scenario's id")

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from compeer.errors import InputError
 from compeer.evaluate.esc_eval.rubric import DIMENSIONS, HIGHEST, Dimension
+from compeer.io import Frozen
 from compeer.statistics import Numbers, drawn_interval, group_weights, ratio, reweighted
 
 Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
@@ -24,11 +25,7 @@ Item = tuple[str, int, Dimension]
 """A scenario's id, the repeat, and the dimension."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ScoreRow(_Frozen):
+class ScoreRow(Frozen):
     """What one judge gave one conversation in one dimension, or why there is no score."""
 
     conversation: str = Field(description="the scenario's id")
@@ -53,7 +50,7 @@ class ScoreRow(_Frozen):
         return self
 
 
-class Figure(_Frozen):
+class Figure(Frozen):
     """A figure from 0 to 100 with its 95 % interval, and how many of the items it rests on."""
 
     score: float | None = Field(description="none: nothing was scored")
@@ -70,7 +67,7 @@ class DimensionFigure(Figure):
     judges: dict[int, int] = Field(description="items by the number of judges that scored them")
 
 
-class Averages(_Frozen):
+class Averages(Frozen):
     """The seven figures and their mean, of a part of the scores."""
 
     dimensions: dict[Dimension, float | None]
@@ -79,7 +76,7 @@ class Averages(_Frozen):
     asked: int
 
 
-class EscEvalFigures(_Frozen):
+class EscEvalFigures(Frozen):
     """Everything ESC-Eval says of one supporter."""
 
     scenarios: int

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
 from compeer.evaluate.esc_eval.answers import read_score, read_scores
 from compeer.evaluate.esc_eval.figures import EscEvalFigures, ScoreRow, Unscored, esc_eval_figures
@@ -31,9 +30,10 @@ from compeer.evaluate.esc_eval.rubric import (
     judge_messages,
     rubric_texts,
 )
+from compeer.io import read_json_lines
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
+from compeer.pipeline import Done, Stage, ask_through, in_blocks
 from compeer.ser.asking import Answer, Complaint, Unread, ask_until_read
-from compeer.ser.stage import Done, Stage, ask_through, in_blocks
 from compeer.statistics import generator
 
 Scores = dict[Dimension, int]

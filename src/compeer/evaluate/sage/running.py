@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.errors import InputError, from_validation
 from compeer.evaluate.running import TEMPERATURE, Evaluation, RunSettings, Talk
+from compeer.io import read_json_lines
 from compeer.models.base import Sampling, TextModel
 from compeer.simulate.agents import Said, Turning
 from compeer.simulate.conversation import View

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from compeer.corpora.jsonlines import read_json_lines
+from compeer.io import read_json_lines
 from compeer.reasoning import STEPS
 from compeer.ser.check.seen import (
     FALSE,

@@ -17,17 +17,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from compeer.corpora import read_corpus
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Dialogue, Speaker, merge_consecutive, transcript
 from compeer.errors import InputError, from_validation
+from compeer.io import Frozen, read_json_lines
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
+from compeer.pipeline import Done, Stage, ask_through, in_blocks, work_through
 from compeer.reasoning import one_line
 from compeer.ser.asking import Complaint, Read, ask_until_read
 from compeer.ser.personality.traits import TRAITS, describe, estimate
-from compeer.ser.stage import Done, Stage, ask_through, in_blocks, work_through
 from compeer.statistics import generator
 
 PARTICIPANTS: tuple[Speaker, ...] = ("seeker", "supporter")
@@ -35,11 +35,7 @@ DIALOGUES_A_UNIT = 200
 SAMPLING = Sampling(temperature=0.3, max_tokens=400)
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Scores(_Frozen):
+class Scores(Frozen):
     """The four DISC traits, each from 1 (hardly there) to 5 (very marked)."""
 
     dominance: float = Field(ge=1, le=5)
@@ -48,7 +44,7 @@ class Scores(_Frozen):
     compliance: float = Field(ge=1, le=5)
 
 
-class Profile(_Frozen):
+class Profile(Frozen):
     """How one participant of one dialogue speaks, and who says so."""
 
     dialogue: str = Field(min_length=1)
@@ -181,7 +177,7 @@ class _Described(Scores):
     description: str = Field(min_length=10, max_length=1000)
 
 
-class _Both(_Frozen):
+class _Both(Frozen):
     seeker: _Described
     supporter: _Described
 

@@ -23,14 +23,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Speaker
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
 from compeer.models.embedder import Embeds, Matrix
+from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.ser.personality import PARTICIPANTS, Profile, read_profiles
 from compeer.ser.personality.elbow import Elbow, Panel, elbow_svg, find_elbow
 from compeer.ser.personality.traits import TRAITS, Trait
-from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import generator, words
 
 FIT_ON = 20_000

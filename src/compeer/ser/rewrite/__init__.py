@@ -26,13 +26,13 @@ from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.models.embedder import Embeds
+from compeer.pipeline import Done, Stage, ask_through, in_blocks
 from compeer.reasoning import one_line
 from compeer.ser.asking import Complaint, Read, ask_until_read, refuse_embedded
 from compeer.ser.personality import PARTICIPANTS, read_profiles
 from compeer.ser.personality.clusters import CLUSTERS, read_members
 from compeer.ser.record import SerRecord, read_records
 from compeer.ser.rewrite.drift import Line, likeness, why_not
-from compeer.ser.stage import Done, Stage, ask_through, in_blocks
 from compeer.statistics import generator
 
 Kind = Literal["plain", "personality"]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from compeer.errors import InputError
+from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.ser.record import SerRecord, read_records
 from compeer.ser.rewrite import Kind
-from compeer.ser.stage import Done, Stage, in_blocks, work_through
 
 RECORDS_A_UNIT = 500
 

@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from compeer.corpora import BadDialogues, corpus_path, read_corpus
 from compeer.dialogue import Dialogue, Utterance, rounds_of
 from compeer.errors import InputError
+from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.ser.screen.faults import is_machine_phrase, is_mojibake, is_other_language, speaks_for_both
 from compeer.ser.screen.masking import mask_dialogue
-from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import words
 
 DROPPED = "dropped.jsonl"

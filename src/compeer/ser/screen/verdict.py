@@ -22,8 +22,8 @@ from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, transcript
 from compeer.errors import from_validation
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
+from compeer.pipeline import Done, Stage, ask_through, in_blocks
 from compeer.ser.asking import Answer, Complaint, Read, Unread, ask_until_read, refuse_embedded
-from compeer.ser.stage import Done, Stage, ask_through, in_blocks
 from compeer.statistics import generator
 
 VERDICTS = "verdicts.jsonl"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from compeer.models.embedder import Embeds
+from compeer.pipeline import Done, Stage, work_through
 from compeer.ser.check.seen import shared_texts
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import Split
@@ -27,7 +28,6 @@ from compeer.ser.silver.moments import Moments
 from compeer.ser.silver.records import silver_records
 from compeer.ser.silver.responses import halves
 from compeer.ser.split.duplicates import text_hash
-from compeer.ser.stage import Done, Stage, work_through
 
 BLOCK = 1000
 

@@ -30,11 +30,12 @@ from typing import Any
 import numpy as np
 
 from compeer.corpora import read_corpus
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.corpora.seen import SeenIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
+from compeer.io import read_json_lines
 from compeer.models.embedder import Embeds
+from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.ser.record import SPLITS, Split
 from compeer.ser.split.duplicates import (
     Bytes,
@@ -47,7 +48,6 @@ from compeer.ser.split.duplicates import (
     mixed,
     text_hash,
 )
-from compeer.ser.stage import Done, Stage, in_blocks, work_through
 from compeer.statistics import generator, words
 
 TEXTS = WordSketch(bands=48, hashes=4, bound=0.5)

@@ -24,9 +24,9 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from compeer.corpora.jsonlines import read_json_lines
 from compeer.dialogue import Utterance, language_of
 from compeer.errors import InputError, from_validation
+from compeer.io import read_json_lines
 from compeer.models.base import Generation, Message, Request, Sampling, TextModel
 from compeer.simulate import Ask, Complaint, Conversation, Said, Scenario, SeekerAgent, View, mark_of
 from compeer.simulate.agents import SPEAKING, Turning
