@@ -25,8 +25,8 @@ import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
+from compeer.engine.network import best_device
 from compeer.models import Sampling
-from compeer.models.local import best_device
 from compeer.safety import Guard
 from compeer.talk import Done, Wish
 from compeer.talk.local import LocalSupporter

@@ -35,10 +35,10 @@ import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import prepare
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.network import load_tokenizer
 from compeer.models import Request, Sampling
-from compeer.models.local import load_tokenizer
+from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn

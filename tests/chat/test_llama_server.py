@@ -12,7 +12,7 @@ import pytest
 
 from compeer.dialogue import Utterance
 from compeer.models import Generation, Request, Sampling, ask, open_model
-from compeer.models.embedded import SMOLLM2
+from compeer.models.packaged import SMOLLM2
 from compeer.policy.control import Control
 from compeer.talk import Done, Wish
 from compeer.talk.opening import open_supporter

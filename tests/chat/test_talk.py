@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
-from compeer.models.base import Generation, Message, Request, Sampling, ask
-from compeer.models.endpoint import CallSettings
+from compeer.models.base import CallSettings, Generation, Message, Request, Sampling, ask
 from compeer.policy.control import Control
 from compeer.reasoning import STEPS, Part, SupportTurn, label_of, parse_turn, render_turn
 from compeer.reward.conversation import Case

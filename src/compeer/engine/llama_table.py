@@ -1,4 +1,4 @@
-"""Rows on llama.cpp: a sequence each, and what was read once is not read again.
+"""Rows on llama.cpp: a sequence each, and what was read once is not read again; a base is loaded once for all users.
 
 A sequence that a row has left keeps its prompt until its place is needed; then the keys and values are put aside in
 memory, as many as there is room for. A prompt begins with what it has most in common with any of them: a conversation's
@@ -13,17 +13,20 @@ depend on what was read before.
 from __future__ import annotations
 
 import hashlib
-import os
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
+from compeer.engine.batching import Batcher
 from compeer.engine.llama import Llama, version
-from compeer.engine.rows import Row, common
+from compeer.engine.rows import ModelFiles, Row, common
+from compeer.io import atomic
 
 _SHORTEST_SHARED = 16
 """A prompt that has fewer tokens in common with another is read from its start."""
@@ -31,6 +34,12 @@ _BLOCK = 32
 """Tokens of a block. Larger ones are hardly read faster, and leave more to be read again."""
 _PUT_ASIDE = 256 << 20
 """Bytes of keys and values that are put aside; those that were not used for the longest time go first."""
+
+_TOKENS, _LONGEST = 16384, 4096
+"""Memory is set aside for so many tokens, which the rows share evenly; no row needs more than the second number."""
+_LARGE, _ROWS, _FEW_ROWS = 512 << 20, 8, 2
+"""Bases of more bytes than this write fewer rows at a time: on a CPU, eight together gain little over one after the
+other, and memory is set aside for each."""
 
 Known = tuple[Path | None, tuple[int, ...]]
 """Tokens, and the adapters that they were read with."""
@@ -271,11 +280,57 @@ def _read_state(path: Path) -> bytes | None:
 
 def _write_state(path: Path, state: bytes) -> None:
     """Keeps it, whole or not at all; a disk that is full or may not be written costs time, nothing else."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(hashlib.sha256(state).digest() + state)
-        unfinished.replace(path)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink()
+        with atomic(path) as unfinished:
+            unfinished.write_bytes(hashlib.sha256(state).digest() + state)
+
+
+class _Shared:
+    """A loaded base and its thread."""
+
+    def __init__(self, base: Path, rows: int, end: int, states: Path | None) -> None:
+        self.llama = Llama(base, rows + 1, min(_LONGEST, _TOKENS // rows))
+        self.table = LlamaTable(self.llama, states)
+        self.batcher = Batcher(self.table, end)
+        self.users = 0
+
+
+_shared: dict[tuple[Path, int, int], _Shared] = {}
+_loading = threading.Lock()
+
+
+class CpuEngine:
+    """A model on llama.cpp, which writes `rows` outputs at a time. `end` is the token that ends an output."""
+
+    def __init__(self, files: ModelFiles, end: int, rows: int | None = None) -> None:
+        self.rows = rows or (_ROWS if files.base.stat().st_size < _LARGE else _FEW_ROWS)
+        self.adapter = files.adapter
+        self._key = (files.base, self.rows, end)
+        with _loading:
+            if self._key not in _shared:
+                _shared[self._key] = _Shared(*self._key, files.states)
+            self._own: _Shared | None = _shared[self._key]
+            self._own.users += 1
+        self.batcher, self.table = self._own.batcher, self._own.table
+        self.vocabulary, self.width = self._own.llama.vocabulary, self._own.llama.width
+
+    def keep(self, ids: Sequence[int]) -> None:
+        """Has the beginning of prompts at hand from now on, from disk if it was computed before."""
+        self.batcher.ask(lambda: self.table.keep(ids, self.adapter)).result()
+
+    def logits(self, ids: Sequence[int]) -> Future[torch.Tensor]:
+        """The logits after a prompt; what it has in common with others is not computed again."""
+        return self.batcher.ask(lambda: self.table.answer(ids, self.adapter))
+
+    def close(self) -> None:
+        """Ends its work; the last one to do so ends the base's."""
+        with _loading:
+            if self._own is None:
+                return
+            own, self._own = self._own, None
+            own.users -= 1
+            if own.users:
+                return
+            _shared.pop(self._key, None)
+        own.batcher.close()

@@ -23,7 +23,7 @@ from typing import Any
 
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.models.counters import Counters
+from compeer.models.costs import Counters
 
 _APPLICATION = 0x636F6D70
 """SQLite's mark for whose file this is: "comp"."""

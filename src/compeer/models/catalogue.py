@@ -20,10 +20,17 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from compeer.engine.gguf import write_folder
 from compeer.errors import InputError
 from compeer.io import file_hash
-from compeer.models.embedded import cache_folder
 from compeer.progress import console
+
+
+def cache_folder() -> Path:
+    """The folder of downloaded and converted models: `COMPEER_CACHE`, or `compeer` under the user's cache folder."""
+    if folder := os.environ.get("COMPEER_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
 
 
 class Wheels(BaseModel):
@@ -99,6 +106,16 @@ def base_file(name: str) -> Path:
         check(base, base.path)
         remember(base)
     return base.path
+
+
+def base_folder(name: str) -> Path:
+    """The folder of a base's weights for `transformers`, made on the first call (some minutes)."""
+    source, base = base_file(name), find_base(name)
+    if not base.folder.is_dir():
+        with only_process(base):
+            if not base.folder.is_dir():
+                write_folder(source, base.folder, base.title)
+    return base.folder
 
 
 def check(base: Base, path: Path) -> None:

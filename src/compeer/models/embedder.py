@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.errors import InputError
-from compeer.models.embedded import embedded_embedder
+from compeer.models.packaged import packaged_embedder
 from compeer.statistics import words
 
 Matrix = npt.NDArray[np.float32]
@@ -38,10 +38,10 @@ class Embedder:
     def __init__(self, folder: str | Path = "embedded", device: str | None = None, batch_size: int = 64) -> None:
         from sentence_transformers import SentenceTransformer
 
-        from compeer.models.local import best_device
+        from compeer.engine.network import best_device
 
         self._english_only = str(folder) == "embedded"
-        path = embedded_embedder() if self._english_only else Path(folder)
+        path = packaged_embedder() if self._english_only else Path(folder)
         if not (path / "modules.json").is_file():
             raise InputError(
                 "this is no sentence-transformers folder: there is no modules.json in it.",

@@ -17,20 +17,15 @@ from typing import Any
 
 import torch
 
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import Prepared, is_file, prepare
+from compeer.engine.attention import use_folded_attention
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.multimodal import Picture, PictureError, PictureReader, picture_reader
+from compeer.engine.network import best_device, fast_dtype, load_network, load_tokenizer
+from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
-from compeer.models.attention import use_folded_attention
 from compeer.models.catalogue import is_base
-from compeer.models.local import (
-    best_device,
-    fast_dtype,
-    load_network,
-    load_tokenizer,
-    model_folder,
-)
+from compeer.models.resolve import is_file, model_folder, prepare
 from compeer.models.training import model_card
-from compeer.models.vision import Picture, PictureError, PictureReader, picture_reader
 from compeer.reasoning import MAX_RESPONSE, STEPS, ParsedTurn, Part, Step
 from compeer.reward.conversation import (
     Case,
@@ -172,7 +167,7 @@ class LocalJudge:
         for row in rows:
             row.pieces = [next(ids) for _ in row.texts]
             if self._reader and row.pictures:
-                row.pieces[0] = self._reader.spread(row.pieces[0], [picture.grid for picture in row.pictures])
+                row.pieces[0] = self._reader.expand(row.pieces[0], [picture.grid for picture in row.pictures])
 
     def _judge_batch(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         found: list[Judgment | Unscored] = [Judgment({})] * len(cases)
@@ -272,7 +267,7 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
     return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})
 
 
-def _on_llama(model: str | Path) -> Prepared | None:
+def _on_llama(model: str | Path) -> ModelFiles | None:
     """The files of a judge that llama.cpp is to run: a base of the catalogue, a GGUF file, or adapters over such.
 
     Smaller judges are read faster by torch (docs/engine.md), and a judge does nothing but read.

@@ -13,13 +13,12 @@ import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compeer.errors import InputError
 from compeer.io import atomic_folder
-from compeer.models.catalogue import base_file, find_base, only_process
-from compeer.models.embedded import chat_template
 from compeer.progress import progress
 
 if TYPE_CHECKING:
@@ -53,14 +52,9 @@ def read_gguf_state(path: Path) -> dict[str, torch.Tensor]:
     return {name: opened.unpacked(name) for name in opened.tensors}
 
 
-def base_folder(name: str) -> Path:
-    """The folder of a base's weights for `transformers`, made on the first call (some minutes)."""
-    source, base = base_file(name), find_base(name)
-    if not base.folder.is_dir():
-        with only_process(base):
-            if not base.folder.is_dir():
-                write_folder(source, base.folder, base.title)
-    return base.folder
+def chat_template() -> str:
+    """ChatML without a default system message, and with marks around what the assistant says, for training."""
+    return files("compeer.engine").joinpath("chatml.jinja").read_text(encoding="utf-8")
 
 
 def write_folder(source: Path, folder: Path, title: str) -> None:

@@ -23,7 +23,7 @@ from transformers.models.auto.modeling_auto import (
 
 from compeer.errors import InputError
 
-SEEING = ("qwen2_vl", "qwen2_5_vl")
+MULTIMODAL = ("qwen2_vl", "qwen2_5_vl")
 """The families (`model_type`) whose pictures and positions are understood here."""
 PICTURE_TOKENS = 512
 """The most tokens that a picture may take, about 630 pixels squared: a photograph of a telephone would else take more
@@ -82,7 +82,7 @@ class Picture:
 def picture_reader(folder: Path, media: str | Path = "") -> PictureReader | None:
     """The reader of pictures for a model folder, or None if the model reads text only."""
     config = AutoConfig.from_pretrained(folder)
-    return PictureReader(folder, config, media) if config.model_type in SEEING else None
+    return PictureReader(folder, config, media) if config.model_type in MULTIMODAL else None
 
 
 class PictureReader:
@@ -120,7 +120,7 @@ class PictureReader:
         """How many tokens a picture takes."""
         return grid[0] * grid[1] * grid[2] // self.merge**2
 
-    def spread(self, ids: Sequence[int], grids: Sequence[Sequence[int]], values: Sequence[int] = ()) -> list[int]:
+    def expand(self, ids: Sequence[int], grids: Sequence[Sequence[int]], values: Sequence[int] = ()) -> list[int]:
         """The tokens with each picture's mark repeated as often as the picture has cells; or the tokens' `values`."""
         left = iter(grids)
         found: list[int] = []
@@ -157,7 +157,7 @@ class PictureReader:
         }
 
 
-class SeeingCache(DynamicCache):  # type: ignore[misc]
+class MultimodalCache(DynamicCache):  # type: ignore[misc]
     """A cache whose rows begin with pictures; it keeps by how much these move the positions that follow."""
 
     def __init__(self, reader: PictureReader, pictures: Sequence[Sequence[Picture]], device: torch.device) -> None:
@@ -191,7 +191,7 @@ class SeeingCache(DynamicCache):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class SeenChat:
+class MultimodalChat:
     """A chat as tokens, which of them the assistant said, and the pictures in it."""
 
     ids: list[int]
@@ -199,7 +199,9 @@ class SeenChat:
     pictures: tuple[str, ...]
 
 
-def encode_chats(tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence[Mapping[str, Any]]]) -> list[SeenChat]:
+def encode_chats(
+    tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[MultimodalChat]:
     """The chats as a model that sees is trained on them; each picture is looked at once, for its size."""
     template = training_template(tokenizer)
     grids: dict[str, tuple[int, int, int]] = {}
@@ -213,8 +215,8 @@ def encode_chats(tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence
             chat, chat_template=template, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
         ids, own = encoded["input_ids"], [grids[path] for path in pictures]
-        said = reader.spread(ids, own, encoded["assistant_masks"])
-        found.append(SeenChat(reader.spread(ids, own), said, pictures))
+        said = reader.expand(ids, own, encoded["assistant_masks"])
+        found.append(MultimodalChat(reader.expand(ids, own), said, pictures))
     return found
 
 
@@ -243,10 +245,10 @@ def training_template(tokenizer: Any) -> str:
         ) from None
 
 
-class SeenBatches:
+class MultimodalBatches:
     """Makes batches of chats by their numbers; rows with and without pictures mix. Loss is on what was said alone."""
 
-    def __init__(self, reader: PictureReader, chats: Sequence[SeenChat], pad: int) -> None:
+    def __init__(self, reader: PictureReader, chats: Sequence[MultimodalChat], pad: int) -> None:
         self._reader, self._chats, self._pad = reader, chats, pad
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:

@@ -12,14 +12,13 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from compeer.cli import app
-from compeer.engine.prepared import prepare
+from compeer.engine.network import load_network
 from compeer.errors import InputError
-from compeer.models import shipped
+from compeer.models import packaged
 from compeer.models.adapters import WEIGHTS, add_adapters, extract_adapters
 from compeer.models.catalogue import find_base
-from compeer.models.local import load_network, model_folder
-from compeer.models.opening import open_model
-from compeer.models.shipped import SHIPPED, SMALL, best_supporter, packaged_adapters, packaged_mark, shipped_model
+from compeer.models.packaged import PACKAGED_MODELS, SMALL, best_supporter, packaged_adapters, packaged_model
+from compeer.models.resolve import model_folder, model_mark, open_model, prepare
 from compeer.models.training import model_card
 
 
@@ -70,9 +69,9 @@ def test_what_adapters_cannot_hold_is_said(tiny_model: Path, tmp_path: Path) -> 
 def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
     for name in SMALL:
         folder = model_folder(name)
-        assert folder == shipped_model(name)
+        assert folder == packaged_model(name)
         assert model_card(folder)["role"] == name
-        assert packaged_mark(name) == SHIPPED[name]
+        assert model_mark(name) == PACKAGED_MODELS[name]
     before, after = (load_file(model_folder(name) / "model.safetensors") for name in ("embedded", "supporter"))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if name.endswith("_proj.weight")}
@@ -80,9 +79,9 @@ def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
 
 def test_adapters_that_were_changed_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPEER_CACHE", str(tmp_path))
-    monkeypatch.setattr(shipped, "SHIPPED", {"supporter": "0" * 64})
+    monkeypatch.setattr(packaged, "SHIPPED", {"supporter": "0" * 64})
     with pytest.raises(InputError, match="hash differs"):
-        shipped_model("supporter")
+        packaged_model("supporter")
     assert not list(tmp_path.iterdir())
 
 
@@ -91,7 +90,7 @@ def test_a_folder_of_that_name_is_not_meant_and_others_must_be_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("supporter").mkdir()
-    assert model_folder("supporter") == shipped_model("supporter")
+    assert model_folder("supporter") == packaged_model("supporter")
     with pytest.raises(InputError, match="no such folder"):
         open_model("./supporter")
 
@@ -144,8 +143,8 @@ def test_a_turn_can_be_piped_as_json_and_nonsense_is_named() -> None:
 
 
 def test_adapters_lie_where_they_are_looked_for() -> None:
-    for name in SHIPPED:
-        folder = Path(shipped.__file__).parents[1] / "weights" / name
+    for name in PACKAGED_MODELS:
+        folder = Path(packaged.__file__).parents[1] / "weights" / name
         assert {path.name for path in folder.iterdir()} >= {WEIGHTS, "adapter_config.json", "compeer.json", "README.md"}
 
 

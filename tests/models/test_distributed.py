@@ -17,10 +17,10 @@ from transformers import AutoModelForCausalLM
 
 import compeer
 from compeer.models.training import SftSettings, train_sft
+from tests.support.distributed_worker import CHATS, KINDS
 from tests.support.grpo_worker import small_model, small_records
-from tests.support.spread_worker import CHATS, KINDS
 
-WORKER = Path(__file__).parents[1] / "support" / "spread_worker.py"
+WORKER = Path(__file__).parents[1] / "support" / "distributed_worker.py"
 CONFIGS = Path(compeer.__file__).parent / "configs"
 ZERO = {"zero_stage": "ZERO_STAGE", "zero3_init_flag": "ZERO3_INIT", "zero3_save_16bit_model": "ZERO3_SAVE_16BIT_MODEL"}
 """What `accelerate launch` calls the settings of DeepSpeed before its processes."""
