@@ -12,8 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from compeer.engine.gguf import cache_folder
 from compeer.io import file_hash
-from compeer.models.catalogue import cache_folder, catalogue, is_verified
+from compeer.models.catalogue import catalogue, is_verified
 from compeer.models.packaged import PACKAGED_FILES
 
 Verdict = Literal["good", "note", "wrong"]

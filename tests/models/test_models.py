@@ -12,12 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from compeer.dialogue import Utterance
+from compeer.engine.gguf import cache_folder
 from compeer.engine.rows import Row
 from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
 from compeer.io import file_hash
 from compeer.models import Failure, Generation, Request, Sampling, ScriptedModel, ask
-from compeer.models.catalogue import cache_folder
 from compeer.models.local import LocalModel
 from compeer.models.packaged import MINILM, PACKAGED_FILES, SMOLLM2, PackagedFile, packaged_base, packaged_embedder
 from compeer.models.resolve import model_folder

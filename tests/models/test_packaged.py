@@ -79,7 +79,7 @@ def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
 
 def test_adapters_that_were_changed_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPEER_CACHE", str(tmp_path))
-    monkeypatch.setattr(packaged, "SHIPPED", {"supporter": "0" * 64})
+    monkeypatch.setattr(packaged, "PACKAGED_MODELS", {"supporter": "0" * 64})
     with pytest.raises(InputError, match="hash differs"):
         packaged_model("supporter")
     assert not list(tmp_path.iterdir())

@@ -52,6 +52,13 @@ def read_gguf_state(path: Path) -> dict[str, torch.Tensor]:
     return {name: opened.unpacked(name) for name in opened.tensors}
 
 
+def cache_folder() -> Path:
+    """The folder of downloaded and converted models: `COMPEER_CACHE`, or `compeer` under the user's cache folder."""
+    if folder := os.environ.get("COMPEER_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
+
+
 def chat_template() -> str:
     """ChatML without a default system message, and with marks around what the assistant says, for training."""
     return files("compeer.engine").joinpath("chatml.jinja").read_text(encoding="utf-8")

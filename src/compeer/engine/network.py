@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from transformers import AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from compeer.engine.gguf import cache_folder
 from compeer.engine.multimodal import network_class
 from compeer.errors import InputError
 
@@ -51,8 +52,8 @@ def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     try:
         network = network_class(folder).from_pretrained(folder, dtype=dtype)
     except (OSError, ValueError, json.JSONDecodeError, SafetensorError) as error:
-        do = "If compeer made this folder in its cache, delete it and call again: it is unpacked anew."
-        raise InputError(f"transformers cannot load it: {error}", file=folder, do=do) from error
+        again = "Delete this folder and call again: it is unpacked anew." if cache_folder() in folder.parents else None
+        raise InputError(f"transformers cannot load it: {error}", file=folder, do=again) from error
     return network.to(device).eval()
 
 

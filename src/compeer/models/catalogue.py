@@ -20,17 +20,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from compeer.engine.gguf import write_folder
+from compeer.engine.gguf import cache_folder, write_folder
 from compeer.errors import InputError
 from compeer.io import file_hash
 from compeer.progress import console
-
-
-def cache_folder() -> Path:
-    """The folder of downloaded and converted models: `COMPEER_CACHE`, or `compeer` under the user's cache folder."""
-    if folder := os.environ.get("COMPEER_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
 
 
 class Wheels(BaseModel):

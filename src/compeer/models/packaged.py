@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from compeer.engine.gguf import chat_template
+from compeer.engine.gguf import cache_folder, chat_template
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash
-from compeer.models.catalogue import base_folder, cache_folder, find_base
+from compeer.models.catalogue import base_folder, find_base
 from compeer.progress import console
 
 

@@ -31,13 +31,13 @@ from compeer.engine.convert import (
     split,
     write_pairs,
 )
-from compeer.engine.gguf import write_settings
+from compeer.engine.gguf import cache_folder, write_settings
 from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash, text_hash
 from compeer.models.base import CallSettings, EndpointSettings, TextModel
 from compeer.models.cache import AnswerCache, CachedModel
-from compeer.models.catalogue import base_file, base_folder, cache_folder, catalogue, find_base, is_base
+from compeer.models.catalogue import base_file, base_folder, catalogue, find_base, is_base
 from compeer.models.client import EndpointModel
 from compeer.models.packaged import (
     OVER,
