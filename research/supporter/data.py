@@ -63,8 +63,8 @@ def _sampled(places: list[int], count: int, rng: random.Random) -> set[int]:
     return found | {rng.choice(places[:3])} if places else found
 
 
-def contexts(corpora: Path) -> Iterator[dict[str, Any]]:
-    """All contexts, in a fixed order."""
+def contexts(corpora: Path, every: bool = False) -> Iterator[dict[str, Any]]:
+    """The contexts that were sampled, in a fixed order; `every`: all that could have been."""
     rng = random.Random(SEED)
     for name, count in (("train", 3), ("valid", 2), ("test", 2)):
         for number, line in enumerate((corpora / "esconv" / f"{name}.jsonl").open(encoding="utf-8")):
@@ -77,7 +77,9 @@ def contexts(corpora: Path) -> Iterator[dict[str, Any]]:
                 for u in own["dialog"]
             ]
             known = {"emotion": own["emotion_type"], "problem": own["problem_type"]}
-            yield from _of_dialogue(f"esconv-{name}-{number}", "en", split, _merged(said), count, rng, known)
+            yield from _of_dialogue(
+                f"esconv-{name}-{number}", "en", split, _merged(said), 10_000 if every else count, rng, known
+            )
     for number, line in enumerate((corpora / "smile" / "smile_2000.jsonl").open(encoding="utf-8")):
         said = [
             ("seeker" if u["role"] == "client" else "supporter", u["content"], None) for u in json.loads(line)["dialog"]
@@ -85,7 +87,15 @@ def contexts(corpora: Path) -> Iterator[dict[str, Any]]:
         split = ("policy", "policy", "policy", "policy", "reward", "reward", "reward", "reward", "valid", "test")[
             number // 50 % 10
         ]
-        yield from _of_dialogue(f"smile-{number}", "zh", split, _merged(said), 1, rng, {})
+        yield from _of_dialogue(f"smile-{number}", "zh", split, _merged(said), 10_000 if every else 1, rng, {})
+
+
+def all_moments(corpora: Path, split: str) -> Iterator[dict[str, Any]]:
+    """Every moment of a split at which the supporter speaks, as contexts, with the same ids."""
+    known = {one["id"].rsplit("-", 1)[0] for one in contexts(corpora) if one["split"] == split}
+    for one in contexts(corpora, every=True):
+        if one["id"].rsplit("-", 1)[0] in known:
+            yield one
 
 
 def _of_dialogue(
