@@ -98,8 +98,9 @@ FORMS = {
 
 def prepare(corpora: Path, work: Path) -> None:
     contexts = {row["id"]: row for row in _rows(work / "contexts.jsonl")}
+    moments = {row["id"]: row for row in all_moments(corpora, "policy")}
     taught = [
-        chat(contexts[row["id"]], parse_turn(row["output"]).turn)
+        chat(moments[row["id"]], parse_turn(row["output"]).turn)
         for path in sorted(HERE.glob("targets*.jsonl"))
         for row in _rows(path)
     ]
