@@ -199,19 +199,8 @@ class CachedModel:
     def __init__(self, model: TextModel, cache: AnswerCache, identity: str = "") -> None:
         """`identity` tells models of the same name apart, such as a hash of the weights."""
         self._model, self._cache, self._identity = model, cache, identity
+        self.name, self.batch_size, self.at_once = model.name, model.batch_size, model.at_once
         self.counters = Counters()
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def batch_size(self) -> int:
-        return self._model.batch_size
-
-    @property
-    def at_once(self) -> int:
-        return self._model.at_once
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         found: list[Generation | Failure] = []

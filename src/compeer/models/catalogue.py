@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -18,18 +17,14 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from compeer.engine.gguf import cache_folder, write_folder
 from compeer.errors import InputError
-from compeer.io import file_hash
+from compeer.io import Frozen, file_hash, write_json
 from compeer.progress import console
 
 
-class Wheels(BaseModel):
+class Wheels(Frozen):
     """A file in parts, one inside each of some PyPI wheels that are numbered from 1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     package: str
     version: str
@@ -38,10 +33,8 @@ class Wheels(BaseModel):
     """Of each wheel, in the order of the parts."""
 
 
-class Base(BaseModel):
+class Base(Frozen):
     """A model that others are made from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     title: str
@@ -128,9 +121,7 @@ def is_verified(base: Base) -> bool:
 
 def remember(base: Base) -> None:
     """Keeps in mind that the file's hash is right."""
-    unfinished = _record(base).with_name(f"{base.file}.{os.getpid()}.verified")
-    unfinished.write_text(json.dumps(_mark(base)) + "\n", encoding="utf-8")
-    os.replace(unfinished, _record(base))
+    write_json(_record(base), _mark(base))
 
 
 @contextmanager

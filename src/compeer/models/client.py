@@ -207,18 +207,7 @@ class EndpointModel:
         self._gate = Gate(settings.requests_per_minute, settings.tokens_per_minute)
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
         self.counters = Counters()
-
-    @property
-    def name(self) -> str:
-        return self._settings.model
-
-    @property
-    def batch_size(self) -> int:
-        return 1
-
-    @property
-    def at_once(self) -> int:
-        return 4 * self._settings.concurrency
+        self.name, self.batch_size, self.at_once = settings.model, 1, 4 * settings.concurrency
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         if len(requests) == 1:  # what stages do: no need for a task of its own

@@ -212,19 +212,8 @@ class DryRun:
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
+        self.name, self.batch_size, self.at_once = model.name, model.batch_size, model.at_once
         self.total = CostEstimate(0, 0, 0, 0)
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def batch_size(self) -> int:
-        return self._model.batch_size
-
-    @property
-    def at_once(self) -> int:
-        return self._model.at_once
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         found = estimate(requests, sampling, self._model)

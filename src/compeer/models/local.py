@@ -47,37 +47,21 @@ class LocalModel:
     ) -> None:
         folder = model_folder(model)
         self._reader = picture_reader(folder, media)
+        self.sees = self._reader is not None
         self.device = device or best_device()
         self.tokenizer = load_tokenizer(folder)
         self.network = load_network(folder, self.device, dtype or fast_dtype(self.device))
         self._limit = decoding_limit(self.network)
-        self._batch_size = batch_size
-        self._name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
+        self.batch_size, self.at_once = batch_size, 1
+        self.name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
         self._progress = progress or (lambda done: None)
         self._grammars = Grammars(self.tokenizer, vocabulary_size(self.network))
         self._table = TorchTable(self.network, batch_size, self._reader)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def batch_size(self) -> int:
-        return self._batch_size
-
-    @property
-    def at_once(self) -> int:
-        return 1
-
-    @property
-    def sees(self) -> bool:
-        """Whether the pictures in a request are given to the model."""
-        return self._reader is not None
-
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         answers: list[Generation | Failure] = []
-        for start in range(0, len(requests), self._batch_size):
-            batch = [self._answer(request, sampling) for request in requests[start : start + self._batch_size]]
+        for start in range(0, len(requests), self.batch_size):
+            batch = [self._answer(request, sampling) for request in requests[start : start + self.batch_size]]
             rows = [answer.row for answer in batch if isinstance(answer, _Answer)]
             if rows:
                 write_rows(self._table, rows, self.tokenizer.eos_token_id)

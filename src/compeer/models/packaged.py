@@ -13,16 +13,22 @@ The two files are found without importing their packages, and every file is chec
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compeer.engine.gguf import cache_folder, chat_template
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash
 from compeer.models.catalogue import base_folder, find_base
 from compeer.progress import console
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ PACKAGED_MODELS = {
 OVER = {"supporter-1.5b": "qwen-1.5b"}
 """The base of those that are not over the embedded model."""
 SMALL = tuple(name for name in PACKAGED_MODELS if name not in OVER)
-_WEIGHTS = "model.safetensors"
+_WEIGHTS, ADAPTERS = "model.safetensors", "adapter_model.safetensors"
 
 
 def packaged_embedder() -> Path:
@@ -138,7 +144,7 @@ def packaged_adapters(name: str) -> Path:
 
 def checked_adapters(name: str) -> Path:
     """The same; an error unless the adapters are those that we know."""
-    weights = packaged_adapters(name) / "adapter_model.safetensors"
+    weights = packaged_adapters(name) / ADAPTERS
     if not weights.is_file() or file_hash(weights) != PACKAGED_MODELS[name]:
         raise InputError(
             f"the packaged {name} is missing or not the one we know: its hash differs.",
@@ -148,14 +154,31 @@ def checked_adapters(name: str) -> Path:
     return weights.parent
 
 
+def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[str, torch.Tensor]:
+    """The weights with the adapters' changes added; an error names what does not fit."""
+    from safetensors.torch import load_file
+
+    config = json.loads((adapters / "adapter_config.json").read_text(encoding="utf-8"))
+    narrow = load_file(adapters / ADAPTERS)
+    scale = config["lora_alpha"] / config["r"]
+    found = dict(weights)
+    for name in sorted(narrow):
+        if not name.endswith(".lora_A.weight"):
+            continue
+        target = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight") + ".weight"
+        if target not in found:
+            raise InputError(f"the model has no weight {target} for these adapters.", file=adapters / ADAPTERS)
+        change = narrow[name.replace("lora_A", "lora_B")].float() @ narrow[name].float()
+        found[target] = (found[target].float() + scale * change).to(found[target].dtype)
+    return found
+
+
 def packaged_model(name: str) -> Path:
     """The folder of a packaged supporter or judge, made on the first call (some seconds, minutes for a large one)."""
     folder = cache_folder() / f"{name}-{PACKAGED_MODELS[name][:12]}"
     if (folder / _WEIGHTS).is_file() and (folder / "compeer.json").is_file():
         return folder
     from safetensors.torch import load_file, save_file
-
-    from compeer.models.adapters import add_adapters
 
     source = checked_adapters(name)
     base = base_folder(OVER[name]) if name in OVER else packaged_base()

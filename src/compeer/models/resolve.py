@@ -40,6 +40,7 @@ from compeer.models.cache import AnswerCache, CachedModel
 from compeer.models.catalogue import base_file, base_folder, catalogue, find_base, is_base
 from compeer.models.client import EndpointModel
 from compeer.models.packaged import (
+    ADAPTERS,
     OVER,
     PACKAGED_MODELS,
     SMOLLM2,
@@ -51,7 +52,7 @@ from compeer.models.packaged import (
 )
 from compeer.progress import console
 
-_ADAPTERS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_CONFIG = "adapter_config.json"
 
 
 class ModelSettings(CallSettings):
@@ -203,7 +204,7 @@ def _over_named_base(adapters: Path) -> ModelFiles:
     base = str(base or config.get("base_model_name_or_path") or "")
     by_repository = {one.repository.removesuffix("-GGUF"): name for name, one in catalogue().items()}
     name = by_repository.get(base, base)
-    mark = file_hash(adapters / _ADAPTERS)
+    mark = file_hash(adapters / ADAPTERS)
     if name == "embedded":
         return _over_smollm2(adapters, mark)
     over = prepare(name) if name else None
