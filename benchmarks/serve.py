@@ -80,7 +80,7 @@ def on(backend: str) -> Iterator[None]:
         with mock.patch("compeer.talk.local.prepare", return_value=None):
             yield
     else:
-        with mock.patch("compeer.reward.judge._on_llama", prepare):
+        with mock.patch("compeer.reward.judge.cpu_files", lambda model, use: prepare(model)):
             yield
 
 

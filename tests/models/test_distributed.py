@@ -39,7 +39,7 @@ def spread(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("spread")
     records = small_records(folder / "records.jsonl")
     environment = {**os.environ, **told(request.param), "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[2]), os.environ.get("PYTHONPATH", "")])
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command = [*start, str(WORKER), str(model), str(records), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-_BLOCK = {"cpu": 64, "cuda": 512}
+_BLOCK = {"cpu": 64, "cuda": 256}
 """Tokens of a block. Smaller ones leave less to be read again, larger ones are read faster."""
 _BYTES = {"cpu": 2 << 30, "cuda": 256 << 20}
 """Memory for blocks; those that were not used for the longest time go first."""

@@ -16,9 +16,11 @@ it was made from.
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -53,6 +55,8 @@ from compeer.models.packaged import (
 from compeer.progress import console
 
 _CONFIG = "adapter_config.json"
+Use = Literal["chat", "serve", "judge"]
+"""One person talks, many do, or outputs are judged."""
 
 
 class ModelSettings(CallSettings):
@@ -147,6 +151,21 @@ def engine_cache() -> Path:
 def is_file(model: str | Path) -> bool:
     """Whether a name means a GGUF file."""
     return str(model).endswith(".gguf")
+
+
+def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
+    """The files of a model that llama.cpp is to run on this CPU; None where torch is faster, or llama.cpp cannot.
+
+    Decided by measurement (docs/engine.md). Bases of the catalogue and files are made for llama.cpp. A small model
+    writes sooner on llama.cpp for one person, and for many on aarch64; on x86_64 torch writes for many, and a judge,
+    which only reads prompts, is on torch everywhere.
+    """
+    name, folder = str(model), Path(model)
+    adapters = (folder / _CONFIG).is_file() and not (folder / "config.json").is_file()
+    quantised = is_base(name) or is_file(name) or name in OVER or adapters
+    if quantised or use == "chat" or (use == "serve" and platform.machine() != "x86_64"):
+        return prepare(model)
+    return None
 
 
 def prepare(model: str | Path) -> ModelFiles | None:
