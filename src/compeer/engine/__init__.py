@@ -4,6 +4,6 @@
 `rollouts` many outputs by CUDA graphs · `sampling` how a token is chosen · `network` what transformers loads.
 """
 
-from compeer.engine.rows import Ending, ModelFiles, NotWritten, Row, Sampling, Table
+from compeer.engine.rows import Backend, Ending, ModelFiles, NotWritten, Row, Sampling
 
-__all__ = ["Ending", "ModelFiles", "NotWritten", "Row", "Sampling", "Table"]
+__all__ = ["Backend", "Ending", "ModelFiles", "NotWritten", "Row", "Sampling"]

@@ -2,9 +2,9 @@
 
 A step of a model is mostly reading its weights, or starting kernels: both cost nearly the same for one row as for many.
 So one thread takes a step for all rows at work, then lets new ones in, as in every serving engine since Orca. What
-holds their keys and values is a backend (`Table`): torch, or llama.cpp on a CPU. Every row draws with the numbers of
-its own seed, so what it says depends on its company by no more than rounding does. Where a grammar leaves one way to go
-on, nothing is drawn: such tokens are fed together, on backends that can. Questions of which only the logits are wanted,
+holds their keys and values is a `Backend`: torch, or llama.cpp on a CPU. Every row samples with the numbers of its own
+seed, so its text depends on its company by no more than rounding does. Where a grammar leaves one way to go on, nothing
+is sampled: such tokens are fed together, on backends that can. Questions of which only the logits are wanted,
 as a judge's, are answered by the same thread between two steps, on the same weights.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from compeer.engine.rows import Ending, NotWritten, Row, Table
+from compeer.engine.rows import Backend, Ending, NotWritten, Row
 from compeer.engine.sampling import next_tokens
 from compeer.statistics import generator
 
@@ -38,7 +38,7 @@ class _Question:
 class Batcher:
     """Writes outputs with a backend, as many at a time as it has places; others wait in line. `end` ends an output."""
 
-    def __init__(self, table: Table, end: int) -> None:
+    def __init__(self, table: Backend, end: int) -> None:
         self.table, self._end = table, end
         self._waiting: deque[Row] = deque()
         self._questions: deque[_Question] = deque()
@@ -158,7 +158,7 @@ class Batcher:
 
 
 @torch.inference_mode()
-def write_rows(table: Table, rows: Sequence[Row], end: int) -> None:
+def write_rows(table: Backend, rows: Sequence[Row], end: int) -> None:
     """Writes rows to their ends in the caller's thread, as many at a time as the table has room for."""
     try:
         for start in range(0, len(rows), table.most):
@@ -177,33 +177,33 @@ def write_rows(table: Table, rows: Sequence[Row], end: int) -> None:
         raise
 
 
-def _begin(table: Table, row: Row, end: int) -> None:
+def _begin(table: Backend, row: Row, end: int) -> None:
     row.uniform = generator(row.seed, "tokens")
     _go_on(table, row, end)
 
 
-def _take(table: Table, rows: Sequence[Row], logits: torch.Tensor, end: int) -> None:
+def _take(table: Backend, rows: Sequence[Row], logits: torch.Tensor, end: int) -> None:
     """Samples a token for each row, reports it, and lets go of rows that have ended."""
     for row, token in zip(rows, next_tokens(logits, rows, end), strict=True):
         ended = token == end
         if not ended:
-            row.said.append(token)
+            row.tokens.append(token)
             if row.matcher is not None:
                 row.matcher.consume_token(token)
                 _go_on(table, row, end)
-        cut_off = not ended and len(row.said) >= row.sampling.max_tokens
-        ended = row.hear(row.said, ended or cut_off) or ended
+        cut_off = not ended and len(row.tokens) >= row.sampling.max_tokens
+        ended = row.hear(row.tokens, ended or cut_off) or ended
         if ended or cut_off:
             table.leave(row)
             if not row.cancelled:
-                row.end(Ending(cut_off and not ended, len(row.said), len(row.ids)))
+                row.end(Ending(cut_off and not ended, len(row.tokens), len(row.ids)))
 
 
-def _go_on(table: Table, row: Row, end: int) -> None:
+def _go_on(table: Backend, row: Row, end: int) -> None:
     """Adds the tokens that the grammar leaves no choice about, where a backend can be fed many at a time."""
     if table.at_once == 1 or row.matcher is None or row.matcher.is_stopped():
         return
-    forced = row.matcher.compute_ff_tokens()[: row.sampling.max_tokens - 1 - len(row.said)]
+    forced = row.matcher.compute_ff_tokens()[: row.sampling.max_tokens - 1 - len(row.tokens)]
     if forced and end not in forced:
         row.matcher.consume_tokens(forced)
-        row.said += forced
+        row.tokens += forced

@@ -1,7 +1,7 @@
 """A row, one output being written; how its tokens are sampled; and what a backend does for rows.
 
-A backend, `Table`, holds the keys and values of the rows at work. It reads the prompts of rows that join, takes a step
-for all of them, and lets them go; it knows nothing of text.
+A `Backend` holds the keys and values of the rows at work. It reads the prompts of rows that join, takes a step for all
+of them, and lets them go; it knows nothing of text.
 """
 
 from __future__ import annotations
@@ -82,16 +82,17 @@ class Row:
     """What is laid over the base's weights, on backends that can."""
     pictures: Sequence[Picture] = ()
     cancelled: bool = False
-    said: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    """What it consists of so far."""
     uniform: Any = None
 
     def same_prompt(self, other: Row) -> bool:
         """Whether both are to be read alike: their prompts, what they say already, and the weights."""
-        alike = (self.ids, self.said, self.adapter) == (other.ids, other.said, other.adapter)
+        alike = (self.ids, self.tokens, self.adapter) == (other.ids, other.tokens, other.adapter)
         return alike and not self.pictures and not other.pictures
 
 
-class Table(Protocol):
+class Backend(Protocol):
     """Keys and values of the rows at work, which stand in `rows`."""
 
     rows: list[Row]

@@ -117,14 +117,14 @@ class TorchTable:
         return logits.expand(len(group), -1).clone()
 
     def step(self) -> torch.Tensor:
-        width = max(len(row.ids) + len(row.said) for row in self.rows)
-        tokens = torch.tensor([row.said[-1:] for row in self.rows], device=self.network.device)
+        width = max(len(row.ids) + len(row.tokens) for row in self.rows)
+        tokens = torch.tensor([row.tokens[-1:] for row in self.rows], device=self.network.device)
         return self._room(width).step(self.network, tokens, len(self.rows), width)
 
     def leave(self, row: Row) -> None:
         index, last = self.rows.index(row), len(self.rows) - 1
         if index < last and self._slots is not None:
-            self._slots.move(last, index, len(self.rows[last].ids) + len(self.rows[last].said))
+            self._slots.move(last, index, len(self.rows[last].ids) + len(self.rows[last].tokens))
         self.rows[index] = self.rows[last]
         del self.rows[last]
 

@@ -57,7 +57,7 @@ class CallError(Exception):
 
 
 @dataclass(frozen=True)
-class Reply:
+class HttpReply:
     """What the server answered, whole."""
 
     status: int
@@ -140,7 +140,7 @@ class Endpoint:
         finally:
             clients.idle.append(client)
 
-    async def post(self, body: bytes) -> Reply:
+    async def post(self, body: bytes) -> HttpReply:
         """The answer, whole. A call that is cancelled, or fails, takes its connection with it."""
         parts, size = [], 0
         async with self.stream(body, "application/json") as reply:
@@ -149,7 +149,7 @@ class Endpoint:
                 size += len(part)
                 if size > LARGEST_REPLY:
                     raise CallError("answer", f"{self.url} gave an answer without an end")
-        return Reply(reply.status_code, reply.headers.get("retry-after"), b"".join(parts))
+        return HttpReply(reply.status_code, reply.headers.get("retry-after"), b"".join(parts))
 
     async def _open(self) -> _Clients:
         """The clients of the running loop."""
@@ -189,10 +189,10 @@ class Endpoint:
 
 
 @dataclass
-class _Session:
+class _LoopState:
     """What belongs to one event loop."""
 
-    places: asyncio.Semaphore
+    limit: asyncio.Semaphore
     keeping: Keeping | None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     under_way: dict[str, asyncio.Future[Generation | Failure]] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class EndpointModel:
         self._settings, self._cache = settings, cache
         self._endpoint = Endpoint(settings)
         self._gate = Gate(settings.requests_per_minute, settings.tokens_per_minute)
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
         self.counters = Counters()
         self.name, self.batch_size, self.at_once = settings.model, 1, 4 * settings.concurrency
 
@@ -240,7 +240,7 @@ class EndpointModel:
         loop = asyncio.get_running_loop()
         if loop not in self._sessions:
             keeping = Keeping(self._cache) if self._cache else None
-            self._sessions[loop] = _Session(asyncio.Semaphore(self._settings.concurrency), keeping)
+            self._sessions[loop] = _LoopState(asyncio.Semaphore(self._settings.concurrency), keeping)
         session = self._sessions[loop]
         while same := session.under_way.get(key):
             await asyncio.wait([same])
@@ -249,7 +249,7 @@ class EndpointModel:
                 return same.result()
         session.under_way[key] = future = loop.create_future()
         try:
-            async with session.places:
+            async with session.limit:
                 answer = await self._ask(session, request, sampling, body)
             if session.keeping and isinstance(answer, Generation):
                 await session.keeping.put(key, answer)
@@ -259,7 +259,9 @@ class EndpointModel:
             future.cancel()  # nothing happens if it has its result
             del session.under_way[key]
 
-    async def _ask(self, session: _Session, request: Request, sampling: Sampling, body: bytes) -> Generation | Failure:
+    async def _ask(
+        self, session: _LoopState, request: Request, sampling: Sampling, body: bytes
+    ) -> Generation | Failure:
         """Calls until there is an answer or no sense in another try."""
         tokens = prompt_tokens(request) + sampling.max_tokens if self._settings.tokens_per_minute else 0
         deadline = time.monotonic() + self._settings.deadline

@@ -114,10 +114,10 @@ class _Answer:
         self._text, self._ending = "", Ending()
         self.row = Row(tuple(ids), sampling, request.seed, self._hear, self._end, matcher, pictures=pictures)
 
-    def _hear(self, said: list[int], last: bool) -> bool:
+    def _hear(self, tokens: list[int], last: bool) -> bool:
         stops = self.row.sampling.stop
         if last or stops:
-            self._text = self._tokenizer.decode(said, skip_special_tokens=True)
+            self._text = self._tokenizer.decode(tokens, skip_special_tokens=True)
         found = [index for stop in stops if (index := self._text.find(stop)) >= 0]
         self._text = self._text[: min(found, default=None)]
         return bool(found)

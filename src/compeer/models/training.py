@@ -93,8 +93,8 @@ def train_sft(
     chats = [defuse(tokenizer, chat) for chat in chats]
     reader = picture_reader(model)
     if reader:
-        seen = encode_chats(tokenizer, reader, chats)
-        lengths = [len(chat.ids) for chat in seen]
+        multimodal = encode_chats(tokenizer, reader, chats)
+        lengths = [len(chat.ids) for chat in multimodal]
     else:
         texts = [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
         lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]] if texts else []
@@ -132,7 +132,7 @@ def train_sft(
         train_dataset=Dataset.from_list(
             [{"chat": number} if reader else {"messages": chats[number]} for number in read]
         ),
-        data_collator=MultimodalBatches(reader, seen, tokenizer.pad_token_id) if reader else None,
+        data_collator=MultimodalBatches(reader, multimodal, tokenizer.pad_token_id) if reader else None,
         processing_class=tokenizer,
         peft_config=lora_config(network, settings),
         callbacks=list(callbacks),
@@ -157,12 +157,12 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
     epoch = 0
     while len(order) < count:
         rng = generator(seed, "reading", str(epoch))
-        drawn = rng.permutation(len(lengths)).tolist()
+        shuffled = rng.permutation(len(lengths)).tolist()
         large = 50 * batch
         sorted_ = [
             index
-            for start in range(0, len(drawn), large)
-            for index in sorted(drawn[start : start + large], key=lambda i: (lengths[i], i))
+            for start in range(0, len(shuffled), large)
+            for index in sorted(shuffled[start : start + large], key=lambda i: (lengths[i], i))
         ]
         batches = [sorted_[start : start + batch] for start in range(0, len(sorted_), batch)]
         whole, rest = [b for b in batches if len(b) == batch], [b for b in batches if len(b) < batch]
@@ -251,17 +251,17 @@ def save_model(
         for name in PROCESSOR_FILES:
             if start and (start / name).is_file():
                 shutil.copyfile(start / name, unfinished / name)
-        _put_in_place(unfinished, folder, card)
+        _replace_model(unfinished, folder, card)
 
 
 def take_as_it_is(model: Path, folder: Path, card: dict[str, Any]) -> None:
     """Leaves a copy of the model in `folder/model`, whole or not at all; the card adds to what its own says."""
     with atomic_folder(folder / "model") as unfinished:
         shutil.copytree(model, unfinished, dirs_exist_ok=True)
-        _put_in_place(unfinished, folder, model_card(model) | card)
+        _replace_model(unfinished, folder, model_card(model) | card)
 
 
-def _put_in_place(unfinished: Path, folder: Path, card: dict[str, Any]) -> None:
+def _replace_model(unfinished: Path, folder: Path, card: dict[str, Any]) -> None:
     (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
     shutil.rmtree(folder / "model", ignore_errors=True)
 
