@@ -23,13 +23,13 @@ from typing import Any
 
 import torch
 
+from compeer.chat import Done, Wish
+from compeer.chat.local import LocalSupporter
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
 from compeer.models import Sampling
 from compeer.models.local import best_device
 from compeer.safety import Guard
-from compeer.talk import Done, Wish
-from compeer.talk.local import LocalSupporter
 
 
 def histories(count: int, last: int = 3) -> list[tuple[Utterance, ...]]:

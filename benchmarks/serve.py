@@ -33,6 +33,10 @@ from unittest import mock
 import psutil
 import torch
 
+from compeer.chat import Done, Wish
+from compeer.chat.local import LocalSupporter, LocalWriter
+from compeer.chat.turn import Reply, StepDone
+from compeer.chat.writing import Ending, fixed_grammar
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
 from compeer.engine.loaded import CpuEngine
@@ -45,10 +49,6 @@ from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
 from compeer.reward import Case, Form, Judgment, LocalJudge
 from compeer.safety import Guard
 from compeer.statistics import generator
-from compeer.talk import Done, Wish
-from compeer.talk.local import LocalSupporter, LocalWriter
-from compeer.talk.turn import Reply, StepDone
-from compeer.talk.writing import Ending, fixed_grammar
 
 BACKENDS = ("llama.cpp", "torch")
 TURN = """History: The job is gone and the rent is due. [exploration]
@@ -77,7 +77,7 @@ def histories(count: int, shortest: int = 1200, longest: int = 3600) -> list[tup
 def on(backend: str) -> Iterator[None]:
     """Models that are opened now run on this backend."""
     if backend == "torch":
-        with mock.patch("compeer.talk.local.prepare", return_value=None):
+        with mock.patch("compeer.chat.local.prepare", return_value=None):
             yield
     else:
         with mock.patch("compeer.reward.judge._on_llama", prepare):

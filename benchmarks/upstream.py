@@ -26,13 +26,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from typing import Any
 
+from compeer.chat import Done, Reply, Wish
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.resolve import open_supporter
+from compeer.chat.upstream import StreamCall
 from compeer.dialogue import Utterance
 from compeer.safety.detect import Detector
 from compeer.safety.guard import Guard
-from compeer.talk import Done, Reply, Wish
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.opening import open_supporter
-from compeer.talk.upstream import StreamCall
 
 TURN = """History: The job is gone and the rent is due. [exploration]
 Emotion: Worry about the next weeks. [negative, anxiety, 4]

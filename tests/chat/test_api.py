@@ -12,12 +12,12 @@ import openai
 import pytest
 from PIL import Image
 
+from compeer.chat.app import create_app
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.state import read_state, state_text
 from compeer.reasoning import SupportTurn, render_turn
 from compeer.safety.detect import Detector
 from compeer.safety.guard import Guard, GuardState
-from compeer.talk.guarded import GuardedSupporter
-from compeer.web import create_app
-from compeer.web.state import read_state, state_text
 from tests.chat.test_talk import TURN as WRITTEN
 from tests.chat.test_talk import ScriptedWriter
 from tests.support.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedJudge, ScriptedSupporter

@@ -11,7 +11,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import compeer.talk.opening
+import compeer.chat.resolve
+from compeer.chat import Candidate, Event, Wish
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.session import Session
+from compeer.chat.writing import Ending, NotWritten
 from compeer.cli import app
 from compeer.cli.conversation import NOTICE, Chat, candidate_line, matched
 from compeer.corpora import read_corpus
@@ -20,10 +24,6 @@ from compeer.models.base import Message, Request, Sampling
 from compeer.reasoning import SupportTurn
 from compeer.reward.score import Score
 from compeer.safety import Finding, Guard, Risk
-from compeer.talk import Candidate, Event, Wish
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.session import Session
-from compeer.talk.writing import Ending, NotWritten
 from tests.chat.test_talk import TURN, WHOLE, WordJudge
 
 runner = CliRunner()
@@ -222,8 +222,8 @@ def opened(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> list[Any]:
         asked.append((name, guard, judge))
         return GuardedSupporter(writer, guard and Guard(Quiet(), check=harmless), judge)
 
-    monkeypatch.setattr(compeer.talk.opening, "open_supporter", open_supporter)
-    monkeypatch.setattr(compeer.talk.opening, "open_judge", lambda name: WordJudge())
+    monkeypatch.setattr(compeer.chat.resolve, "open_supporter", open_supporter)
+    monkeypatch.setattr(compeer.chat.resolve, "open_judge", lambda name: WordJudge())
     return asked
 
 

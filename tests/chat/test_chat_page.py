@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from compeer.chat.app import ServeSettings, create_app
+from compeer.chat.turn import Done, Event, Reply, Wish
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety.guard import GuardedTurn
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS, Risk
-from compeer.talk.turn import Done, Event, Reply, Wish
-from compeer.web import ServeSettings, create_app
 from tests.support.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedSupporter
 from tests.support.served import FREE, served
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from compeer.web import ServeSettings, create_app
+from compeer.chat.app import ServeSettings, create_app
 from tests.support.scripted_supporter import ScriptedSupporter
 from tests.support.served import served
 

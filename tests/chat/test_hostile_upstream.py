@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compeer.chat import Done, Wish
+from compeer.chat.answer import Telling
+from compeer.chat.app import create_app
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.resolve import open_supporter
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety import Guard, Risk
 from compeer.safety.output import check_reply
-from compeer.talk import Done, Wish
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.opening import open_supporter
-from compeer.web import create_app
-from compeer.web.telling import Telling
 from tests.chat.test_talk import ScriptedWriter, events_of, said
 from tests.support.served import FREE, Served, events, http, served
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from compeer.chat import Done, Wish
+from compeer.chat.resolve import open_supporter
 from compeer.dialogue import Utterance
 from compeer.models import Generation, Request, Sampling, ask, open_model
 from compeer.models.embedded import SMOLLM2
 from compeer.policy.control import Control
-from compeer.talk import Done, Wish
-from compeer.talk.opening import open_supporter
 
 SERVE = """
 import sys, xllamacpp

@@ -16,6 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compeer.chat import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
+from compeer.chat.checking import own_words
+from compeer.chat.conversation import ATTEMPTS, GuardedSupporter
+from compeer.chat.local import LocalSupporter, LocalWriter
+from compeer.chat.reading import Said, TurnReader
+from compeer.chat.resolve import open_judge, open_supporter
+from compeer.chat.upstream import StreamCall
+from compeer.chat.writing import Ending, NotWritten, fixed_grammar, forced_lines, write_turn
 from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
 from compeer.models.base import Generation, Message, Request, Sampling, ask
@@ -26,14 +34,6 @@ from compeer.reward.conversation import Case
 from compeer.reward.score import Judgment, Unscored
 from compeer.safety import CrisisEvent, Finding, Guard, GuardState, Risk, Trigger
 from compeer.safety.output import check_reply
-from compeer.talk import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
-from compeer.talk.guarded import ATTEMPTS, GuardedSupporter
-from compeer.talk.local import LocalSupporter, LocalWriter
-from compeer.talk.opening import open_judge, open_supporter
-from compeer.talk.reading import Said, TurnReader
-from compeer.talk.shown import own_words
-from compeer.talk.upstream import StreamCall
-from compeer.talk.writing import Ending, NotWritten, fixed_grammar, forced_lines, write_turn
 from tests.support.clear import clear_requests, clearly_drawn, decided
 
 TURN = """History: The job is gone and the rent is due. [exploration]
@@ -548,7 +548,7 @@ def local(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[Any]:
     """The tiny model on each backend."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
-            patch.setattr("compeer.talk.local.prepare", lambda model: None)
+            patch.setattr("compeer.chat.local.prepare", lambda model: None)
         supporter = LocalSupporter(tiny_model, None, rows=4)
     assert type(supporter._writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "LlamaTable")
     yield supporter

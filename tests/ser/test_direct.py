@@ -105,7 +105,7 @@ def test_from_training_to_replies(
     assert run(*ask, "--control", "strategy=Question") == 2
     with pytest.raises(InputError, match="writes no steps"):
         refuse_direct(tmp_path / "sft/model")
-    from compeer.talk.local import LocalSupporter
+    from compeer.chat.local import LocalSupporter
 
     with pytest.raises(InputError, match="writes no steps"):
         LocalSupporter(tmp_path / "sft/model")

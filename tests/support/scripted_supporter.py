@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from compeer.chat.turn import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
 from compeer.errors import InputError
 from compeer.reasoning import STEPS, SupportTurn, sentiment_of
 from compeer.reward.conversation import Case
@@ -25,7 +26,6 @@ from compeer.reward.score import Judgment, Score, Unscored
 from compeer.safety.guard import GuardedTurn, GuardState
 from compeer.safety.risk import Risk, Trigger
 from compeer.ser.record import Preferred
-from compeer.talk.turn import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
 
 CRISIS_REPLY = "I am glad you told me. Please call 988 now, or 911 if you are in danger. I am still here."
 PASSAGE = "If it gets heavier, 988 is there day and night."

@@ -13,9 +13,9 @@ from compeer.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from compeer.chat.session import Session
+    from compeer.chat.turn import Candidate, Done, Event, Supporter, Wish
     from compeer.policy.control import Control
-    from compeer.talk.session import Session
-    from compeer.talk.turn import Candidate, Done, Event, Supporter, Wish
 
 NOTICE = "This is software, and no clinician: it can be wrong, and it cannot see how you are. In danger, call for help."
 HELP = """\
@@ -41,7 +41,7 @@ class Screen:
 
     def show(self, supporter: Supporter, wish: Wish) -> Done:
         """Lets the supporter answer, and prints all of it."""
-        from compeer.talk.turn import Done
+        from compeer.chat.turn import Done
 
         async def follow() -> Done:
             async for event in supporter.converse(wish):
@@ -53,8 +53,8 @@ class Screen:
         return asyncio.run(follow())
 
     def _print(self, event: Event) -> None:
+        from compeer.chat.turn import NO_REPLY, Candidate, Done, Reply, Retracted, StepDone
         from compeer.reasoning import render_step
-        from compeer.talk.turn import NO_REPLY, Candidate, Done, Reply, Retracted, StepDone
 
         match event:
             case StepDone(part, step):
@@ -166,7 +166,7 @@ class Chat:
         return self._session.control.model_copy(update={field: found})
 
     def _why(self) -> None:
-        from compeer.talk.session import steps_of
+        from compeer.chat.session import steps_of
 
         last = self._session.last
         if last is None:

@@ -61,12 +61,12 @@ def serve(
     Keys, separated by commas, come from the environment variable COMPEER_API_KEY; without one everybody who can reach
     the port may come in. docs/api.md says more, docs/privacy.md what is stored and sent.
     """
+    from compeer.chat.app import ServeSettings, create_app
+    from compeer.chat.resolve import larger_note, open_judge, open_supporter
+    from compeer.chat.upstream import StreamCall
     from compeer.cli.training import read_settings
-    from compeer.talk.opening import larger_note, open_judge, open_supporter
-    from compeer.talk.upstream import StreamCall
-    from compeer.web import ServeSettings, create_app
-    from compeer.web import serve as serve_app
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
+    from compeer.web.serving import serve as serve_app
 
     silence_libraries()
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))

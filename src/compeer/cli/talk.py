@@ -18,8 +18,8 @@ from compeer.progress import console
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from compeer.chat.turn import Event, Supporter, Wish
     from compeer.policy.control import Control
-    from compeer.talk.turn import Event, Supporter, Wish
 
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
 SUPPORTER = "best"
@@ -62,8 +62,8 @@ def say(
     seed: Seed = 0,
 ) -> None:
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
-    from compeer.talk.session import Session
-    from compeer.talk.turn import NO_REPLY, SAMPLING
+    from compeer.chat.session import Session
+    from compeer.chat.turn import NO_REPLY, SAMPLING
 
     text = standard_input() if text == "-" else text
     if not text.strip():
@@ -98,9 +98,9 @@ def chat(
     seed: Seed = 0,
 ) -> None:
     """Talk with a supporter in the terminal. /help tells what can be steered; nothing is kept unless you /save it."""
-    from compeer.talk.opening import larger_note
-    from compeer.talk.session import Session
-    from compeer.talk.turn import SAMPLING
+    from compeer.chat.resolve import larger_note
+    from compeer.chat.session import Session
+    from compeer.chat.turn import SAMPLING
 
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
     sampling = SAMPLING.model_copy(update={"temperature": temperature, "max_tokens": max_tokens})
@@ -129,8 +129,8 @@ def _control(**wanted: str | None) -> Control:
 @contextmanager
 def _opened(model: str, judge: str | None, locale: str | None, no_guard: bool) -> Iterator[Supporter]:
     """The supporter that the options describe, closed at the end; says so if it has no guard."""
+    from compeer.chat.resolve import open_judge, open_supporter
     from compeer.safety.guard import Guard
-    from compeer.talk.opening import open_judge, open_supporter
 
     silence_libraries()
     if no_guard:
@@ -146,7 +146,7 @@ def _opened(model: str, judge: str | None, locale: str | None, no_guard: bool) -
 
 def _collected(supporter: Supporter, wish: Wish) -> dict[str, Any]:
     """A turn as one object."""
-    from compeer.talk.turn import Candidate, Done
+    from compeer.chat.turn import Candidate, Done
 
     async def collect() -> list[Event]:
         return [event async for event in supporter.converse(wish)]

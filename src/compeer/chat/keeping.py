@@ -11,8 +11,8 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+from compeer.chat.turn import Done, Wish
 from compeer.errors import InputError
-from compeer.talk.turn import Done, Wish
 
 
 class Keeper:

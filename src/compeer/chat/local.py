@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+from compeer.chat.conversation import GuardedSupporter
 from compeer.dialogue import Utterance
 from compeer.engine.batching import Batcher
 from compeer.engine.loaded import CpuEngine
@@ -37,7 +38,6 @@ from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
 from compeer.policy.repeats import told_once
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
-from compeer.talk.guarded import GuardedSupporter
 
 LONGEST = 4096
 """Tokens of a prompt with its answer at most, to bound the memory of a conversation; a model may take fewer."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from compeer.chat.turn import StepDone
 from compeer.reasoning import LABELS, STEPS, ParsedTurn, Part, label_of, may_become_label, parse_turn, render_step
-from compeer.talk.turn import StepDone
 
 _FENCE = re.compile(r"\s*(?:`{1,3}|~{1,3})[\w-]*\s*$")
 """A line that is, or may become, the edge of a code block."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compeer.chat.reading import problems_of
+from compeer.chat.turn import Candidate, Wish
 from compeer.reasoning import ParsedTurn, Part
 from compeer.reward.form import Judge
 from compeer.reward.rank import Ranked, arank
 from compeer.reward.score import Score, Sign
-from compeer.talk.reading import problems_of
-from compeer.talk.turn import Candidate, Wish
 
 
 @dataclass(frozen=True)

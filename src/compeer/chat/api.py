@@ -18,20 +18,20 @@ from pathlib import Path
 
 from starlette.requests import Request
 
+from compeer.chat.answer import Telling
+from compeer.chat.answers import ChatAnswer
+from compeer.chat.history import Sent, dropped_texts, read_history
+from compeer.chat.keeping import Keeper
+from compeer.chat.pictures import write_pictures
+from compeer.chat.requests import ChatRequest
+from compeer.chat.state import read_state
+from compeer.chat.turn import SAMPLING, Busy, Done, Event, Supporter, Wish
 from compeer.errors import InputError
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.safety.guard import GuardState
-from compeer.talk.turn import SAMPLING, Busy, Done, Event, Supporter, Wish
-from compeer.web.answers import ChatAnswer
 from compeer.web.errors import Refusal, busy, from_input_error, readable
-from compeer.web.history import Sent, dropped_texts, read_history
-from compeer.web.keeping import Keeper
 from compeer.web.metrics import Metrics
-from compeer.web.pictures import write_pictures
-from compeer.web.requests import ChatRequest
-from compeer.web.state import read_state
-from compeer.web.telling import Telling
 
 _log = logging.getLogger("compeer.web")
 _FIRST_WAIT = 15.0

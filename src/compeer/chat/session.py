@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compeer.chat.turn import SAMPLING, Done, Wish
 from compeer.dialogue import Dialogue, Notes, Utterance
 from compeer.errors import InputError
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.reasoning import STEPS, SupportTurn, render_step
 from compeer.safety.guard import GuardState
-from compeer.talk.turn import SAMPLING, Done, Wish
 
 
 @dataclass

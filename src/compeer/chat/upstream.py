@@ -26,6 +26,8 @@ from typing import Any
 from pydantic import Field
 
 from compeer import __version__
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.writing import Anew, Ending, NotWritten, Piece
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.connections import checked_url, seconds_until
 from compeer.models.endpoint import CallSettings, EndpointSettings
@@ -33,8 +35,6 @@ from compeer.policy.repeats import ToldOnce
 from compeer.reasoning import STEPS, label_of, may_become_label
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.writing import Anew, Ending, NotWritten, Piece
 
 _LONGEST_PAUSE = 5.0
 """Seconds at most before another try: somebody is waiting."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+from compeer.chat.answer import scored
+from compeer.chat.answers import JudgeAnswer, ResponseVerdict, StepVerdict
+from compeer.chat.history import read_history
+from compeer.chat.requests import JudgeRequest
 from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.form import Judge
 from compeer.reward.score import Judgment, score
-from compeer.web.answers import JudgeAnswer, ResponseVerdict, StepVerdict
 from compeer.web.errors import Refusal, busy, readable
-from compeer.web.history import read_history
 from compeer.web.metrics import Metrics
-from compeer.web.requests import JudgeRequest
-from compeer.web.telling import scored
 
 _MOST_WAITING = 16
 _RETRY_AFTER = 5.0

@@ -1,6 +1,6 @@
 """Talking to a supporter: one guarded, steered, structured turn after another, streamed as it is made."""
 
-from compeer.talk.turn import (
+from compeer.chat.turn import (
     Busy,
     Candidate,
     Done,

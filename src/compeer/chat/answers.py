@@ -136,13 +136,6 @@ class JudgeAnswer(BaseModel):
     problems: list[str]
 
 
-class Health(BaseModel):
-    """Whether the server takes requests."""
-
-    status: Literal["ok"] = "ok"
-    version: str
-
-
 def chunk(answer: dict[str, Any], delta: dict[str, Any], finish: str | None, own: dict[str, Any] | None) -> Any:
     """One chunk of a stream; `answer` holds what all chunks have in common, `own` is what is ours."""
     found = {**answer, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]}

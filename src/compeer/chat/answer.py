@@ -12,9 +12,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from compeer.reward.score import Score
-from compeer.talk.turn import Candidate, Done, Event, Reply, Retracted, StepDone
-from compeer.web.answers import (
+from compeer.chat.answers import (
     AnswerMessage,
     CandidateAnswer,
     ChatAnswer,
@@ -24,7 +22,9 @@ from compeer.web.answers import (
     Usage,
     chunk,
 )
-from compeer.web.state import state_text
+from compeer.chat.state import state_text
+from compeer.chat.turn import Candidate, Done, Event, Reply, Retracted, StepDone
+from compeer.reward.score import Score
 
 Delta = dict[str, Any]
 

@@ -10,10 +10,10 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from compeer.chat.reading import Read, Said, TurnReader
+from compeer.chat.turn import Reply, StepDone
 from compeer.reasoning import STEPS, ParsedTurn, Step, SupportTurn
 from compeer.safety.output import SentenceGate
-from compeer.talk.reading import Read, Said, TurnReader
-from compeer.talk.turn import Reply, StepDone
 
 Gate = Callable[[], SentenceGate | None]
 

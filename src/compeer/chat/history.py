@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compeer.chat.pictures import MOST_IMAGES, decoded
+from compeer.chat.requests import LONGEST_HISTORY, MOST_MESSAGES, ChatMessage, TextPart
 from compeer.dialogue import Media, Speaker, Utterance
 from compeer.web.errors import Refusal, readable
-from compeer.web.pictures import MOST_IMAGES, decoded
-from compeer.web.requests import LONGEST_HISTORY, MOST_MESSAGES, ChatMessage, TextPart
 
 _SPEAKERS: dict[str, Speaker] = {"user": "seeker", "assistant": "supporter"}
 

@@ -14,6 +14,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from compeer.chat.best import Contender, candidates
+from compeer.chat.checking import Showing, Shown, ShownSteps
+from compeer.chat.reading import Said, TurnReader, problems_of
+from compeer.chat.turn import LONGEST_UTTERANCE, NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
+from compeer.chat.writing import Anew, Ending, NotWritten, Piece, Writer, write_turn
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
@@ -27,11 +32,6 @@ from compeer.safety.replies import Replies, language_of
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
-from compeer.talk.best import Contender, candidates
-from compeer.talk.reading import Said, TurnReader, problems_of
-from compeer.talk.shown import Showing, Shown, ShownSteps
-from compeer.talk.turn import LONGEST_UTTERANCE, NO_REPLY, Busy, Done, Event, Reply, Retracted, StepDone, Wish
-from compeer.talk.writing import Anew, Ending, NotWritten, Piece, Writer, write_turn
 
 ATTEMPTS = 3
 """So often a response is written before it is replaced."""

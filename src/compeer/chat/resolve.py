@@ -20,9 +20,9 @@ from compeer.models.endpoint import CallSettings
 from compeer.models.shipped import OVER, best_supporter, packaged_mark, shown_name
 
 if TYPE_CHECKING:
+    from compeer.chat.conversation import GuardedSupporter
     from compeer.reward.form import Judge
     from compeer.safety.guard import Guard
-    from compeer.talk.guarded import GuardedSupporter
 
 DEFAULT, DEFAULT_JUDGE = "best", "judge"
 """What is packaged, trained."""
@@ -46,13 +46,13 @@ def open_supporter(
     """
     model, at, url = name.partition("@http")
     if at and model:
-        from compeer.talk.upstream import StreamSettings, UpstreamSupporter
+        from compeer.chat.upstream import StreamSettings, UpstreamSupporter
 
         settings = StreamSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
         return UpstreamSupporter(settings, guard, judge, sees=sees, language=language)
     name = best_supporter() if name == DEFAULT else name
     _check_folder(name, "model")
-    from compeer.talk.local import LocalSupporter  # torch is heavy
+    from compeer.chat.local import LocalSupporter  # torch is heavy
 
     return LocalSupporter(name, guard, judge, rows=rows, waiting=waiting)
 
