@@ -336,8 +336,8 @@ def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 class Failing(ScriptedSupporter):
     """Breaks its promise and raises, with the seeker's words in the message."""
 
-    def converse(self, wish: Any) -> Any:
-        raise ValueError(wish.history[-1].text)
+    def converse(self, request: Any) -> Any:
+        raise ValueError(request.history[-1].text)
 
 
 def test_no_words_reach_log_or_counts(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compeer.chat import Done, Wish
-from compeer.chat.answer import Telling
+from compeer.chat import TurnDone, TurnRequest
+from compeer.chat.answer import AnswerBuilder
 from compeer.chat.app import create_app
 from compeer.chat.conversation import GuardedSupporter
-from compeer.chat.resolve import open_supporter
+from compeer.chat.resolve import resolve_supporter
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety import Guard, Risk
 from compeer.safety.output import check_reply
@@ -85,7 +85,7 @@ class Hostile(BaseHTTPRequestHandler):
 def server() -> Iterator[Served]:
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
     threading.Thread(target=upstream.serve_forever, args=(0.01,), daemon=True).start()
-    supporter = open_supporter(f"bad@http://127.0.0.1:{upstream.server_port}/v1", guarded())
+    supporter = resolve_supporter(f"bad@http://127.0.0.1:{upstream.server_port}/v1", guarded())
     with served(create_app(supporter, settings=FREE)) as running:
         yield running
     upstream.shutdown()
@@ -165,13 +165,13 @@ def test_no_sentence_that_the_check_rejects_is_sent_in_any_form(output: str, siz
     for bad in BAD:
         assert check_reply(bad) is not None
     supporter = GuardedSupporter(ScriptedWriter(output, size=size), guarded())
-    telling = Telling("bad", True, [], [])
+    answer = AnswerBuilder("bad", True, [], [])
     streamed = []
-    found = events_of(supporter, Wish(said(JOB)))
+    found = events_of(supporter, TurnRequest(said(JOB)))
     for event in found:
-        streamed += list(telling.chunks(event))
-    assert isinstance(found[-1], Done)
-    sent = [*texts_in(streamed), *texts_in(telling.answer(found[-1]).model_dump())]
+        streamed += list(answer.chunks(event))
+    assert isinstance(found[-1], TurnDone)
+    sent = [*texts_in(streamed), *texts_in(answer.answer(found[-1]).model_dump())]
     content = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in streamed)
     reasoning = "".join(chunk["choices"][0]["delta"].get("reasoning_content") or "" for chunk in streamed)
     for text in (*sent, content, reasoning):

@@ -80,7 +80,7 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     """What the words of the command line come to, up to the port."""
     opened: dict[str, Any] = {}
 
-    def open_supporter(name: str, guard: Any, judge: Any, **more: Any) -> ScriptedSupporter:
+    def resolve_supporter(name: str, guard: Any, judge: Any, **more: Any) -> ScriptedSupporter:
         opened.update(name=name, guard=guard, judge=judge, **more)
         return ScriptedSupporter(guarded=guard is not None)
 
@@ -89,7 +89,7 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         on_start()
 
     monkeypatch.setenv("COMPEER_API_KEY", "first-key-0123456789, second-key-0123456789")
-    monkeypatch.setattr("compeer.chat.resolve.open_supporter", open_supporter)
+    monkeypatch.setattr("compeer.chat.resolve.resolve_supporter", resolve_supporter)
     monkeypatch.setattr("compeer.web.serving.serve", serve_app)
     with console.capture() as shown:
         done = command(

@@ -16,12 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compeer.chat import Busy, Candidate, Done, Event, Reply, Retracted, StepDone, Wish
-from compeer.chat.checking import own_words
+from compeer.chat import Busy, Event, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone, TurnRequest
 from compeer.chat.conversation import ATTEMPTS, GuardedSupporter
-from compeer.chat.local import LocalSupporter, LocalWriter
-from compeer.chat.reading import Said, TurnReader
-from compeer.chat.resolve import open_judge, open_supporter
+from compeer.chat.local import LocalWriter, local_supporter
+from compeer.chat.reading import TurnReader, own_words
+from compeer.chat.resolve import resolve_judge, resolve_supporter
 from compeer.chat.upstream import StreamCall
 from compeer.chat.writing import Ending, NotWritten, fixed_grammar, forced_lines, write_turn
 from compeer.dialogue import Media, Utterance
@@ -53,7 +52,7 @@ JOB = said("I lost my job and the rent is due on Friday.")
 class ScriptedWriter:
     """Writes given outputs, a few characters at a time; an exception in their place is raised after half a text."""
 
-    name, sees, constrained, continues = "scripted", False, False, True
+    name, multimodal, constrained, continues = "scripted", False, False, True
 
     def __init__(
         self, *outputs: str | Exception, constrained: bool = True, size: int = 7, cut_off: bool = False
@@ -90,9 +89,9 @@ class ScriptedWriter:
     def close(self) -> None: ...
 
 
-def events_of(supporter: GuardedSupporter, wish: Wish) -> list[Event]:
+def events_of(supporter: GuardedSupporter, request: TurnRequest) -> list[Event]:
     async def collect() -> list[Event]:
-        return [event async for event in supporter.converse(wish)]
+        return [event async for event in supporter.converse(request)]
 
     return asyncio.run(collect())
 
@@ -103,14 +102,14 @@ def reply_of(events: Sequence[Event]) -> str:
     for event in events:
         if isinstance(event, Retracted):
             text = ""
-        elif isinstance(event, Reply):
+        elif isinstance(event, ReplyPart):
             text += event.text
     return text
 
 
-def done_of(events: Sequence[Event]) -> Done:
-    assert isinstance(events[-1], Done)
-    assert sum(isinstance(event, Done) for event in events) == 1
+def done_of(events: Sequence[Event]) -> TurnDone:
+    assert isinstance(events[-1], TurnDone)
+    assert sum(isinstance(event, TurnDone) for event in events) == 1
     assert reply_of(events) == events[-1].reply
     return events[-1]
 
@@ -145,7 +144,7 @@ def read(text: str, sizes: Sequence[int], cut_off: bool = False) -> tuple[list[A
 def test_a_turn_is_read_alike_however_it_is_cut(sizes: list[int]) -> None:
     found, parsed = read(TURN, sizes)
     assert parsed.turn == WHOLE
-    assert "".join(one.text for one in found if isinstance(one, Said)) == WHOLE.response
+    assert "".join(one for one in found if isinstance(one, str)) == WHOLE.response
     for part in STEPS:
         assert [one.step for one in found if isinstance(one, StepDone) and one.part == part] == [WHOLE.step(part)]
 
@@ -157,7 +156,7 @@ def test_the_response_that_is_told_is_the_one_that_is_parsed(sizes: list[int], r
     turn = WHOLE.model_copy(update={"response": response})
     text = render_turn(turn)
     found, parsed = read(text, sizes)
-    told = "".join(one.text for one in found if isinstance(one, Said))
+    told = "".join(one for one in found if isinstance(one, str))
     if "response" in parsed.parts:
         assert told == parsed.parts["response"]
 
@@ -179,7 +178,7 @@ def test_a_step_is_told_before_the_next_one_is_written() -> None:
 def test_other_forms_are_read_too(text: str) -> None:
     found, parsed = read(text, [5] * 30)
     assert parsed.turn is not None
-    assert "".join(one.text for one in found if isinstance(one, Said)) == parsed.turn.response
+    assert "".join(one for one in found if isinstance(one, str)) == parsed.turn.response
     assert {one.part for one in found if isinstance(one, StepDone)} == set(STEPS)
 
 
@@ -251,15 +250,15 @@ def test_a_writer_without_a_grammar_goes_on_from_forced_lines(control: Control) 
 
 def test_a_turn_comes_as_it_is_written() -> None:
     writer = ScriptedWriter(TURN)
-    events = events_of(GuardedSupporter(writer, guard()), Wish(JOB, Control(persona="steady")))
+    events = events_of(GuardedSupporter(writer, guard()), TurnRequest(JOB, Control(persona="steady")))
     done = done_of(events)
     assert done.turn == WHOLE
     assert done.reply == WHOLE.response
     assert done.problems == ()
     assert (done.tokens, done.prompt_tokens) == (len(TURN), 11)
     kinds = [type(event) for event in events]
-    assert kinds.index(StepDone) < kinds.index(Reply)
-    assert len([event for event in events if isinstance(event, Reply)]) == 2  # a sentence each
+    assert kinds.index(StepDone) < kinds.index(ReplyPart)
+    assert len([event for event in events if isinstance(event, ReplyPart)]) == 2  # a sentence each
     assert "steady" in str(writer.requests[0].messages)
 
 
@@ -268,25 +267,25 @@ def test_in_a_crisis_the_writer_is_not_asked_and_no_step_is_shown() -> None:
     writer = ScriptedWriter(TURN)
     supporter = GuardedSupporter(writer, Guard(locale="en-US", hooks=[lambda event: told.append(event)]))
     history = said("I am going to kill myself tonight, I have the pills here.")
-    events = events_of(supporter, Wish(history, conversation="c1"))
+    events = events_of(supporter, TurnRequest(history, conversation="c1"))
     done = done_of(events)
-    assert [type(event) for event in events] == [Reply, Done]
+    assert [type(event) for event in events] == [ReplyPart, TurnDone]
     assert "988" in done.reply
     assert done.guarded.hide_reasoning
     assert not writer.requests
     assert [event.conversation for event in told] == ["c1"]
     again = (*history, Utterance(speaker="supporter", text=done.reply), *said("I still have them."))
-    second = done_of(events_of(supporter, Wish(again, state=done.guarded.state)))
+    second = done_of(events_of(supporter, TurnRequest(again, state=done.guarded.state)))
     assert second.guarded.replaced
     assert second.reply != done.reply
 
 
 def test_after_a_crisis_steps_stay_hidden() -> None:
     events = events_of(
-        GuardedSupporter(ScriptedWriter(TURN), guard()), Wish(JOB, state=GuardState(answered=("suicide",)))
+        GuardedSupporter(ScriptedWriter(TURN), guard()), TurnRequest(JOB, state=GuardState(answered=("suicide",)))
     )
     assert done_of(events).reply == WHOLE.response
-    assert not [event for event in events if isinstance(event, StepDone | Candidate)]
+    assert not [event for event in events if isinstance(event, StepDone | JudgedCandidate)]
 
 
 def test_concern_adds_its_passage_once() -> None:
@@ -295,21 +294,21 @@ def test_concern_adds_its_passage_once() -> None:
             return Risk("concern", (Trigger("suicide", "concern", "test", 0),))
 
     supporter = GuardedSupporter(ScriptedWriter(TURN), Guard(Concerned(), check=forbids()))
-    done = done_of(events_of(supporter, Wish(JOB)))
+    done = done_of(events_of(supporter, TurnRequest(JOB)))
     assert done.reply.startswith(WHOLE.response + "\n\n")
     assert done.turn == WHOLE
-    assert done_of(events_of(supporter, Wish(JOB, state=done.guarded.state))).reply == WHOLE.response
+    assert done_of(events_of(supporter, TurnRequest(JOB, state=done.guarded.state))).reply == WHOLE.response
 
 
 def test_a_bad_sentence_is_taken_back_and_written_anew_from_the_same_steps() -> None:
     bad = TURN.replace("What worries you most?", "You are pathetic.")
     writer = ScriptedWriter(bad, TURN)
-    events = events_of(GuardedSupporter(writer, guard("pathetic")), Wish(JOB))
+    events = events_of(GuardedSupporter(writer, guard("pathetic")), TurnRequest(JOB))
     done = done_of(events)
     assert done.reply == WHOLE.response
     assert done.guarded.attempts == 2
     assert any(isinstance(event, Retracted) for event in events)
-    assert not [event for event in events if isinstance(event, Reply) and "pathetic" in event.text]
+    assert not [event for event in events if isinstance(event, ReplyPart) and "pathetic" in event.text]
     assert writer.requests[1].prefix.endswith("Response:")
     assert writer.requests[1].seed != writer.requests[0].seed
     assert len([event for event in events if isinstance(event, StepDone)]) == 3
@@ -319,7 +318,7 @@ def test_a_bad_sentence_is_taken_back_and_written_anew_from_the_same_steps() -> 
 def test_a_step_that_breaks_a_rule_is_never_shown(part: Part) -> None:
     text = WHOLE.step(part).text
     writer = ScriptedWriter(TURN.replace(text, "This one is pathetic."))
-    events = events_of(GuardedSupporter(writer, guard("pathetic")), Wish(JOB))
+    events = events_of(GuardedSupporter(writer, guard("pathetic")), TurnRequest(JOB))
     assert not [event for event in events if isinstance(event, StepDone) and "pathetic" in event.step.text]
     shown = [event.part for event in events if isinstance(event, StepDone)]
     assert shown == list(STEPS[: STEPS.index(part)])
@@ -330,7 +329,7 @@ def test_a_step_that_breaks_a_rule_is_never_shown(part: Part) -> None:
 
 def test_a_reply_that_stays_bad_is_replaced() -> None:
     writer = ScriptedWriter(TURN)
-    done = done_of(events_of(GuardedSupporter(writer, guard("worries")), Wish(JOB)))
+    done = done_of(events_of(GuardedSupporter(writer, guard("worries")), TurnRequest(JOB)))
     assert len(writer.requests) == ATTEMPTS
     assert done.guarded.replaced == "output: contempt"
     assert done.turn is None
@@ -341,7 +340,7 @@ def test_a_reply_that_stays_bad_is_replaced() -> None:
 def test_without_a_guard_everything_is_shown() -> None:
     supporter = GuardedSupporter(ScriptedWriter(TURN), None)
     assert not supporter.guarded
-    done = done_of(events_of(supporter, Wish(said("I want to kill myself."))))
+    done = done_of(events_of(supporter, TurnRequest(said("I want to kill myself."))))
     assert done.reply == WHOLE.response
 
 
@@ -349,7 +348,7 @@ def test_without_a_guard_everything_is_shown() -> None:
 @pytest.mark.parametrize("failure", [NotWritten("the server is away"), RuntimeError("a secret of the seeker")])
 def test_what_fails_ends_in_a_safe_reply(failure: Exception, protected: bool) -> None:
     supporter = GuardedSupporter(ScriptedWriter(failure), guard() if protected else None)
-    done = done_of(events_of(supporter, Wish(JOB)))
+    done = done_of(events_of(supporter, TurnRequest(JOB)))
     assert done.turn is None
     assert done.reply
     assert done.guarded.replaced == "no reply"
@@ -359,18 +358,18 @@ def test_what_fails_ends_in_a_safe_reply(failure: Exception, protected: bool) ->
 
 def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
     writer = ScriptedWriter(NotWritten("too long", passing=False))
-    done_of(events_of(GuardedSupporter(writer, guard()), Wish(JOB)))
+    done_of(events_of(GuardedSupporter(writer, guard()), TurnRequest(JOB)))
     assert len(writer.requests) == 1
 
 
 def test_a_failure_may_pass() -> None:
     supporter = GuardedSupporter(ScriptedWriter(NotWritten("away"), TURN), guard())
-    assert done_of(events_of(supporter, Wish(JOB))).turn == WHOLE
+    assert done_of(events_of(supporter, TurnRequest(JOB))).turn == WHOLE
 
 
 def test_a_cut_off_reply_ends_with_a_whole_sentence() -> None:
     writer = ScriptedWriter(TURN[:-6], cut_off=True)
-    done = done_of(events_of(GuardedSupporter(writer, guard()), Wish(JOB)))
+    done = done_of(events_of(GuardedSupporter(writer, guard()), TurnRequest(JOB)))
     assert done.reply == "That is a lot at once."
     assert done.cut_off
     assert done.turn is None
@@ -381,35 +380,35 @@ def test_a_long_history_loses_its_oldest_utterances() -> None:
     writer = ScriptedWriter(TURN)
     writer.longest = 1500
     turns = [Utterance(speaker="seeker" if n % 2 == 0 else "supporter", text=f"number {n} " * 5) for n in range(41)]
-    done_of(events_of(GuardedSupporter(writer, guard()), Wish(tuple(turns))))
+    done_of(events_of(GuardedSupporter(writer, guard()), TurnRequest(tuple(turns))))
     asked = str(writer.requests[0].messages)
     assert "number 40" in asked
     assert "number 0 " not in asked
     assert writer.fits(list(writer.requests[0].messages), 320)
 
 
-# --- wishes that cannot be met, and room ------------------------------------------------------------------------------
+# --- requests that cannot be met, and room ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("wish", "field"),
+    ("asked", "field"),
     [
-        (Wish(()), "history"),
-        (Wish((*JOB, Utterance(speaker="supporter", text="Hm."))), "history"),
-        (Wish(JOB, best_of=2), "best_of"),
-        (Wish(JOB, best_of=0), "best_of"),
-        (Wish((JOB[0].model_copy(update={"media": (Media(kind="image", path="a.png"),)}),)), "history"),
+        (TurnRequest(()), "history"),
+        (TurnRequest((*JOB, Utterance(speaker="supporter", text="Hm."))), "history"),
+        (TurnRequest(JOB, best_of=2), "best_of"),
+        (TurnRequest(JOB, best_of=0), "best_of"),
+        (TurnRequest((JOB[0].model_copy(update={"media": (Media(kind="image", path="a.png"),)}),)), "history"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused_in_the_place_of_the_first_event(wish: Wish, field: str) -> None:
+def test_a_request_that_cannot_be_met_is_refused_in_the_place_of_the_first_event(asked: TurnRequest, field: str) -> None:
     with pytest.raises(InputError) as error:
-        events_of(GuardedSupporter(ScriptedWriter(TURN), guard()), wish)
+        events_of(GuardedSupporter(ScriptedWriter(TURN), guard()), asked)
     assert error.value.field == field
 
 
 def test_a_model_is_shown_the_end_of_an_endless_utterance() -> None:
     writer = ScriptedWriter(TURN)
-    events_of(GuardedSupporter(writer, guard()), Wish(said("first" + " and on" * 10_000 + " last")))
+    events_of(GuardedSupporter(writer, guard()), TurnRequest(said("first" + " and on" * 10_000 + " last")))
     asked = str(writer.requests[0].messages)
     assert "first" not in asked
     assert "and on last" in asked
@@ -421,18 +420,18 @@ def test_a_full_line_says_when_to_come_back_and_closing_makes_room() -> None:
         writer = ScriptedWriter(TURN)
         writer.hold = asyncio.Event()
         supporter = GuardedSupporter(writer, guard(), places=2)
-        tasks = [asyncio.ensure_future(anext(aiter(supporter.converse(Wish(JOB))))) for _ in range(2)]
+        tasks = [asyncio.ensure_future(anext(aiter(supporter.converse(TurnRequest(JOB))))) for _ in range(2)]
         while writer.open < 2:
             await asyncio.sleep(0.01)
         with pytest.raises(Busy) as busy:
-            await anext(aiter(supporter.converse(Wish(JOB))))
+            await anext(aiter(supporter.converse(TurnRequest(JOB))))
         assert busy.value.retry_after >= 1
         tasks[0].cancel()
         await asyncio.gather(tasks[0], return_exceptions=True)
         assert writer.open == 1
-        late = supporter.converse(Wish(JOB))
+        late = supporter.converse(TurnRequest(JOB))
         writer.hold.set()
-        assert isinstance([event async for event in late][-1], Done)
+        assert isinstance([event async for event in late][-1], TurnDone)
 
     asyncio.run(talk())
 
@@ -442,14 +441,14 @@ def test_nobody_in_danger_is_told_to_come_back_later() -> None:
         writer = ScriptedWriter(TURN)
         writer.hold = asyncio.Event()
         supporter = GuardedSupporter(writer, Guard(locale="en-US"), places=1)
-        ordinary = asyncio.ensure_future(anext(aiter(supporter.converse(Wish(JOB)))))
+        ordinary = asyncio.ensure_future(anext(aiter(supporter.converse(TurnRequest(JOB)))))
         while not writer.open:
             await asyncio.sleep(0.01)
         with pytest.raises(Busy):
-            await anext(aiter(supporter.converse(Wish(JOB))))
-        danger = supporter.converse(Wish(said("I am going to kill myself tonight, I have the pills here.")))
+            await anext(aiter(supporter.converse(TurnRequest(JOB))))
+        danger = supporter.converse(TurnRequest(said("I am going to kill myself tonight, I have the pills here.")))
         done = [event async for event in danger][-1]
-        assert isinstance(done, Done)
+        assert isinstance(done, TurnDone)
         assert "988" in done.reply
         ordinary.cancel()
 
@@ -459,7 +458,7 @@ def test_nobody_in_danger_is_told_to_come_back_later() -> None:
 def test_a_listener_who_leaves_ends_the_writing() -> None:
     async def talk() -> int:
         writer = ScriptedWriter(TURN)
-        events = GuardedSupporter(writer, guard()).converse(Wish(JOB))
+        events = GuardedSupporter(writer, guard()).converse(TurnRequest(JOB))
         async with aclosing(events) as opened:  # type: ignore[type-var]
             await anext(opened)
             assert writer.open == 1
@@ -507,11 +506,11 @@ def test_the_best_of_several_is_chosen_by_the_judge() -> None:
     )
     supporter = GuardedSupporter(writer, guard("pathetic"), WordJudge())
     assert supporter.judges
-    events = events_of(supporter, Wish(JOB, best_of=4))
+    events = events_of(supporter, TurnRequest(JOB, best_of=4))
     done = done_of(events)
     assert done.reply == "I hear you, and you matter."
     assert done.turn is not None
-    shown = [event for event in events if isinstance(event, Candidate)]
+    shown = [event for event in events if isinstance(event, JudgedCandidate)]
     assert [one.number for one in shown] == [1, 2, 3, 4]
     assert [one.place for one in shown] == [2, 1, None, None]
     assert shown[1].score is not None
@@ -527,14 +526,14 @@ def test_the_best_of_several_is_chosen_by_the_judge() -> None:
 
 def test_a_judge_that_fails_does_not_end_the_turn() -> None:
     supporter = GuardedSupporter(ScriptedWriter(TURN), guard(), WordJudge(fails=True))
-    done = done_of(events_of(supporter, Wish(JOB, best_of=2)))
+    done = done_of(events_of(supporter, TurnRequest(JOB, best_of=2)))
     assert done.turn == WHOLE
     assert "the judge failed: RuntimeError" in done.problems
 
 
 def test_if_none_of_several_may_be_shown_the_reply_is_safe() -> None:
     supporter = GuardedSupporter(ScriptedWriter(TURN), guard("worries"), WordJudge())
-    done = done_of(events_of(supporter, Wish(JOB, best_of=2)))
+    done = done_of(events_of(supporter, TurnRequest(JOB, best_of=2)))
     assert done.turn is None
     assert done.reply
     assert "worries" not in done.reply
@@ -549,8 +548,8 @@ def local(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
             patch.setattr("compeer.chat.local.prepare", lambda model: None)
-        supporter = LocalSupporter(tiny_model, None, rows=4)
-    assert type(supporter._writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "LlamaTable")
+        supporter = local_supporter(tiny_model, None, rows=4)
+    assert type(supporter.writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "LlamaTable")
     yield supporter
     supporter.close()
 
@@ -588,7 +587,7 @@ def requests_of(count: int, grammar: str | None = None) -> list[Request]:
 def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(local: Any, tiny_model: Path) -> None:
     from compeer.models.local import LocalModel
 
-    writer = local._writer
+    writer = local.writer
     requests = requests_of(6)
     theirs = LocalModel(tiny_model, batch_size=1)
     assert list(clear_requests(theirs, requests, SHORT)) == requests
@@ -600,7 +599,7 @@ def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(l
 
 
 def test_what_prompts_share_is_not_computed_again(local: Any) -> None:
-    writer, table = local._writer, local._writer._batcher.table
+    writer, table = local.writer, local.writer._batcher.table
     forget(writer)
     read = [table.read]
     request = requests_of(4)[3]
@@ -616,7 +615,7 @@ def test_what_prompts_share_is_not_computed_again(local: Any) -> None:
 def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(local: Any, tiny_model: Path) -> None:
     from compeer.models.local import LocalModel
 
-    writer = local._writer
+    writer = local.writer
     shared = "The rain has not stopped for days and the river is high. " * 3
     one, other = (
         Request(({"role": "user", "content": shared + end},))
@@ -651,7 +650,7 @@ def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
 def test_drawn_outputs_depend_on_their_seed_alone(local: Any, tiny_model: Path) -> None:
     from compeer.models.local import LocalModel
 
-    writer, warm = local._writer, Sampling(temperature=0.3, max_tokens=16)
+    writer, warm = local.writer, Sampling(temperature=0.3, max_tokens=16)
     one, two, three = clearly_drawn(LocalModel(tiny_model), requests_of(1)[0], warm, 3)
     requests = [one, two, one, three, two]
     first, second, again, third, twice = texts_of(writer, requests, warm)
@@ -662,8 +661,8 @@ def test_drawn_outputs_depend_on_their_seed_alone(local: Any, tiny_model: Path) 
 
 def test_a_tiny_random_model_held_to_the_form_writes_what_is_forced(local: Any) -> None:
     control = Control(stage="action", strategy="Information", emotion="joy")
-    wish = Wish(JOB, control, sampling=Sampling(temperature=0.7, max_tokens=150), seed=3)
-    events = events_of(local, wish)
+    request = TurnRequest(JOB, control, sampling=Sampling(temperature=0.7, max_tokens=150), seed=3)
+    events = events_of(local, request)
     done = done_of(events)
     steps = {event.part: event.step for event in events if isinstance(event, StepDone)}
     assert steps["history"].decision == "action"
@@ -671,7 +670,7 @@ def test_a_tiny_random_model_held_to_the_form_writes_what_is_forced(local: Any) 
     assert steps["strategy"].decision == "Information"
     assert done.prompt_tokens > 20
     assert done.tokens > 0
-    assert done_of(events_of(local, wish)).reply == done.reply
+    assert done_of(events_of(local, request)).reply == done.reply
 
 
 def test_the_grammar_lets_lines_be_written_that_the_parser_reads() -> None:
@@ -683,14 +682,14 @@ def test_the_grammar_lets_lines_be_written_that_the_parser_reads() -> None:
 
 def test_a_stop_ends_an_output_and_is_left_out(local: Any) -> None:
     request = requests_of(2)[1]
-    whole = texts_of(local._writer, [request], SHORT)[0]
+    whole = texts_of(local.writer, [request], SHORT)[0]
     stop = whole[len(whole) // 2 : len(whole) // 2 + 3]
-    stopped = texts_of(local._writer, [request], SHORT.model_copy(update={"stop": (stop,)}))[0]
+    stopped = texts_of(local.writer, [request], SHORT.model_copy(update={"stop": (stop,)}))[0]
     assert stopped == whole.split(stop)[0]
 
 
 def test_one_who_leaves_gives_the_place_to_others(local: Any) -> None:
-    writer = local._writer
+    writer = local.writer
     long = Sampling(temperature=0, max_tokens=400)
 
     async def talk() -> str:
@@ -709,7 +708,7 @@ def test_one_who_leaves_gives_the_place_to_others(local: Any) -> None:
 
 
 def test_what_is_too_long_is_refused_and_does_not_disturb_others(local: Any) -> None:
-    writer = local._writer
+    writer = local.writer
     with pytest.raises(NotWritten, match="the model takes 1024") as refused:
         texts_of(writer, requests_of(1), Sampling(max_tokens=2000))
     assert not refused.value.passing
@@ -719,7 +718,7 @@ def test_what_is_too_long_is_refused_and_does_not_disturb_others(local: Any) -> 
 def test_a_failure_of_the_network_fails_those_at_work_and_no_others(
     local: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, batcher = local._writer, local._writer._batcher
+    writer, batcher = local.writer, local.writer._batcher
     with monkeypatch.context() as patch:
         patch.setattr(batcher, "_step", lambda: (_ for _ in ()).throw(MemoryError("full")))
         with pytest.raises(NotWritten, match="MemoryError"):
@@ -728,9 +727,9 @@ def test_a_failure_of_the_network_fails_those_at_work_and_no_others(
 
 
 def test_after_closing_nothing_is_written(tiny_model: Path) -> None:
-    supporter = LocalSupporter(tiny_model, guard(), rows=2)
+    supporter = local_supporter(tiny_model, guard(), rows=2)
     supporter.close()
-    done = done_of(events_of(supporter, Wish(JOB)))
+    done = done_of(events_of(supporter, TurnRequest(JOB)))
     assert "the supporter has been closed" in done.problems
 
 
@@ -745,7 +744,7 @@ def test_a_model_that_sees_is_shown_the_pictures(
     for name, colour in (("red", (250, 10, 10)), ("blue", (10, 10, 250))):
         Image.new("RGB", (84, 84), colour).save(tmp_path / f"{name}.png")
     writer = LocalWriter(tiny_seeing_model, rows=3)
-    assert writer.sees
+    assert writer.multimodal
     requests = []
     for name in ("red.png", "blue.png"):
         picture = Media(kind="image", path=str(tmp_path / name))
@@ -852,8 +851,8 @@ def server() -> Iterator[str]:
 
 def test_a_server_is_asked_with_our_prompt_and_its_answer_guarded(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-secret-key")
-    supporter = open_supporter(f"big@{server}", guard())
-    done = done_of(events_of(supporter, Wish(JOB)))
+    supporter = resolve_supporter(f"big@{server}", guard())
+    done = done_of(events_of(supporter, TurnRequest(JOB)))
     assert done.turn == WHOLE
     assert (done.tokens, done.prompt_tokens) == (40, 9)
     assert supporter.name == "big"
@@ -864,20 +863,20 @@ def test_a_server_is_asked_with_our_prompt_and_its_answer_guarded(server: str, m
 
 
 def test_a_server_goes_on_from_a_forced_strategy(server: str) -> None:
-    supporter = open_supporter(f"big@{server}", guard(), call=CallSettings(constrain="off"))
-    events_of(supporter, Wish(JOB, Control(strategy="Information")))
+    supporter = resolve_supporter(f"big@{server}", guard(), call=CallSettings(constrain="off"))
+    events_of(supporter, TurnRequest(JOB, Control(strategy="Information")))
     assert Server.asked[0]["stop"] == ["\nStrategy"]
     assert Server.asked[1]["messages"][-1]["content"].endswith("[Information]\nResponse:")
-    held = open_supporter(f"big@{server}", guard(), call=CallSettings(constrain="vllm"))
+    held = resolve_supporter(f"big@{server}", guard(), call=CallSettings(constrain="vllm"))
     Server.asked.clear()
-    events_of(held, Wish(JOB, Control(strategy="Information")))
+    events_of(held, TurnRequest(JOB, Control(strategy="Information")))
     assert "[Information]" in Server.asked[0]["structured_outputs"]["grammar"]
 
 
 @pytest.mark.parametrize("how", ["503", "429", "breaks off", "nonsense"])
 def test_a_server_that_fails_once_is_asked_again(server: str, how: str) -> None:
     Server.misbehave.append(how)
-    done = done_of(events_of(open_supporter(f"big@{server}", guard()), Wish(JOB)))
+    done = done_of(events_of(resolve_supporter(f"big@{server}", guard()), TurnRequest(JOB)))
     assert done.turn == WHOLE
     assert len(Server.asked) == 2
 
@@ -886,23 +885,23 @@ BAD_TURN = TURN.replace("What worries you most?", "You are pathetic.")
 
 
 def test_a_server_that_begins_anew_is_read_as_it_writes_and_noticed_once(server: str) -> None:
-    supporter = open_supporter(f"big@{server}", guard("pathetic"))
+    supporter = resolve_supporter(f"big@{server}", guard("pathetic"))
     fresh = TURN.replace("at once", "to carry")
     Server.misbehave += [f"says {BAD_TURN}", f"says {fresh}"]  # a second attempt, begun, and begun anew
-    done = done_of(events_of(supporter, Wish(JOB)))
+    done = done_of(events_of(supporter, TurnRequest(JOB)))
     assert done.reply == "That is a lot to carry. What worries you most?"
     assert done.turn == parse_turn(fresh).turn
     assert Server.asked[1]["messages"][-1]["role"] == "assistant"
     Server.misbehave += [f"says {BAD_TURN}", f"says {TURN}"]
-    assert done_of(events_of(supporter, Wish(JOB))).turn == WHOLE
+    assert done_of(events_of(supporter, TurnRequest(JOB))).turn == WHOLE
     assert Server.asked[3]["messages"][-1]["role"] == "user", "it is not begun for it again"
 
 
 def test_a_server_that_begins_anew_is_only_asked_for_decisions(server: str) -> None:
-    supporter = open_supporter(f"big@{server}", guard())
+    supporter = resolve_supporter(f"big@{server}", guard())
     Server.misbehave += [f"says {TURN}"] * 3
     for _ in range(2):
-        done = done_of(events_of(supporter, Wish(JOB, Control(stage="action"))))
+        done = done_of(events_of(supporter, TurnRequest(JOB, Control(stage="action"))))
         assert done.turn == WHOLE
         assert "stage: not as it was asked for" in done.problems
     assert [body["messages"][-1]["role"] for body in Server.asked] == ["assistant", "user"]
@@ -927,12 +926,12 @@ FORM = "History: ok [exploration]"
 )
 @pytest.mark.parametrize("best_of", [1, 2])
 def test_no_form_is_ever_shown_as_the_reply(server: str, second: str, best_of: int) -> None:
-    supporter = open_supporter(f"big@{server}", guard("pathetic"), WordJudge())
+    supporter = resolve_supporter(f"big@{server}", guard("pathetic"), WordJudge())
     begun = TURN[: TURN.index("Response:")] + "Response: " if best_of > 1 else ""
     Server.misbehave += [f"says {BAD_TURN}", *[f"says {begun}{second}"] * 4]
-    events = events_of(supporter, Wish(JOB, best_of=best_of))
+    events = events_of(supporter, TurnRequest(JOB, best_of=best_of))
     done = done_of(events)
-    for text in (*(event.text for event in events if isinstance(event, Reply)), done.reply):
+    for text in (*(event.text for event in events if isinstance(event, ReplyPart)), done.reply):
         assert "ok" not in text
         assert not [line for line in text.splitlines() if label_of(line)]
     assert done.turn is None or "ok" not in str(done.turn)
@@ -942,7 +941,7 @@ def test_no_form_is_ever_shown_as_the_reply(server: str, second: str, best_of: i
 def test_a_server_without_an_end_is_left_and_not_asked_again(server: str, how: str) -> None:
     Server.misbehave += [how] * 3
     call = StreamCall(stream_seconds=1.0 if how == "pings" else 60.0, stream_bytes=2**18)
-    done = done_of(events_of(open_supporter(f"big@{server}", guard(), call=call), Wish(JOB)))
+    done = done_of(events_of(resolve_supporter(f"big@{server}", guard(), call=call), TurnRequest(JOB)))
     assert len(Server.asked) == 1
     if how == "floods":
         assert done.cut_off
@@ -965,7 +964,7 @@ def test_the_guard_reads_outside_the_event_loop() -> None:
         threads.add(threading.get_ident())
         return None
 
-    done_of(events_of(GuardedSupporter(ScriptedWriter(TURN), Guard(NoDanger(), check=check)), Wish(JOB)))
+    done_of(events_of(GuardedSupporter(ScriptedWriter(TURN), Guard(NoDanger(), check=check)), TurnRequest(JOB)))
     assert threads
     assert threading.get_ident() not in threads
 
@@ -973,14 +972,14 @@ def test_the_guard_reads_outside_the_event_loop() -> None:
 @pytest.mark.parametrize(("how", "calls"), [("401", 1), ("500", 3)])
 def test_a_server_that_keeps_failing_ends_in_a_safe_reply(server: str, how: str, calls: int) -> None:
     Server.misbehave += [how] * 3
-    done = done_of(events_of(open_supporter(f"big@{server}", guard()), Wish(JOB)))
+    done = done_of(events_of(resolve_supporter(f"big@{server}", guard()), TurnRequest(JOB)))
     assert done.reply
     assert done.problems[0] == f"the server answered {how}"
     assert len(Server.asked) == calls
 
 
 def test_a_server_that_is_not_there_ends_in_a_safe_reply() -> None:
-    done = done_of(events_of(open_supporter("big@http://127.0.0.1:9/v1", guard()), Wish(JOB)))
+    done = done_of(events_of(resolve_supporter("big@http://127.0.0.1:9/v1", guard()), TurnRequest(JOB)))
     assert done.reply
     assert "cannot be reached" in done.problems[0]
 
@@ -988,10 +987,10 @@ def test_a_server_that_is_not_there_ends_in_a_safe_reply() -> None:
 @pytest.mark.parametrize("name", ["http://host/v1", "@http://host/v1", "nowhere"])
 def test_a_name_that_means_nothing_is_an_error(name: str) -> None:
     with pytest.raises(InputError) as error:
-        open_supporter(name)
+        resolve_supporter(name)
     assert error.value.field == "model"
 
 
 def test_a_folder_without_a_judge_is_an_error(tiny_model: Path) -> None:
     with pytest.raises(InputError, match="no judge"):
-        open_judge(str(tiny_model))
+        resolve_judge(str(tiny_model))

@@ -1,25 +1,25 @@
-"""Talking to a supporter: one guarded, steered, structured turn after another, streamed as it is made."""
+"""A supporter that people talk to: guarded turns, a session in the terminal, and the OpenAI-compatible API."""
 
 from compeer.chat.turn import (
     Busy,
-    Candidate,
-    Done,
     Event,
-    Reply,
+    JudgedCandidate,
+    ReplyPart,
     Retracted,
     StepDone,
     Supporter,
-    Wish,
+    TurnDone,
+    TurnRequest,
 )
 
 __all__ = [
     "Busy",
-    "Candidate",
-    "Done",
     "Event",
-    "Reply",
+    "JudgedCandidate",
+    "ReplyPart",
     "Retracted",
     "StepDone",
     "Supporter",
-    "Wish",
+    "TurnDone",
+    "TurnRequest",
 ]

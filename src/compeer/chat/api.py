@@ -1,7 +1,8 @@
-"""A chat request from its arrival to its end: what is asked for, the turn as it is made, the answer whole or in pieces.
+"""A chat request from its arrival to its end, answered whole or as a stream.
 
 Each turn runs in a task of its own, which feeds a queue. A client that leaves, or a server that stops, ends the task,
-and with it the supporter's work and the files of the images.
+and with it the supporter's work and the files of the images. Conversations are stored only for a service that asks for
+it (`Keeper`).
 """
 
 from __future__ import annotations
@@ -9,24 +10,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from starlette.requests import Request
 
-from compeer.chat.answer import Telling
-from compeer.chat.answers import ChatAnswer
-from compeer.chat.history import Sent, dropped_texts, read_history
-from compeer.chat.keeping import Keeper
-from compeer.chat.pictures import write_pictures
-from compeer.chat.requests import ChatRequest
-from compeer.chat.state import read_state
-from compeer.chat.turn import SAMPLING, Busy, Done, Event, Supporter, Wish
+from compeer.chat.answer import AnswerBuilder
+from compeer.chat.history import SentHistory, read_history, read_state
+from compeer.chat.schemas import ChatAnswer, ChatRequest
+from compeer.chat.turn import SAMPLING, Busy, Event, Supporter, TurnDone, TurnRequest
 from compeer.errors import InputError
+from compeer.io import json_line
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.safety.guard import GuardState
@@ -37,17 +37,54 @@ _log = logging.getLogger("compeer.web")
 _FIRST_WAIT = 15.0
 """Seconds in which a supporter that is busy says so, under load too; after that a stream begins, whatever comes."""
 _STILL_HERE = 10.0
-"""Seconds of silence after which a stream says that it is alive, or proxies would cut it."""
+"""Seconds of silence after which a stream sends a comment, or proxies would cut it."""
 _PICTURES_AT_ONCE = 2
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a chat request asks for."""
+class Keeper:
+    """Stores turns in a folder: one JSON object a turn, a file a day, readable by the owner only. Images are not."""
 
-    wish: Wish
-    sent: Sent
-    telling: Telling
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise InputError(f"cannot be written to: {error.strerror}.", file=folder, do="Give a folder.") from None
+
+    def keep(self, answer: str, request: TurnRequest, done: TurnDone) -> None:
+        """Adds a turn to the day's file."""
+        now = datetime.now(UTC)
+        stored = {
+            "at": now.isoformat(timespec="seconds"),
+            "id": answer,
+            "conversation": request.conversation,
+            "history": [{"speaker": one.speaker, "text": one.text} for one in request.history],
+            "control": request.control.wishes(),
+            "reply": done.reply,
+            "turn": done.turn.model_dump() if done.turn else None,
+            "risk": done.guarded.risk.level,
+            "replaced": done.guarded.replaced,
+            "problems": list(done.problems),
+        }
+        path = self._folder / f"{now:%Y-%m-%d}.jsonl"
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb") as file:
+            file.write((json_line(stored) + "\n").encode("utf-8", "replace"))
+
+
+@dataclass
+class OpenTurn:
+    """A turn under way: what is asked for, the answer so far, and the events that the task puts out."""
+
+    request: TurnRequest
+    sent: SentHistory
+    answer: AnswerBuilder
+    events: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
+    task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Ends the work on it; nothing happens if it has ended."""
+        if self.task:
+            self.task.cancel()
 
 
 class Chats:
@@ -56,33 +93,31 @@ class Chats:
     def __init__(self, supporter: Supporter, model: str, metrics: Metrics, keeper: Keeper | None = None) -> None:
         self._supporter, self._model, self._metrics, self._keeper = supporter, model, metrics, keeper
         self._unpacking = asyncio.Semaphore(_PICTURES_AT_ONCE)
-        self._running: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def answer(self, request: ChatRequest, client: Request) -> ChatAnswer | None:
+    async def answer(self, body: ChatRequest, client: Request) -> ChatAnswer | None:
         """The answer in one piece; None if the client left before."""
-        asked = self._asked(request)
-        turn = self._start(asked)
+        turn = self._start(body)
         gone = asyncio.ensure_future(_gone(client))
         try:
             while True:
-                coming = asyncio.ensure_future(turn.events.get())
-                await asyncio.wait({coming, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    coming.cancel()
+                event = asyncio.ensure_future(turn.events.get())
+                await asyncio.wait({event, gone}, return_when=asyncio.FIRST_COMPLETED)
+                if not event.done():
+                    event.cancel()
                     return None
-                event = _checked(coming.result())
-                for _ in asked.telling.chunks(event):
+                found = _checked(event.result())
+                for _ in turn.answer.chunks(found):
                     pass
-                if isinstance(event, Done):
-                    return asked.telling.answer(event)
+                if isinstance(found, TurnDone):
+                    return turn.answer.answer(found)
         finally:
             gone.cancel()
-            turn.task.cancel()
+            turn.stop()
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[bytes]:
+    async def stream(self, body: ChatRequest) -> AsyncIterator[bytes]:
         """The answer as server-sent events. What is refused at once is refused before the stream begins."""
-        asked = self._asked(request)
-        turn = self._start(asked)
+        turn = self._start(body)
         first: Event | Exception | None = None
         try:
             async with asyncio.timeout(_FIRST_WAIT):
@@ -90,18 +125,15 @@ class Chats:
         except TimeoutError:
             pass
         except BaseException:
-            turn.task.cancel()
+            turn.stop()
             raise
         if first is not None:
             _checked(first)
-        usage = bool(request.stream_options and request.stream_options.include_usage)
-        return self._pieces(asked, turn, first, usage)
+        return self._pieces(turn, first, bool(body.stream_options and body.stream_options.include_usage))
 
-    async def _pieces(
-        self, asked: Asked, turn: _Turn, event: Event | Exception | None, usage: bool
-    ) -> AsyncIterator[bytes]:
+    async def _pieces(self, turn: OpenTurn, event: Event | Exception | None, usage: bool) -> AsyncIterator[bytes]:
         try:
-            yield _data(asked.telling.opening())
+            yield _data(turn.answer.first())
             while True:
                 if event is None:
                     try:
@@ -115,84 +147,77 @@ class Chats:
                 except Refusal as refusal:
                     yield _data(refusal.body())
                     break
-                for chunk in asked.telling.chunks(event):
+                for chunk in turn.answer.chunks(event):
                     yield _data(chunk)
-                if isinstance(event, Done):
+                if isinstance(event, TurnDone):
                     if usage:
-                        yield _data(asked.telling.usage(event))
+                        yield _data(turn.answer.usage(event))
                     break
                 event = None
             yield b"data: [DONE]\n\n"
         finally:
-            turn.task.cancel()  # nothing happens if it has ended
+            turn.stop()
 
     # --- one turn -------------------------------------------------------------------------------------------------
 
-    def _asked(self, request: ChatRequest) -> Asked:
-        if request.model is not None and request.model != self._model:
+    def _start(self, body: ChatRequest) -> OpenTurn:
+        if body.model is not None and body.model != self._model:
             what = f"There is no such model here. /v1/models lists what there is: {self._model}."
             raise Refusal(404, what, field="model", code="model_not_found")
-        sent = read_history(request.messages, self._supporter.sees)
-        ignored = [*sent.ignored, *map(readable, request.ignored())]
-        state = read_state(request.state) if request.state else None
-        if request.state and state is None:
+        sent = read_history(body.messages, self._supporter.multimodal)
+        ignored = [*sent.ignored, *map(readable, body.ignored())]
+        state = read_state(body.state) if body.state else None
+        if body.state and state is None:
             ignored.append("state (it cannot be read; the guard goes by what was said)")
-        wish = Wish(
-            history=sent.history,
-            control=Control(
-                strategy=request.strategy, stage=request.stage, emotion=request.emotion, persona=request.persona
-            ),
-            best_of=request.best_of or 1,
-            sampling=_sampling(request),
-            seed=secrets.randbelow(2**31) if request.seed is None else request.seed % 2**31,
-            conversation=readable(request.conversation) if request.conversation else None,
-            state=state or GuardState.of([one.text for one in sent.history if one.speaker == "supporter"]),
+        request = TurnRequest(
+            history=sent.utterances,
+            control=Control(strategy=body.strategy, stage=body.stage, emotion=body.emotion, persona=body.persona),
+            best_of=body.best_of or 1,
+            sampling=_sampling(body),
+            seed=secrets.randbelow(2**31) if body.seed is None else body.seed % 2**31,
+            conversation=readable(body.conversation) if body.conversation else None,
+            state=state or GuardState.of([one.text for one in sent.utterances if one.speaker == "supporter"]),
         )
-        telling = Telling(self._model, request.show_reasoning is not False, ignored, dropped_texts(sent.dropped))
-        return Asked(wish, sent, telling)
+        answer = AnswerBuilder(self._model, body.show_reasoning is not False, ignored, sent.dropped_texts())
+        turn = OpenTurn(request, sent, answer)
+        turn.task = asyncio.create_task(self._run(turn))
+        self._tasks.add(turn.task)  # the loop itself keeps weak references only
+        turn.task.add_done_callback(self._tasks.discard)
+        return turn
 
-    def _start(self, asked: Asked) -> _Turn:
-        events: asyncio.Queue[Event | Exception] = asyncio.Queue()
-        task = asyncio.create_task(self._run(asked, events))
-        self._running.add(task)  # the loop itself keeps weak references only
-        task.add_done_callback(self._running.discard)
-        return _Turn(task, events)
-
-    async def _run(self, asked: Asked, events: asyncio.Queue[Event | Exception]) -> None:
+    async def _run(self, turn: OpenTurn) -> None:
         """Feeds the queue with the turn's events, or with the one error that ends it."""
         start = time.monotonic()
         self._metrics.add("compeer_turns_open")
         try:
             with tempfile.TemporaryDirectory(prefix="compeer-") as folder:
-                wish = await self._with_pictures(asked, Path(folder))
+                request = await self._with_pictures(turn, Path(folder))
                 first = True
-                async for event in self._supporter.converse(wish):
+                async for event in self._supporter.converse(request):
                     if first:
                         self._metrics.observe("compeer_first_piece_seconds", time.monotonic() - start)
                         first = False
-                    if isinstance(event, Done):
+                    if isinstance(event, TurnDone):
                         self._metrics.observe("compeer_turn_seconds", time.monotonic() - start)
-                        self._note(asked.telling.id, wish, event)
-                    events.put_nowait(event)
+                        self._record(turn.answer.id, request, event)
+                    turn.events.put_nowait(event)
         except asyncio.CancelledError:
             self._metrics.add("compeer_turns_left_total")
             raise
         except Exception as error:
-            events.put_nowait(error)
+            turn.events.put_nowait(error)
         finally:
             self._metrics.add("compeer_turns_open", -1)
 
-    async def _with_pictures(self, asked: Asked, folder: Path) -> Wish:
-        if not asked.sent.images:
-            return asked.wish
-        images = [(image.field, image.data) for image in asked.sent.images]
+    async def _with_pictures(self, turn: OpenTurn, folder: Path) -> TurnRequest:
+        if not turn.sent.images:
+            return turn.request
         async with self._unpacking:
-            written = await asyncio.to_thread(write_pictures, images, folder)
-        history, dropped = asked.sent.with_pictures(written)
-        asked.telling.dropped = dropped_texts(dropped)
-        return replace(asked.wish, history=history)
+            sent = await asyncio.to_thread(turn.sent.with_pictures, folder)
+        turn.answer.dropped = sent.dropped_texts()
+        return replace(turn.request, history=sent.utterances)
 
-    def _note(self, answer: str, wish: Wish, done: Done) -> None:
+    def _record(self, answer: str, request: TurnRequest, done: TurnDone) -> None:
         guarded = done.guarded
         self._metrics.add("compeer_turns_total", risk=guarded.risk.level)
         self._metrics.add("compeer_tokens_total", done.prompt_tokens, kind="prompt")
@@ -205,17 +230,9 @@ class Chats:
             self._metrics.add("compeer_problems_total")
         if self._keeper:
             try:
-                self._keeper.keep(answer, wish, done)
+                self._keeper.keep(answer, request, done)
             except OSError as error:
                 _log.error("a turn could not be kept: %s", error.strerror)
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """A turn under way."""
-
-    task: asyncio.Task[None]
-    events: asyncio.Queue[Event | Exception]
 
 
 def _checked(event: Event | Exception) -> Event:
@@ -234,14 +251,14 @@ def _checked(event: Event | Exception) -> Event:
             return event
 
 
-def _sampling(request: ChatRequest) -> Sampling:
-    """How the answer is drawn: as asked for, but never longer than turns are here."""
-    wanted = request.max_completion_tokens or request.max_tokens or SAMPLING.max_tokens
+def _sampling(body: ChatRequest) -> Sampling:
+    """How the answer is sampled: as asked for, but never longer than turns are here."""
+    longest = body.max_completion_tokens or body.max_tokens or SAMPLING.max_tokens
     return SAMPLING.model_copy(
         update={
-            "temperature": SAMPLING.temperature if request.temperature is None else request.temperature,
-            "top_p": SAMPLING.top_p if request.top_p is None else request.top_p,
-            "max_tokens": min(wanted, SAMPLING.max_tokens),
+            "temperature": SAMPLING.temperature if body.temperature is None else body.temperature,
+            "top_p": SAMPLING.top_p if body.top_p is None else body.top_p,
+            "max_tokens": min(longest, SAMPLING.max_tokens),
         }
     )
 

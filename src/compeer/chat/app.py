@@ -1,9 +1,8 @@
-"""The application: which path does what. The parts that do it stand in files of their own.
+"""The chat application: its routes, settings and OpenAPI description.
 
-    app = create_app(open_supporter("embedded"), judge=None, settings=ServeSettings())
+    app = create_app(resolve_supporter("embedded"), judge=None, settings=ServeSettings())
 
-`limits` is the door that every request passes, `chat` and `judging` answer, `telling` words the answer, `files` holds
-the page. Nothing is kept between two requests but counts: a conversation lives with its client.
+Nothing is kept between two requests but counts: a conversation lives with its client.
 """
 
 from __future__ import annotations
@@ -22,12 +21,18 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from compeer import __version__
-from compeer.chat.answers import ChatAnswer, JudgeAnswer, ModelCard, ModelList
-from compeer.chat.api import Chats
+from compeer.chat.api import Chats, Keeper
+from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES
 from compeer.chat.judging import Judging
-from compeer.chat.keeping import Keeper
-from compeer.chat.pictures import LARGEST_IMAGE, MOST_IMAGES
-from compeer.chat.requests import MOST_CANDIDATES, ChatRequest, JudgeRequest
+from compeer.chat.schemas import (
+    MOST_CANDIDATES,
+    ChatAnswer,
+    ChatRequest,
+    JudgeAnswer,
+    JudgeRequest,
+    ModelCard,
+    ModelList,
+)
 from compeer.chat.turn import Supporter
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
@@ -115,7 +120,7 @@ def create_app(
     card = ModelCard(
         id=model,
         created=started,
-        sees=supporter.sees,
+        sees=supporter.multimodal,
         language=supporter.language,
         guard=supporter.guarded,
         judge=judge is not None,

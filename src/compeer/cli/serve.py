@@ -62,7 +62,7 @@ def serve(
     the port may come in. docs/api.md says more, docs/privacy.md what is stored and sent.
     """
     from compeer.chat.app import ServeSettings, create_app
-    from compeer.chat.resolve import larger_note, open_judge, open_supporter
+    from compeer.chat.resolve import larger_note, resolve_judge, resolve_supporter
     from compeer.chat.upstream import StreamCall
     from compeer.cli.training import read_settings
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
@@ -74,9 +74,9 @@ def serve(
     proxies = checked_proxies(proxy or ())
     sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
     guard, finish = _guard(no_guard, locale, webhook, webhook_text, language)
-    known = None if judge == "none" else open_judge(judge, call=calls)
-    supporter = open_supporter(
-        "embedded" if base else model, guard, known, call=calls, sees=sees, language=language, waiting=waiting
+    known = None if judge == "none" else resolve_judge(judge, call=calls)
+    supporter = resolve_supporter(
+        "embedded" if base else model, guard, known, call=calls, multimodal=sees, language=language, waiting=waiting
     )
     settings = ServeSettings(
         name=name,
