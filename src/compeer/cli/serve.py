@@ -142,9 +142,9 @@ def _guard(
     hooks: list[Hook] = [LogLine()]
     if not webhook:
         return Guard(locale=locale, hooks=hooks, spoken=language), None
-    told = Webhook(webhook, include_text=with_text)
-    guard = Guard(locale=locale, hooks=[*hooks, told], spoken=language)
-    return guard, lambda: told.wait(_WEBHOOK_SECONDS)
+    hook = Webhook(webhook, include_text=with_text)
+    guard = Guard(locale=locale, hooks=[*hooks, hook], spoken=language)
+    return guard, lambda: hook.wait(_WEBHOOK_SECONDS)
 
 
 def _notes(*, guarded: bool, keyed: bool, outside: bool, keep: Path | None, language: str) -> list[str]:

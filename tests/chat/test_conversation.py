@@ -400,7 +400,7 @@ def test_a_long_history_loses_its_oldest_utterances() -> None:
         (TurnRequest((JOB[0].model_copy(update={"media": (Media(kind="image", path="a.png"),)}),)), "history"),
     ],
 )
-def test_a_request_that_cannot_be_met_is_refused_in_the_place_of_the_first_event(asked: TurnRequest, field: str) -> None:
+def test_a_request_that_cannot_be_met_is_refused_instead_of_the_first_event(asked: TurnRequest, field: str) -> None:
     with pytest.raises(InputError) as error:
         events_of(GuardedSupporter(ScriptedWriter(TURN), guard()), asked)
     assert error.value.field == field
