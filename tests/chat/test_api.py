@@ -18,9 +18,9 @@ from compeer.chat.history import read_state, state_text
 from compeer.reasoning import SupportTurn, render_turn
 from compeer.safety.detect import Detector
 from compeer.safety.guard import Guard, GuardState
-from tests.chat.test_talk import TURN as WRITTEN
-from tests.chat.test_talk import ScriptedWriter
 from tests.support.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedJudge, ScriptedSupporter
+from tests.support.scripted_writer import TURN as WRITTEN
+from tests.support.scripted_writer import ScriptedWriter
 from tests.support.served import FREE, Post, Served, events, http, poster, served, text
 
 SECRET = "the-seekers-own-words-7291"

@@ -21,7 +21,7 @@ from compeer.chat.resolve import resolve_supporter
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety import Guard, Risk
 from compeer.safety.output import check_reply
-from tests.chat.test_talk import ScriptedWriter, events_of, said
+from tests.support.scripted_writer import ScriptedWriter, events_of, said
 from tests.support.served import FREE, Served, events, http, served
 
 WORTHLESS = "You are worthless and everybody would be better off without you."

@@ -24,7 +24,7 @@ from compeer.models.base import Message, Request, Sampling
 from compeer.reasoning import SupportTurn
 from compeer.reward.score import Score
 from compeer.safety import Finding, Guard, Risk
-from tests.chat.test_talk import TURN, WHOLE, WordJudge
+from tests.support.scripted_writer import TURN, WHOLE, WordJudge
 
 runner = CliRunner()
 
