@@ -8,6 +8,8 @@ it (`Keeper`).
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import json
 import logging
 import os
@@ -67,8 +69,13 @@ class Keeper:
             "problems": list(done.problems),
         }
         path = self._folder / f"{now:%Y-%m-%d}.jsonl"
-        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb") as file:
-            file.write((json_line(stored) + "\n").encode("utf-8", "replace"))
+        line = (json_line(stored) + "\n").encode("utf-8", "replace")
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            end = os.fstat(file.fileno()).st_size
+            if os.write(file.fileno(), line) < len(line):  # the disk is full; half a line would spoil the next one
+                os.ftruncate(file.fileno(), end)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @dataclass
