@@ -26,8 +26,7 @@ from starlette.responses import JSONResponse, Response
 from compeer import __version__
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
-from compeer.web.answers import Health
-from compeer.web.description import describe, refusals
+from compeer.web.description import Health, describe, refusals
 from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal, from_input_error
 from compeer.web.files import Files
 from compeer.web.limits import Door

@@ -1,4 +1,4 @@
-"""A supporter, and a judge, by what a person calls them on the command line.
+"""Which supporter, and which judge, is meant by a name on the command line.
 
 best                              the large packaged supporter if its base is here, else the small one
 supporter                         the small packaged supporter, trained, in this process
@@ -20,41 +20,44 @@ from compeer.models.endpoint import CallSettings
 from compeer.models.shipped import OVER, best_supporter, packaged_mark, shown_name
 
 if TYPE_CHECKING:
+    from compeer.chat.conversation import GuardedSupporter
     from compeer.reward.form import Judge
     from compeer.safety.guard import Guard
-    from compeer.talk.guarded import GuardedSupporter
 
 DEFAULT, DEFAULT_JUDGE = "best", "judge"
 """What is packaged, trained."""
 
 
-def open_supporter(
+def resolve_supporter(
     name: str = DEFAULT,
     guard: Guard | None = None,
     judge: Judge | None = None,
     *,
     call: CallSettings | None = None,
-    sees: bool = False,
+    multimodal: bool = False,
     language: str = "en",
     rows: int | None = None,
     waiting: int | None = None,
 ) -> GuardedSupporter:
-    """The supporter of a name. Without a guard everything it writes is shown: whoever does that says so.
+    """The supporter of a name. Without a guard everything it writes is shown: whoever does that tells the seeker so.
 
-    `call`, `sees` and `language` tell what cannot be known of a server; `rows` (outputs written together) and `waiting`
-    (outputs in line) are for models in this process.
+    `call`, `multimodal` and `language` describe a model behind a server; `rows` (outputs written in one batch) and
+    `waiting` (outputs in line) are for models in this process. Of a server's outputs `call.concurrency` are written at
+    a time, and as many may wait.
     """
     model, at, url = name.partition("@http")
     if at and model:
-        from compeer.talk.upstream import StreamSettings, UpstreamSupporter
+        from compeer.chat.conversation import GuardedSupporter
+        from compeer.chat.upstream import StreamSettings, UpstreamWriter
 
         settings = StreamSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
-        return UpstreamSupporter(settings, guard, judge, sees=sees, language=language)
+        writer = UpstreamWriter(settings, multimodal)
+        return GuardedSupporter(writer, guard, judge, language=language, places=2 * settings.concurrency)
     name = best_supporter() if name == DEFAULT else name
     _check_folder(name, "model")
-    from compeer.talk.local import LocalSupporter  # torch is heavy
+    from compeer.chat.local import local_supporter  # torch is heavy
 
-    return LocalSupporter(name, guard, judge, rows=rows, waiting=waiting)
+    return local_supporter(name, guard, judge, rows=rows, waiting=waiting)
 
 
 def larger_note(name: str) -> str | None:
@@ -65,7 +68,7 @@ def larger_note(name: str) -> str | None:
     return f"A small model answers, in English only. For a larger one, English and Chinese: compeer models get {base}"
 
 
-def open_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
+def resolve_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
     """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
     from compeer.models.local import card_folder
     from compeer.models.opening import ModelSettings, open_model

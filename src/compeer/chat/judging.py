@@ -1,19 +1,18 @@
-"""Judging a turn over HTTP: one case at a time, and only so many waiting."""
+"""Judging a turn over HTTP: one case at a time, and a limit on how many wait."""
 
 from __future__ import annotations
 
 import asyncio
 
+from compeer.chat.answer import score_answer
+from compeer.chat.history import read_history
+from compeer.chat.schemas import JudgeAnswer, JudgeRequest, ResponseVerdict, StepVerdict
 from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.form import Judge
 from compeer.reward.score import Judgment, score
-from compeer.web.answers import JudgeAnswer, ResponseVerdict, StepVerdict
 from compeer.web.errors import Refusal, busy, readable
-from compeer.web.history import read_history
 from compeer.web.metrics import Metrics
-from compeer.web.requests import JudgeRequest
-from compeer.web.telling import scored
 
 _MOST_WAITING = 16
 _RETRY_AFTER = 5.0
@@ -32,7 +31,7 @@ class Judging:
         if self._judge is None:
             raise Refusal(404, "This server has no judge. Start it with one: compeer serve --judge.", code="no_judge")
         output = _output(request)
-        sent = read_history(request.messages, sees=False)
+        sent = read_history(request.messages, multimodal=False)
         if sent.dropped:  # nobody waits for help here, and half a conversation is not what was to be judged
             raise sent.dropped[0]
         if self._waiting >= _MOST_WAITING:
@@ -41,12 +40,12 @@ class Judging:
         self._waiting += 1
         try:
             async with self._turn:
-                said = (await self._judge.ajudge([Case(sent.history, output, reference)]))[0]
+                verdicts = (await self._judge.ajudge([Case(sent.utterances, output, reference)]))[0]
         finally:
             self._waiting -= 1
-        given = score(output, said)
-        self._metrics.add("compeer_judgments_total", scored="no" if given.unscored else "yes")
-        found = said if isinstance(said, Judgment) else Judgment({})
+        result = score(output, verdicts)
+        self._metrics.add("compeer_judgments_total", scored="no" if result.unscored else "yes")
+        found = verdicts if isinstance(verdicts, Judgment) else Judgment({})
         preferred = found.preferred()
         return JudgeAnswer(
             judge=self._judge.name,
@@ -57,12 +56,12 @@ class Judging:
             },
             response=ResponseVerdict(
                 preferred=preferred,
-                probabilities={str(value): chance for value, chance in (found.response or {}).items()},
+                probabilities={str(value): one for value, one in (found.response or {}).items()},
                 reason=found.reasons.get("response"),
             )
             if preferred
             else None,
-            score=scored(given),
+            score=score_answer(result),
             missing=output.missing,
             problems=list(output.problems),
         )

@@ -1,6 +1,6 @@
-"""A supporter in this process: any model that can be loaded, all its conversations written together.
+"""A supporter in this process: any model that can be loaded, all its conversations written in one batch.
 
-On a CPU, and for text alone, llama.cpp computes; on a GPU, and for models that see, torch does.
+On a CPU, and for text only, llama.cpp computes; on a GPU, and for multimodal models, torch does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+from compeer.chat.conversation import GuardedSupporter
 from compeer.dialogue import Utterance
 from compeer.engine.batching import Batcher
 from compeer.engine.loaded import CpuEngine
@@ -37,7 +38,6 @@ from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
 from compeer.policy.repeats import told_once
 from compeer.reward.form import Judge
 from compeer.safety.guard import Guard
-from compeer.talk.guarded import GuardedSupporter
 
 LONGEST = 4096
 """Tokens of a prompt with its answer at most, to bound the memory of a conversation; a model may take fewer."""
@@ -84,7 +84,7 @@ class LocalWriter:
         return self._name
 
     @property
-    def sees(self) -> bool:
+    def multimodal(self) -> bool:
         return self._reader is not None
 
     def close(self) -> None:
@@ -96,28 +96,28 @@ class LocalWriter:
 
     async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[str | Ending, None]:
         loop = asyncio.get_running_loop()
-        told: asyncio.Queue[str | Ending | NotWritten] = asyncio.Queue()
+        pieces: asyncio.Queue[str | Ending | NotWritten] = asyncio.Queue()
 
-        def tell(what: str | Ending | NotWritten) -> None:
+        def put(piece: str | Ending | NotWritten) -> None:
             try:
-                loop.call_soon_threadsafe(told.put_nowait, what)
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
             except RuntimeError:  # the loop has been closed: nobody listens any more
                 row.cancelled = True
 
-        row = await asyncio.to_thread(self._row, request, sampling, tell)
+        row = await asyncio.to_thread(self._row, request, sampling, put)
         self._batcher.submit(row)
         try:
             while True:
-                what = await told.get()
-                if isinstance(what, NotWritten):
-                    raise what
-                yield what
-                if isinstance(what, Ending):
+                piece = await pieces.get()
+                if isinstance(piece, NotWritten):
+                    raise piece
+                yield piece
+                if isinstance(piece, Ending):
                     return
         finally:
             self._batcher.cancel(row)
 
-    def _row(self, request: Request, sampling: Sampling, tell: Callable[[str | Ending | NotWritten], None]) -> Row:
+    def _row(self, request: Request, sampling: Sampling, put: Callable[[str | Ending | NotWritten], None]) -> Row:
         ids = self._ids(list(request.messages), request.prefix)
         try:
             pictures = [self._reader.read(path) for path in chat_pictures(request.messages)] if self._reader else []
@@ -127,15 +127,15 @@ class LocalWriter:
             ids = self._reader.spread(ids, [picture.grid for picture in pictures])
         if (needed := len(ids) + sampling.max_tokens) > self._limit:
             raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self._limit}", passing=False)
-        text = _Text(self._tokenizer, sampling.stop, request.prefix, tell)
+        text = _Text(self._tokenizer, sampling.stop, request.prefix, put)
         matcher = self._matcher(request)
-        return Row(tuple(ids), sampling, request.seed, text.hear, tell, matcher, self._adapter, pictures)
+        return Row(tuple(ids), sampling, request.seed, text.hear, put, matcher, self._adapter, pictures)
 
     def _beginning(self, task: Task) -> list[int]:
         """What the prompts of all conversations begin with, steered or not."""
-        said = [[Utterance(speaker="seeker", text=text)] for text in ("A", "It")]
-        steered = supporter_prompt(said[1], control=Control(strategy="Question"), task=task)
-        one, other = (self._ids(messages, "") for messages in (supporter_prompt(said[0], task=task), steered))
+        first, second = ([Utterance(speaker="seeker", text=text)] for text in ("A", "It"))
+        steered = supporter_prompt(second, control=Control(strategy="Question"), task=task)
+        one, other = (self._ids(messages, "") for messages in (supporter_prompt(first, task=task), steered))
         return one[: common(one, other)]
 
     def _ids(self, messages: list[Message], prefix: str) -> list[int]:
@@ -160,52 +160,47 @@ class LocalWriter:
 
 
 class _Text:
-    """Tells an output's tokens as text; half characters and what may begin a stop or a repetition are held back."""
+    """Puts an output's tokens out as text; half characters and what may begin a stop or a repetition are held back."""
 
-    def __init__(self, tokenizer: Any, stop: tuple[str, ...], begun: str, tell: Callable[[str], None]) -> None:
-        self._tokenizer, self._stop, self._begun, self._tell = tokenizer, stop, begun, tell
-        self._told = 0
+    def __init__(self, tokenizer: Any, stop: tuple[str, ...], begun: str, put: Callable[[str], None]) -> None:
+        self._tokenizer, self._stop, self._begun, self._put = tokenizer, stop, begun, put
+        self._size = 0
 
-    def hear(self, said: list[int], last: bool) -> bool:
-        """Tells what is new; whether the output is over, by a stop or because it repeats itself."""
-        text = self._tokenizer.decode(said, skip_special_tokens=True)
-        stops = [place for stop in self._stop if (place := text.find(stop)) >= 0]
+    def hear(self, tokens: list[int], last: bool) -> bool:
+        """Puts out what is new; whether the output is over, by a stop or because it repeats itself."""
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        stops = [index for stop in self._stop if (index := text.find(stop)) >= 0]
         if stops:
             text = text[: min(stops)]
         elif not last:
             text = text[: len(text) - max((len(stop) - 1 for stop in self._stop), default=0)]
             text = text.rstrip("\ufffd")
         text, over = told_once(text, self._begun, last or bool(stops))
-        if len(text) > self._told:
-            self._tell(text[self._told :])
-            self._told = len(text)
+        if len(text) > self._size:
+            self._put(text[self._size :])
+            self._size = len(text)
         return over or bool(stops)
 
 
-class LocalSupporter(GuardedSupporter):
-    """Takes the supporter's part with a model, as its card says. `waiting` outputs may stand in line."""
+def local_supporter(
+    model: str | Path = "embedded",
+    guard: Guard | None = None,
+    judge: Judge | None = None,
+    *,
+    rows: int | None = None,
+    waiting: int | None = None,
+) -> GuardedSupporter:
+    """A supporter with a model in this process, as the model's card says. `waiting` outputs may stand in line.
 
-    def __init__(
-        self,
-        model: str | Path = "embedded",
-        guard: Guard | None = None,
-        judge: Judge | None = None,
-        *,
-        rows: int | None = None,
-        waiting: int | None = None,
-    ) -> None:
-        card = _card(model)
-        task = card.get("task", "shown" if is_base(model) else "supporter")
-        writer = LocalWriter(model, rows, card.get("media", ""), task)
-        places = writer.rows + (2 * writer.rows if waiting is None else waiting)
-        super().__init__(writer, guard, judge, history=card.get("history"), task=task, places=places)
-
-
-def _card(model: str | Path) -> dict[str, Any]:
-    """What a supporter's folder says of it; an error if it was trained to reply at once."""
+    An error if it was trained to reply at once.
+    """
     prepared = prepare(model) if best_device().type == "cpu" else None
     folder = prepared.card if prepared is not None else model_folder(model)
-    if folder is None:
-        return {}
-    refuse_direct(folder)
-    return model_card(folder)
+    card: dict[str, Any] = {}
+    if folder is not None:
+        refuse_direct(folder)
+        card = model_card(folder)
+    task = card.get("task", "shown" if is_base(model) else "supporter")
+    writer = LocalWriter(model, rows, card.get("media", ""), task)
+    places = writer.rows + (2 * writer.rows if waiting is None else waiting)
+    return GuardedSupporter(writer, guard, judge, history=card.get("history"), task=task, places=places)

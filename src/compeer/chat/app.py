@@ -1,9 +1,8 @@
-"""The application: which path does what. The parts that do it stand in files of their own.
+"""The chat application: its routes, settings and OpenAPI description.
 
-    app = create_app(open_supporter("embedded"), judge=None, settings=ServeSettings())
+    app = create_app(resolve_supporter("embedded"), judge=None, settings=ServeSettings())
 
-`limits` is the door that every request passes, `chat` and `judging` answer, `telling` words the answer, `files` holds
-the page. Nothing is kept between two requests but counts: a conversation lives with its client.
+Nothing is kept between two requests but counts: a conversation lives with its client.
 """
 
 from __future__ import annotations
@@ -22,22 +21,39 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from compeer import __version__
+from compeer.chat.api import Chats, Keeper
+from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES
+from compeer.chat.judging import Judging
+from compeer.chat.schemas import (
+    MOST_CANDIDATES,
+    ChatAnswer,
+    ChatRequest,
+    JudgeAnswer,
+    JudgeRequest,
+    ModelCard,
+    ModelList,
+)
+from compeer.chat.turn import Supporter
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.reward.form import Judge
-from compeer.talk.turn import Supporter
-from compeer.web.answers import Health, JudgeAnswer, ModelCard, ModelList
-from compeer.web.chat import Chats
-from compeer.web.description import chat_answers, describe_chat, refusals
+from compeer.web.description import Health, describe, refusals
 from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal
 from compeer.web.files import PAGE, Files
-from compeer.web.judging import Judging
-from compeer.web.keeping import Keeper
 from compeer.web.limits import Door
 from compeer.web.metrics import Metrics
-from compeer.web.pictures import LARGEST_IMAGE, MOST_IMAGES
-from compeer.web.requests import MOST_CANDIDATES, ChatRequest, JudgeRequest
 
+TITLE = "compeer"
+TEXT = """Talk to a supporter that reasons before it replies.
+
+Chat requests and answers are OpenAI's, so that the official clients work as they are. The steps of the reasoning come
+in `reasoning_content`, the reply in `content`, decisions and the guard's findings in the extra field `compeer`. This
+is research software, not a clinician and not a crisis service."""
+
+_STREAM_EXAMPLE = (
+    'data: {"id":"chatcmpl-…","object":"chat.completion.chunk","created":0,"model":"…","choices":[{"index":0,'
+    '"delta":{"content":"What"},"finish_reason":null,"logprobs":null}]}\n\ndata: [DONE]\n\n'
+)
 LONGEST_BODY = 2**20 + (MOST_IMAGES + 2) * LARGEST_IMAGE * 4 // 3
 """Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read."""
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -104,7 +120,7 @@ def create_app(
     card = ModelCard(
         id=model,
         created=started,
-        sees=supporter.sees,
+        sees=supporter.multimodal,
         language=supporter.language,
         guard=supporter.guarded,
         judge=judge is not None,
@@ -170,3 +186,23 @@ def create_app(
     described = describe_chat(app, keyed=bool(settings.keys))
     app.openapi = lambda: described  # type: ignore[method-assign]
     return app
+
+
+def chat_answers() -> dict[int | str, dict[str, Any]]:
+    """Descriptions of what a chat request can get."""
+    stream = {"text/event-stream": {"example": _STREAM_EXAMPLE}}
+    what = "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE]."
+    answer: dict[int | str, dict[str, Any]] = {200: {"model": ChatAnswer, "description": what, "content": stream}}
+    return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
+
+
+def describe_chat(app: FastAPI, keyed: bool) -> dict[str, Any]:
+    """The description of the chat's application."""
+    found = describe(app, TITLE, TEXT)
+    if keyed:
+        found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for name, path in found["paths"].items():
+            if name.startswith("/v1/") or name == "/metrics":
+                for operation in path.values():
+                    operation["security"] = [{"key": []}]
+    return found

@@ -1,8 +1,7 @@
-"""Outputs as they are written: what writes them, how they are forced, and what happens when they are not written.
+"""Writing an output piece by piece, with the decisions in it that were asked for.
 
-A `Writer` gives an output in pieces. Decisions that an operator wants are forced by the lines that hold them: a writer
-that decodes under a grammar is given one in which such a line is fixed, and writes its own lines around it; any other
-writes up to the line, is given it, and goes on from there.
+A decision is forced by fixing the line that holds it. A writer that decodes under a grammar gets one with that line
+fixed, and writes its own lines around it. Any other writes up to the line, is given it, and goes on from there.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _FREE: dict[Part, str] = {
 
 
 @dataclass(frozen=True)
-class Anew:
-    """The output did not go on from its beginning: what follows is a whole one."""
+class Restart:
+    """The output did not go on from its prefix: what follows is a whole one."""
 
 
-Piece = str | Ending | Anew
+Piece = str | Ending | Restart
 
 
 class Writer(Protocol):
@@ -45,24 +44,24 @@ class Writer(Protocol):
         """What to call the model."""
 
     @property
-    def sees(self) -> bool:
-        """Whether it is shown pictures."""
+    def multimodal(self) -> bool:
+        """Whether it reads pictures."""
 
     @property
     def constrained(self) -> bool:
         """Whether it holds outputs to a request's grammar."""
 
-    def fits(self, messages: list[Message], max_tokens: int) -> bool:
-        """Whether the model can take so much, and answer with so many tokens; True where that is not known."""
-
     @property
     def continues(self) -> bool:
         """Whether it goes on from a request's prefix; True where that is not known."""
 
+    def fits(self, messages: list[Message], max_tokens: int) -> bool:
+        """Whether prompt and answer fit the model; True where that is not known."""
+
     def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[Piece, None]:
         """The output after the request's prefix, in pieces, and its ending; raises `NotWritten`.
 
-        `Anew` comes first where it turns out that the prefix was not heeded.
+        `Restart` comes first where the prefix was not heeded.
         """
 
     def close(self) -> None:
@@ -70,15 +69,15 @@ class Writer(Protocol):
 
 
 def forced_lines(control: Control) -> dict[Part, str]:
-    """The lines that hold the wanted decisions, by the step they stand for."""
-    wishes = control.wishes()
-    filled = {"stage": STAGES[0], "emotion": EMOTIONS[0], "strategy": STRATEGIES[0]} | wishes
+    """The lines that hold the decisions asked for, by their step."""
+    asked = control.wishes()
+    filled = {"stage": STAGES[0], "emotion": EMOTIONS[0], "strategy": STRATEGIES[0]} | asked
     lines = forced_prefix(Control.model_validate(filled)).split("\n")
-    return {part: line for part, line in zip(STEPS, lines, strict=False) if _FIELD_OF[part] in wishes}
+    return {part: line for part, line in zip(STEPS, lines, strict=False) if _FIELD_OF[part] in asked}
 
 
 def fixed_grammar(control: Control) -> str:
-    """The grammar of a turn in which the lines of the wanted decisions are fixed; an emotion's intensity is left open.
+    """The grammar of a turn with the lines of the decisions asked for fixed; an emotion's intensity is left open.
 
     Unlike `forced_grammar`, it leaves no room for a step that argues for one thing and decides for another.
     """
@@ -98,41 +97,40 @@ def fixed_grammar(control: Control) -> str:
 async def write_turn(
     writer: Writer, messages: list[Message], control: Control, sampling: Sampling, seed: int, begun: str = ""
 ) -> AsyncGenerator[Piece, None]:
-    """An output in pieces, with the wanted decisions in it; `begun` is how it begins, and is not told again.
+    """An output in pieces, with the decisions asked for in it; `begun` is its beginning, which is not yielded again.
 
-    A writer that does not go on from a beginning is only asked for the decisions, by the prompt.
+    A writer that does not go on from a prefix is only asked for the decisions, by the prompt.
     """
-    asked = tuple(messages)
+    prompt = tuple(messages)
     tokens = prompt_tokens = 0
-    written, anew = begun, False
+    written = begun
     forced = forced_lines(control).items() if not begun and not writer.constrained and writer.continues else ()
     for part, line in forced:
-        opened = written.endswith(f"{LABELS[part]}:")  # the line before was forced too, and gave this label already
-        if part != STEPS[0] and not opened:
+        labelled = written.endswith(f"{LABELS[part]}:")  # the line before was forced too, and gave this label already
+        if part != STEPS[0] and not labelled:
             stop = sampling.model_copy(update={"stop": (f"\n{LABELS[part]}", *sampling.stop)})
-            async with aclosing(writer.write(Request(asked, seed, written), stop)) as pieces:
+            restarted = False
+            async with aclosing(writer.write(Request(prompt, seed, written), stop)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Ending):
                         tokens, prompt_tokens = tokens + piece.tokens, max(prompt_tokens, piece.prompt_tokens)
-                    elif isinstance(piece, Anew):
-                        anew = True
+                        continue
+                    yield piece
+                    if isinstance(piece, Restart):
+                        restarted = True
                         break
-                    else:
-                        written += piece
-                        yield piece
-        if anew:
-            written = ""
-            yield Anew()
-            break
-        given = line.removeprefix(f"{LABELS[part]}:") if opened else f"\n{line}" if written else line
+                    written += piece
+            if restarted:
+                written = ""
+                break
+        given = line.removeprefix(f"{LABELS[part]}:") if labelled else f"\n{line}" if written else line
         given += f"\n{LABELS[PARTS[PARTS.index(part) + 1]]}:"
         written += given
         yield given
     grammar = fixed_grammar(control) if writer.constrained else None
-    async with aclosing(writer.write(Request(asked, seed, written, grammar), sampling)) as pieces:
+    async with aclosing(writer.write(Request(prompt, seed, written, grammar), sampling)) as pieces:
         async for piece in pieces:
-            yield (
-                Ending(piece.cut_off, tokens + piece.tokens, max(prompt_tokens, piece.prompt_tokens))
-                if isinstance(piece, Ending)
-                else piece
-            )
+            if isinstance(piece, Ending):
+                prompt_tokens = max(prompt_tokens, piece.prompt_tokens)
+                piece = Ending(piece.cut_off, tokens + piece.tokens, prompt_tokens)
+            yield piece

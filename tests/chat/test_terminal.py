@@ -11,7 +11,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import compeer.talk.opening
+import compeer.chat.resolve
+from compeer.chat import Event, JudgedCandidate, TurnRequest
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.session import ChatSession
+from compeer.chat.writing import Ending, NotWritten
 from compeer.cli import app
 from compeer.cli.conversation import NOTICE, Chat, candidate_line, matched
 from compeer.corpora import read_corpus
@@ -20,11 +24,7 @@ from compeer.models.base import Message, Request, Sampling
 from compeer.reasoning import SupportTurn
 from compeer.reward.score import Score
 from compeer.safety import Finding, Guard, Risk
-from compeer.talk import Candidate, Event, Wish
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.session import Session
-from compeer.talk.writing import Ending, NotWritten
-from tests.chat.test_talk import TURN, WHOLE, WordJudge
+from tests.support.scripted_writer import TURN, WHOLE, WordJudge
 
 runner = CliRunner()
 
@@ -32,7 +32,7 @@ runner = CliRunner()
 class Writer:
     """Writes the same turn, with a forced strategy if the grammar has one, and its number in the reply."""
 
-    name, sees, constrained, continues = "scripted", False, True, True
+    name, multimodal, constrained, continues = "scripted", False, True, True
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -66,13 +66,13 @@ def writer() -> Writer:
     return Writer()
 
 
-def talk(writer: Writer, *typed: str | type[BaseException], guard: Guard | None = None) -> tuple[str, Session]:
+def talk(writer: Writer, *typed: str | type[BaseException], guard: Guard | None = None) -> tuple[str, ChatSession]:
     """What a terminal shows when these things are typed, and the session at the end."""
     supporter = GuardedSupporter(writer, guard or Guard(Quiet(), check=harmless))
     return talk_with(supporter, *typed)
 
 
-def talk_with(supporter: Any, *typed: str | type[BaseException]) -> tuple[str, Session]:
+def talk_with(supporter: Any, *typed: str | type[BaseException]) -> tuple[str, ChatSession]:
     left = iter(typed)
 
     def ask(_: str) -> str:
@@ -81,7 +81,7 @@ def talk_with(supporter: Any, *typed: str | type[BaseException]) -> tuple[str, S
             return what
         raise what
 
-    shown, session = io.StringIO(), Session()
+    shown, session = io.StringIO(), ChatSession()
     Chat(supporter, session, Console(file=shown, width=200), ask).run()
     return shown.getvalue(), session
 
@@ -141,7 +141,7 @@ def test_in_a_crisis_no_reasoning_is_shown_or_told(writer: Writer) -> None:
     assert "History:" not in shown
     assert "the reasoning is not shown" in shown
     assert not writer.requests
-    assert session.utterances[-1].text.startswith("Thank you for telling me") or "988" in session.utterances[-1].text
+    assert session.utterances[-1].text.startswith("Thank you for answer me") or "988" in session.utterances[-1].text
 
 
 class Interrupted(GuardedSupporter):
@@ -149,13 +149,13 @@ class Interrupted(GuardedSupporter):
 
     presses = 1
 
-    def converse(self, wish: Wish) -> AsyncIterator[Event]:
-        return self._pressed(wish)
+    def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
+        return self._pressed(request)
 
-    async def _pressed(self, wish: Wish) -> AsyncIterator[Event]:
-        async for event in super().converse(wish):
+    async def _pressed(self, request: TurnRequest) -> AsyncIterator[Event]:
+        async for event in super().converse(request):
             yield event
-            if type(event).__name__ == "Reply" and self.presses:
+            if type(event).__name__ == "ReplyPart" and self.presses:
                 self.presses -= 1
                 raise KeyboardInterrupt
             await asyncio.sleep(0)
@@ -204,10 +204,10 @@ def test_a_beginning_that_fits_several_is_an_error() -> None:
 
 def test_candidates_are_shown_with_their_verdicts() -> None:
     score = Score(steps={"history": 1, "emotion": -1, "strategy": 1}, response=1, format=1, total=3)
-    assert candidate_line(Candidate(2, WHOLE, score, 1)).startswith("→ 2. Question: That is a lot")
-    assert "emotion -1" in candidate_line(Candidate(2, WHOLE, score, 1))
-    assert "not shown: unsafe" in candidate_line(Candidate(1, None, None, None, "unsafe"))
-    assert "not judged: away" in candidate_line(Candidate(1, WHOLE, None, 2, "away"))
+    assert candidate_line(JudgedCandidate(2, WHOLE, score, 1)).startswith("→ 2. Question: That is a lot")
+    assert "emotion -1" in candidate_line(JudgedCandidate(2, WHOLE, score, 1))
+    assert "not shown: unsafe" in candidate_line(JudgedCandidate(1, None, None, None, "unsafe"))
+    assert "not judged: away" in candidate_line(JudgedCandidate(1, WHOLE, None, 2, "away"))
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -218,12 +218,12 @@ def opened(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> list[Any]:
     """The commands get a scripted supporter; what it was opened with is noted."""
     asked: list[Any] = []
 
-    def open_supporter(name: str, guard: Guard | None, judge: Any) -> GuardedSupporter:
+    def resolve_supporter(name: str, guard: Guard | None, judge: Any) -> GuardedSupporter:
         asked.append((name, guard, judge))
         return GuardedSupporter(writer, guard and Guard(Quiet(), check=harmless), judge)
 
-    monkeypatch.setattr(compeer.talk.opening, "open_supporter", open_supporter)
-    monkeypatch.setattr(compeer.talk.opening, "open_judge", lambda name: WordJudge())
+    monkeypatch.setattr(compeer.chat.resolve, "resolve_supporter", resolve_supporter)
+    monkeypatch.setattr(compeer.chat.resolve, "resolve_judge", lambda name: WordJudge())
     return asked
 
 

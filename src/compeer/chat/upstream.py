@@ -1,11 +1,10 @@
 """A supporter behind any OpenAI-compatible server (vLLM, llama.cpp, Ollama, a hosted one), with our prompt and guard.
 
-Outputs are streamed from it. Forced decisions and second attempts begin the answer for the model: vLLM must be told so
-(`constrain="vllm"`), llama.cpp and Ollama go on from a last assistant message by themselves. A server that begins anew
-instead is noticed the first time, and not asked so again. A server that knows
-grammars is given the one of a turn. A server that says nothing, never stops or floods is left after a time and a
-length: somebody is waiting, and others are talking too. The key is read from the environment and appears in no log and
-no error.
+Outputs are streamed from it. Forced decisions and second attempts begin the answer for the model: vLLM needs
+`constrain="vllm"` for that, llama.cpp and Ollama go on from a last assistant message by themselves. A server that
+starts again instead is noticed the first time, and not asked so again. A server that knows grammars gets the one of a
+turn. A server that is silent, never stops or floods is left after a time and a length: somebody is waiting, and others
+are talking too. The key is read from the environment and appears in no log and no error.
 """
 
 from __future__ import annotations
@@ -26,15 +25,12 @@ from typing import Any
 from pydantic import Field
 
 from compeer import __version__
+from compeer.chat.writing import Ending, NotWritten, Piece, Restart
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.connections import checked_url, seconds_until
 from compeer.models.endpoint import CallSettings, EndpointSettings
 from compeer.policy.repeats import ToldOnce
 from compeer.reasoning import STEPS, label_of, may_become_label
-from compeer.reward.form import Judge
-from compeer.safety.guard import Guard
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.writing import Anew, Ending, NotWritten, Piece
 
 _LONGEST_PAUSE = 5.0
 """Seconds at most before another try: somebody is waiting."""
@@ -58,8 +54,8 @@ class StreamSettings(StreamCall, EndpointSettings):
 class UpstreamWriter:
     """Writes by asking a server, which is called as its settings say; its retries are those of the supporter."""
 
-    def __init__(self, settings: StreamSettings, sees: bool = False) -> None:
-        self._settings, self._sees = settings, sees
+    def __init__(self, settings: StreamSettings, multimodal: bool = False) -> None:
+        self._settings, self.multimodal = settings, multimodal
         self._url = f"{checked_url(settings.url)}/chat/completions"
         self._key = os.environ.get(settings.key_variable, "").strip()
         self.continues = True
@@ -67,10 +63,6 @@ class UpstreamWriter:
     @property
     def name(self) -> str:
         return self._settings.model
-
-    @property
-    def sees(self) -> bool:
-        return self._sees
 
     @property
     def constrained(self) -> bool:
@@ -107,9 +99,9 @@ class UpstreamWriter:
                     pieces, heeded = await _with_head(pieces)
                     if not heeded:
                         self.continues, begun = False, ""
-                        yield Anew()
-                async with aclosing(_once(pieces, begun, most)) as told:
-                    async for piece in told:
+                        yield Restart()
+                async with aclosing(_once(pieces, begun, most)) as output:
+                    async for piece in output:
                         yield piece
         except (httpx.TimeoutException, TimeoutError):  # nobody is let wait for as long again
             raise NotWritten("the server did not answer in time", passing=False) from None
@@ -175,7 +167,7 @@ async def _within(received: AsyncIterator[bytes], deadline: float, most: int) ->
 async def _with_head(
     pieces: AsyncGenerator[str | Ending, None],
 ) -> tuple[AsyncGenerator[str | Ending, None], bool]:
-    """The pieces of an answer that was begun, and whether it goes on: one that opens with the first step does not."""
+    """The pieces of an answer with a prefix, and whether it goes on: one that opens with the first step does not."""
     head, ending = "", None
     async for piece in pieces:
         if isinstance(piece, Ending):
@@ -185,7 +177,7 @@ async def _with_head(
         if head.strip() and not may_become_label(head.lstrip()):
             break
 
-    async def joined() -> AsyncGenerator[str | Ending, None]:
+    async def whole() -> AsyncGenerator[str | Ending, None]:
         async with aclosing(pieces):
             if head:
                 yield head
@@ -196,15 +188,15 @@ async def _with_head(
                 yield piece
 
     label = label_of(head.lstrip().split("\n")[0])
-    return joined(), label is None or label[0] != STEPS[0]
+    return whole(), label is None or label[0] != STEPS[0]
 
 
 async def _once(
     pieces: AsyncGenerator[str | Ending, None], begun: str, most: int
 ) -> AsyncGenerator[str | Ending, None]:
-    """The pieces until the output repeats itself; its ending is waited for, as it tells what the answer has cost.
+    """The pieces until the output repeats itself; its ending, with the token counts, is waited for.
 
-    One that has more than so many characters is cut off.
+    An output of more than `most` characters is cut off.
     """
     output, size = ToldOnce(begun), 0
     async with aclosing(pieces):
@@ -214,8 +206,8 @@ async def _once(
             size += len(text)
             if ending is None and size == most:
                 ending = Ending(cut_off=True)
-            if told := output.feed(text, last=ending is not None):
-                yield told
+            if new := output.feed(text, last=ending is not None):
+                yield new
             if ending is not None:
                 yield replace(ending, cut_off=ending.cut_off and not output.over)
                 return
@@ -224,7 +216,7 @@ async def _once(
 async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending, None]:
     """The text of a stream of events, and its ending; a stream that ends without one has broken off.
 
-    What comes together is told together: to read a flood word by word would take the time of others.
+    What arrives together is yielded together: to read a flood word by word would take the time of others.
     """
     finish: str | None = None
     usage: dict[str, Any] = {}
@@ -286,20 +278,3 @@ def _picture(block: dict[str, Any]) -> dict[str, Any]:
         raise NotWritten("a picture cannot be read", passing=False) from None
     kind = mimetypes.guess_type(path.name)[0] or "image/png"
     return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{coded}"}}
-
-
-class UpstreamSupporter(GuardedSupporter):
-    """Takes the supporter's part with a model behind a server; `concurrency` outputs at a time, as many may wait."""
-
-    def __init__(
-        self,
-        settings: StreamSettings,
-        guard: Guard | None = None,
-        judge: Judge | None = None,
-        *,
-        sees: bool = False,
-        language: str = "en",
-        history: int | None = None,
-    ) -> None:
-        writer = UpstreamWriter(settings, sees)
-        super().__init__(writer, guard, judge, language=language, history=history, places=2 * settings.concurrency)
