@@ -8,17 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from compeer.annotate.agreement import cohens_kappa, krippendorff, percent
-from compeer.annotate.consensus import consensus, disputed
-from compeer.annotate.dashboard import dashboard, figures
-from compeer.annotate.gather import Given, LabelledItem
 from compeer.annotate.labels import submit
-from compeer.annotate.looking import disagreements
-from compeer.annotate.projects import Project, ProjectSettings
+from compeer.annotate.metrics import GivenLabel, LabelledItem, dashboard, disagreements, project_metrics
+from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus, disputed
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store
-from compeer.annotate.tasks import DIMENSIONS, QUESTIONS
 from compeer.evaluate.esc_eval.rubric import DIMENSIONS as THEIRS
+from compeer.statistics import cohens_kappa, krippendorff, percent
 from tests.support.annotation import (  # noqa: F401
     RIGHT,
     Clock,
@@ -50,7 +46,7 @@ def test_alpha_of_two_observers_by_hand() -> None:
     found = krippendorff(list(zip(one, other, strict=True)), (0, 1))
     # Five units 0-0, one 1-1, four that differ: o_01 = 4, n_0 = 14, n_1 = 6; α = 1 - 19 · 4 / (14 · 6)
     assert found.value == pytest.approx(1 - 76 / 84)
-    assert found.units == 10
+    assert found.n == 10
     assert found.low is not None
     assert found.high is not None
     assert found.low < found.value < found.high
@@ -61,7 +57,7 @@ def test_alpha_of_four_observers_as_published() -> None:
     ordinal = krippendorff(FOUR_OBSERVERS, (1, 2, 3, 4, 5), ordered=True)
     assert nominal.value == pytest.approx(0.743, abs=5e-4)
     assert ordinal.value == pytest.approx(0.815, abs=5e-4)
-    assert nominal.units == 11, "a unit with one value says nothing of agreement"
+    assert nominal.n == 11, "a unit with one value says nothing of agreement"
 
 
 def test_alpha_of_three_ordered_values_by_hand() -> None:
@@ -73,7 +69,7 @@ def test_alpha_of_three_ordered_values_by_hand() -> None:
 
 def test_alpha_where_nothing_can_be_told() -> None:
     assert krippendorff([], (0, 1)).value is None
-    assert krippendorff([(1,), (0,)], (0, 1)).units == 0
+    assert krippendorff([(1,), (0,)], (0, 1)).n == 0
     assert krippendorff([(1, 1), (1, 1)], (0, 1)).value is None
     assert krippendorff([(1, 1), (0, 0)], (0, 1)).value == 1
 
@@ -129,7 +125,7 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
     wrong = {"I feel low about matter 3.", "I feel low about matter 4."}
     for who in (ann, ben):
         while not isinstance(task := next_task(plain, who, project.id), Rest):
-            differs = who is ben and task.content["history"][0]["text"] in wrong
+            differs = who is ben and task.history[0].text in wrong
             submit(plain, who, task.item, {**RIGHT, "history": not differs}, seconds=36)
         clock.seconds += 60
     told = dashboard(plain, project.id)
@@ -174,12 +170,12 @@ def test_who_drifts_from_gold_is_seen() -> None:
     for number in range(12):
         late = number >= 6
         labels = tuple(
-            Given(who, f"A{who}", "human", "gold", answers, 1, (), 20, now - (1 if late else 9) * day, None)
+            GivenLabel(who, f"A{who}", "human", "gold", answers, 1, (), 20, now - (1 if late else 9) * day, None)
             for who, answers in ((1, worse if late else known), (2, known))
         )
         items.append(LabelledItem(number, "gold", "gold", "en", "model", f"d{number}", None, known, labels))
     project = Project(1, "p", "steps", ProjectSettings(), 1)
-    told = figures(project, items, now)["gold"]
+    told = project_metrics(project, items, now)["gold"]
     assert [told[name]["drifting"] for name in ("A1", "A2")] == [True, False]
     assert [round(figure["right"], 2) for figure in told["A1"]["by_week"].values()] == [1.0, 0.5]
     assert told["A1"]["answers"] == 48

@@ -1,11 +1,10 @@
-"""What each kind of event does to the tables. The same code runs when something happens and when all is made again.
+"""What each kind of event does to the tables. The same code runs when something happens and when all is rebuilt.
 
-Nothing here looks at the clock, draws at random or refuses: whether something is allowed is asked before it becomes an
-event. An item's *stage* follows from its labels and leases alone (`_place`): fresh (nobody is on it), half (one person
-is), full (two are, until both labels are frozen), adjudicate (two labels that differ), adjudicating, closed; or
-training, gold, flagged, dropped, deleted. Items that wait for somebody stand in *lanes*, a lane for each stage,
-language, crisis mark and set of people who already are on its items; to find work for a person is to look at the first
-item of each lane that is open to them.
+Nothing here reads the clock, draws at random or refuses: that comes before something becomes an event. An item's
+*stage* follows from its labels and leases alone (`_place`): fresh (nobody is on it), half (one person is), full (two
+are, until both labels are frozen), adjudicate (two labels that differ), adjudicating, closed; or training, gold,
+flagged, dropped, deleted. Items that wait stand in *lanes*, one for each stage, language, crisis mark and set of people
+who are already on its items. To find work for a person is to look at the first item of each lane open to them.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -34,29 +34,26 @@ from compeer.annotate.schema import (
 )
 
 Texts = Callable[[str], str | None]
-"""Gives a kept text by its id, or None once it was erased."""
+"""Returns a kept text by its id, or None once it was erased."""
 
 
-class Happening:
+@dataclass(frozen=True)
+class Event:
     """One event on its way into the tables."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        at: int,
-        actor: int | None,
-        item: int | None,
-        body: Mapping[str, Any],
-        texts: Texts,
-    ) -> None:
-        self.connection, self.at, self.actor, self.body, self.texts = connection, at, actor, body, texts
-        self._item = item
+    connection: Connection
+    kind: str
+    at: int
+    actor: int | None
+    about: int | None
+    body: Mapping[str, Any]
+    texts: Texts
 
     @property
     def item(self) -> int:
         """The item it is about."""
-        assert self._item is not None, "this kind of event is about an item"
-        return self._item
+        assert self.about is not None, "this kind of event is about an item"
+        return self.about
 
     @property
     def person(self) -> int:
@@ -66,23 +63,18 @@ class Happening:
         return found
 
     def text(self, key: str) -> str | None:
-        """The id of the text that stands under a key of the body."""
+        """The id of the text under a key of the body."""
         found = self.body.get(key)
         return str(found["text"]) if found else None
 
+    def apply(self) -> None:
+        """Brings the tables up to date; kinds that are only for the record change nothing."""
+        if handler := _HANDLERS.get(self.kind):
+            handler(self)
 
-def apply(
-    connection: Connection,
-    kind: str,
-    at: int,
-    actor: int | None,
-    item: int | None,
-    body: Mapping[str, Any],
-    texts: Texts,
-) -> None:
-    """Brings the tables up to date with one event; kinds that only tell what was done change nothing."""
-    if handler := _HANDLERS.get(kind):
-        handler(Happening(connection, at, actor, item, body, texts))
+    def change(self, table: Table, number: int, values: Mapping[str, Any]) -> None:
+        """Sets columns of the row with this id."""
+        self.connection.execute(update(table).where(table.c.id == number).values(values))
 
 
 def day_of(at: int) -> str:
@@ -93,79 +85,66 @@ def day_of(at: int) -> str:
 # --- projects and people ----------------------------------------------------------------------------------------------
 
 
-def _project_added(event: Happening) -> None:
+def _project_added(event: Event) -> None:
     row = {"id": event.body["project"], "name": event.body["name"], "task": event.body["task"], "guideline": 0}
-    event.connection.execute(insert(PROJECTS), row | {"settings": json.dumps(event.body["settings"], sort_keys=True)})
+    event.connection.execute(insert(PROJECTS), row | {"settings": _json(event.body["settings"])})
 
 
-def _project_changed(event: Happening) -> None:
-    settings = json.dumps(event.body["settings"], sort_keys=True)
-    chosen = PROJECTS.c.id == event.body["project"]
-    event.connection.execute(update(PROJECTS).where(chosen).values(settings=settings))
+def _project_changed(event: Event) -> None:
+    event.change(PROJECTS, event.body["project"], {"settings": _json(event.body["settings"])})
 
 
-def _guidelines_set(event: Happening) -> None:
+def _guidelines_set(event: Event) -> None:
     project, version = event.body["project"], event.body["version"]
     row = {"project": project, "version": version, "text": event.text("words"), "at": event.at}
     event.connection.execute(insert(GUIDELINES), row)
-    event.connection.execute(update(PROJECTS).where(PROJECTS.c.id == project).values(guideline=version))
+    event.change(PROJECTS, project, {"guideline": version})
 
 
-def _invited(event: Happening) -> None:
-    body = event.body
-    row = {"id": body["invitation"], "secret": event.text("secret"), "program": body["program"], "person": None}
-    row |= {"roles": ",".join(body["roles"]), "languages": ",".join(body["languages"]), "expires": body["expires"]}
-    event.connection.execute(insert(INVITATIONS), row)
+def _invited(event: Event) -> None:
+    row = {"id": event.body["invitation"], "secret": event.text("secret"), "person": None}
+    row |= {"program": event.body["program"], "expires": event.body["expires"]}
+    event.connection.execute(insert(INVITATIONS), row | _joined_lists(event.body))
 
 
-def _withdrawn(event: Happening) -> None:
-    chosen = INVITATIONS.c.id == event.body["invitation"]
-    event.connection.execute(update(INVITATIONS).where(chosen).values(secret=None))
+def _withdrawn(event: Event) -> None:
+    event.change(INVITATIONS, event.body["invitation"], {"secret": None})
 
 
-def _joined(event: Happening) -> None:
-    body = event.body
+def _joined(event: Event) -> None:
     name = event.text("name")
-    row = {
-        "id": event.person,
-        "pseudonym": body["pseudonym"],
-        "name": event.texts(name) if name else None,
-        "secret": event.text("secret"),
-        "roles": ",".join(body["roles"]),
-        "languages": ",".join(body["languages"]),
-        "program": body["program"],
-        "daily_cap": None,
-        "declines_crisis": False,
-        "active": True,
-    }
+    row = {"id": event.person, "pseudonym": event.body["pseudonym"], "program": event.body["program"]}
+    row |= {"name": event.texts(name) if name else None, "secret": event.text("secret"), **_joined_lists(event.body)}
+    row |= {"daily_cap": None, "declines_crisis": False, "active": True}
     event.connection.execute(insert(PEOPLE), row)
-    if (invitation := body.get("invitation")) is not None:
-        used = {"person": event.person, "secret": None}
-        event.connection.execute(update(INVITATIONS).where(INVITATIONS.c.id == invitation).values(used))
+    if (invitation := event.body.get("invitation")) is not None:
+        event.change(INVITATIONS, invitation, {"person": event.person, "secret": None})
 
 
-def _person_changed(event: Happening) -> None:
-    values = dict(event.body["values"])
-    for key in ("roles", "languages"):
-        if key in values:
-            values[key] = ",".join(values[key])
-    event.connection.execute(update(PEOPLE).where(PEOPLE.c.id == event.person).values(values))
+def _person_changed(event: Event) -> None:
+    event.change(PEOPLE, event.person, event.body["values"] | _joined_lists(event.body["values"]))
 
 
-def _secret_changed(event: Happening) -> None:
-    chosen = PEOPLE.c.id == event.person
-    event.connection.execute(update(PEOPLE).where(chosen).values(secret=event.text("secret")))
+def _secret_changed(event: Event) -> None:
+    event.change(PEOPLE, event.person, {"secret": event.text("secret")})
 
 
-def _left(event: Happening) -> None:
-    chosen = PEOPLE.c.id == event.person
-    event.connection.execute(update(PEOPLE).where(chosen).values(name=None, secret=None, active=False))
+def _left(event: Event) -> None:
+    event.change(PEOPLE, event.person, {"name": None, "secret": None, "active": False})
+
+
+def _joined_lists(body: Mapping[str, Any]) -> dict[str, str]:
+    return {key: ",".join(body[key]) for key in ("roles", "languages") if key in body}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 # --- items ------------------------------------------------------------------------------------------------------------
 
 
-def _items_added(event: Happening) -> None:
+def _items_added(event: Event) -> None:
     rows, waiting = [], Counter[tuple[str, str, bool]]()
     project = event.body["project"]
     for given in event.body["items"]:
@@ -175,7 +154,7 @@ def _items_added(event: Happening) -> None:
             {name: given[name] for name in ("id", "kind", "language", "crisis", "priority", "author")}
             | {"project": project, "record": content.get("id"), "dialogue": content.get("dialogue")}
             | {"content": given["content"]["text"], "held": None, "stage": "fresh" if real else given["kind"]}
-            | {"answers": json.dumps(given["answers"], sort_keys=True) if given["answers"] is not None else None}
+            | {"answers": _json(given["answers"]) if given["answers"] is not None else None}
             | {"lane": lane_key(project, "fresh", given["language"], given["crisis"], ()) if real else None}
         )
         waiting["fresh" if real else given["kind"], given["language"], given["crisis"]] += 1
@@ -184,16 +163,16 @@ def _items_added(event: Happening) -> None:
         _count_lane(event.connection, project, stage, language, crisis, (), count)
 
 
-def _leased(event: Happening) -> None:
+def _leased(event: Event) -> None:
     row = {name: event.body[name] for name in ("project", "role", "expires")}
     row |= {"item": event.item, "person": event.person, "shown": json.dumps(event.body["shown"]), "draft": None}
     event.connection.execute(_NEW_LEASE, row)
     _place(event.connection, event.item)
 
 
-def _lease_ended(event: Happening) -> None:
-    """A lease that ran out or was given back; one that was skipped, declined or flagged keeps the item away."""
-    _end_lease(event.connection, event.item, event.person)
+def _lease_ended(event: Event) -> None:
+    """A lease that expired or was given back; one that was skipped, declined or flagged keeps the item away."""
+    event.connection.execute(_LEASE_ENDED, {"i": event.item, "p": event.person})
     why = event.body["why"]
     if why not in ("expired", "released"):
         chosen = and_(PASSES.c.person == event.person, PASSES.c.item == event.item)
@@ -201,87 +180,76 @@ def _lease_ended(event: Happening) -> None:
         if not event.connection.execute(update(PASSES).where(chosen).values(row)).rowcount:
             event.connection.execute(insert(PASSES), row | {"person": event.person, "item": event.item})
     if why == "flagged":
-        event.connection.execute(update(ITEMS).where(ITEMS.c.id == event.item).values(held="flagged"))
+        event.change(ITEMS, event.item, {"held": "flagged"})
     _place(event.connection, event.item)
 
 
-def _drafted(event: Happening) -> None:
+def _drafted(event: Event) -> None:
     chosen = and_(LEASES.c.item == event.item, LEASES.c.person == event.person)
-    values = {"draft": json.dumps(event.body["answers"], sort_keys=True), "expires": event.body["expires"]}
+    values = {"draft": _json(event.body["answers"]), "expires": event.body["expires"]}
     event.connection.execute(update(LEASES).where(chosen).values(values))
 
 
-def _labelled(event: Happening) -> None:
+def _labelled(event: Event) -> None:
     body, connection = event.body, event.connection
-    _end_lease(connection, event.item, event.person)
+    connection.execute(_LEASE_ENDED, {"i": event.item, "p": event.person})
     row = {name: body[name] for name in ("project", "role", "source", "guideline")}
-    row |= {"answers": json.dumps(body["answers"], sort_keys=True), "shown": json.dumps(body["shown"])}
+    row |= {"answers": _json(body["answers"]), "shown": json.dumps(body["shown"])}
     row |= {"remark": event.text("remark"), "at": event.at, "until": body.get("until")}
-    told = {f"b_{name}": value for name, value in row.items() if name != "project"}
-    told |= {"i": event.item, "p": event.person, "more": body["seconds"]}
-    changed = connection.execute(_LABEL_CHANGED, told).rowcount
+    values = {f"b_{name}": value for name, value in row.items() if name != "project"}
+    values |= {"i": event.item, "p": event.person, "more": body["seconds"]}
+    changed = connection.execute(_LABEL_CHANGED, values).rowcount
     if not changed:
-        owned = {"item": event.item, "person": event.person, "seconds": body["seconds"]}
-        connection.execute(_NEW_LABEL, row | owned)
+        connection.execute(_NEW_LABEL, row | {"item": event.item, "person": event.person, "seconds": body["seconds"]})
     day = {"person": event.person, "day": day_of(event.at)}
     _count(connection, DAYS, day, {"labels": 0 if changed else 1, "seconds": body["seconds"]})
-    if body["role"] != "first" and body["role"] != "adjudication":
+    if body["role"] not in ("first", "adjudication"):
         return
-    on_it = _place(connection, event.item)
-    if body["role"] == "first" and not changed and len(on_it) == 2:
-        _count(connection, PAIRS, {"project": body["project"], "one": on_it[0], "other": on_it[1]}, {"shared": 1})
+    firsts = _place(connection, event.item)
+    if body["role"] == "first" and not changed and len(firsts) == 2:
+        _count(connection, PAIRS, {"project": body["project"], "one": firsts[0], "other": firsts[1]}, {"shared": 1})
 
 
-def _frozen(event: Happening) -> None:
-    """A label whose giver can no longer correct it; only now does it count for what becomes of the item."""
+def _frozen(event: Event) -> None:
+    """A label that can no longer be corrected; only now does it count for what becomes of the item."""
     event.connection.execute(_LABEL_FROZEN, {"i": event.item, "p": event.person})
     _place(event.connection, event.item)
 
 
-def _held(event: Happening) -> None:
-    chosen = ITEMS.c.id == event.item
-    event.connection.execute(update(ITEMS).where(chosen).values(held=event.body["how"]))
+def _held(event: Event) -> None:
+    event.change(ITEMS, event.item, {"held": event.body["how"]})
     if event.body["how"] is not None:
         event.connection.execute(delete(LEASES).where(LEASES.c.item == event.item))
     _place(event.connection, event.item)
 
 
-def _deleted(event: Happening) -> None:
+def _deleted(event: Event) -> None:
     for item in event.body["items"]:
         for table in (LEASES, LABELS, PASSES):
             event.connection.execute(delete(table).where(table.c.item == item))
         gone = {"record": None, "dialogue": None, "content": None, "answers": None, "held": "deleted"}
-        event.connection.execute(update(ITEMS).where(ITEMS.c.id == item).values(gone))
+        event.change(ITEMS, item, gone)
         _place(event.connection, item)
 
 
 # --- stages and lanes -------------------------------------------------------------------------------------------------
 
-
-# Made once: to put a statement together costs more than to carry it out.
+# Built once: to put a statement together costs more than to execute it.
 _ITEM = select(ITEMS).where(ITEMS.c.id == bindparam("i"))
 _ITS_LABELS = select(LABELS.c.person, LABELS.c.role, LABELS.c.answers, LABELS.c.until).where(
     LABELS.c.item == bindparam("i")
 )
 _ITS_LEASES = select(LEASES.c.person, LEASES.c.role).where(LEASES.c.item == bindparam("i"))
-_LEASE_GONE = delete(LEASES).where(LEASES.c.item == bindparam("i"), LEASES.c.person == bindparam("p"))
+_LEASE_ENDED = delete(LEASES).where(LEASES.c.item == bindparam("i"), LEASES.c.person == bindparam("p"))
 _MOVED = update(ITEMS).where(ITEMS.c.id == bindparam("i")).values(stage=bindparam("s"), lane=bindparam("l"))
 _LANE_COUNT = update(LANES).where(LANES.c.key == bindparam("k")).values(waiting=LANES.c.waiting + bindparam("n"))
 _NEW_LEASE, _NEW_LABEL = insert(LEASES), insert(LABELS)
-_LABEL_CHANGED = (
-    update(LABELS)
-    .where(LABELS.c.item == bindparam("i"), LABELS.c.person == bindparam("p"))
-    .values(
-        {
-            name: bindparam(f"b_{name}")
-            for name in ("answers", "guideline", "shown", "remark", "source", "role", "at", "until")
-        }
-        | {"seconds": LABELS.c.seconds + bindparam("more")}
-    )
+_OWN_LABEL = update(LABELS).where(LABELS.c.item == bindparam("i"), LABELS.c.person == bindparam("p"))
+_CHANGED = ("answers", "guideline", "shown", "remark", "source", "role", "at", "until")
+_LABEL_CHANGED = _OWN_LABEL.values(
+    {name: bindparam(f"b_{name}") for name in _CHANGED} | {"seconds": LABELS.c.seconds + bindparam("more")}
 )
-_LABEL_FROZEN = (
-    update(LABELS).where(LABELS.c.item == bindparam("i"), LABELS.c.person == bindparam("p")).values(until=None)
-)
+_LABEL_FROZEN = _OWN_LABEL.values(until=None)
 
 
 def lane_key(project: int, stage: str, language: str, crisis: bool, occupants: Sequence[int]) -> str:
@@ -295,8 +263,7 @@ def _place(connection: Connection, item: int) -> list[int]:
     labels = connection.execute(_ITS_LABELS, {"i": item}).all()
     leases = connection.execute(_ITS_LEASES, {"i": item}).all()
     firsts = sorted(label.person for label in labels if label.role == "first")
-    seats = sorted({*firsts, *(lease.person for lease in leases if lease.role == "first")})
-    occupants: Sequence[int] = seats
+    occupants = sorted({*firsts, *(lease.person for lease in leases if lease.role == "first")})
     if row.held or row.kind != "real":
         stage = row.held or row.kind
     elif len(firsts) == 2 and not any(label.until for label in labels):
@@ -307,7 +274,7 @@ def _place(connection: Connection, item: int) -> list[int]:
         else:
             stage = "adjudicating" if any(lease.role == "adjudication" for lease in leases) else "adjudicate"
     else:
-        stage = ("fresh", "half", "full")[len(seats)]
+        stage = ("fresh", "half", "full")[len(occupants)]
     waits = stage in ("fresh", "half", "adjudicate")
     lane = lane_key(row.project, stage, row.language, row.crisis, occupants) if waits else None
     if stage == "closed" and leases:
@@ -326,17 +293,15 @@ def _count_lane(
     connection: Connection, project: int, stage: str, language: str, crisis: bool, occupants: Sequence[int], more: int
 ) -> None:
     key = lane_key(project, stage, language, crisis, occupants)
-    if connection.execute(_LANE_COUNT, {"k": key, "n": more}).rowcount:
-        return
-    row = {"key": key, "project": project, "stage": stage, "language": language, "crisis": crisis, "waiting": more}
-    connection.execute(insert(LANES), row | {"occupants": ",".join(map(str, occupants))})
+    if not connection.execute(_LANE_COUNT, {"k": key, "n": more}).rowcount:
+        row = {"key": key, "project": project, "stage": stage, "language": language, "crisis": crisis}
+        connection.execute(insert(LANES), row | {"waiting": more, "occupants": ",".join(map(str, occupants))})
 
 
 def _count(connection: Connection, table: Table, key: Mapping[str, Any], more: Mapping[str, int]) -> None:
     """Adds to the counters of one row, which is made where it is missing."""
-    added = _adding(table, tuple(key), tuple(more))
-    told = {f"b_{name}": value for name, value in (*key.items(), *more.items())}
-    if not connection.execute(added, told).rowcount:
+    values = {f"b_{name}": value for name, value in (*key.items(), *more.items())}
+    if not connection.execute(_adding(table, tuple(key), tuple(more)), values).rowcount:
         connection.execute(insert(table), {**key, **more})
 
 
@@ -346,26 +311,11 @@ def _adding(table: Table, key: tuple[str, ...], more: tuple[str, ...]) -> Update
     return update(table).where(chosen).values({name: table.c[name] + bindparam(f"b_{name}") for name in more})
 
 
-def _end_lease(connection: Connection, item: int, person: int) -> None:
-    connection.execute(_LEASE_GONE, {"i": item, "p": person})
-
-
-_HANDLERS: dict[str, Callable[[Happening], None]] = {
-    "project_added": _project_added,
-    "project_changed": _project_changed,
-    "guidelines_set": _guidelines_set,
-    "invited": _invited,
-    "withdrawn": _withdrawn,
-    "joined": _joined,
-    "person_changed": _person_changed,
-    "secret_changed": _secret_changed,
-    "left": _left,
-    "items_added": _items_added,
-    "leased": _leased,
-    "lease_ended": _lease_ended,
-    "drafted": _drafted,
-    "labelled": _labelled,
-    "frozen": _frozen,
-    "held": _held,
-    "deleted": _deleted,
+_HANDLERS: dict[str, Callable[[Event], None]] = {
+    handler.__name__.removeprefix("_"): handler
+    for handler in (
+        *(_project_added, _project_changed, _guidelines_set),
+        *(_invited, _withdrawn, _joined, _person_changed, _secret_changed, _left),
+        *(_items_added, _leased, _lease_ended, _drafted, _labelled, _frozen, _held, _deleted),
+    )
 }

@@ -1,0 +1,541 @@
+"""The workbench over HTTP: pages, and a JSON API that does all that the pages do.
+
+    app = workbench_app(open_store("labels.db"), WorkbenchSettings())
+
+Nothing is kept in this process but counts of wrong guesses and metrics that can be computed again: it may be killed at
+any moment and started anew.
+"""
+
+from __future__ import annotations
+
+import math
+import mimetypes
+import shutil
+import tempfile
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, FastAPI, Query, Request
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from compeer import __version__
+from compeer.annotate import access as who
+from compeer.annotate import forms, labels, metrics, people
+from compeer.annotate.access import Access, AccessHere, Admin, CallerHere, Me, StoreHere, Worker
+from compeer.annotate.exchange import export_project, export_tasks, import_tasks, label_config
+from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject
+from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
+from compeer.annotate.people import Person
+from compeer.annotate.projects import (
+    Project,
+    ProjectSettings,
+    add_project,
+    change_settings,
+    guidelines_of,
+    project_by_number,
+    projects,
+    set_guidelines,
+)
+from compeer.annotate.queue import Rest, Today, next_task, next_task_anywhere, progress, stage_counts, today
+from compeer.annotate.store import Refused, Store
+from compeer.errors import InputError
+from compeer.io import Frozen
+from compeer.web.description import describe, refusals
+from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal, from_input_error
+from compeer.web.files import Files
+from compeer.web.limits import Door
+from compeer.web.metrics import Metrics
+
+TITLE = "compeer annotate"
+TEXT = """Annotation of emotional support by people and programs: blind, double, adjudicated.
+
+A person's session is a cookie, set by `/api/login`; calls that change something carry the header `X-CSRF-Token` with
+the token from `/api/me`. A program sends `Authorization: Bearer TOKEN` with the token that `/api/login` gave it; its
+labels have the source `llm`. Times are milliseconds since 1970. What belongs to somebody else is answered as if it were
+not there."""
+PAGES = {"/": "annotate.html", "/login": "login.html", "/join": "login.html", "/admin": "admin.html"}
+ROWS_A_PAGE = 25
+STATUS = {"forbidden": 403, "missing": 404, "conflict": 409, "invalid": 400}
+
+api = APIRouter(prefix="/api", responses=refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503))
+_MEDIA: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}, "video/*": {}, "audio/*": {}}}}
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/zip": {}, "application/x-ndjson": {}}, "description": "A file"}
+}
+
+
+# --- signing in and out -----------------------------------------------------------------------------------------------
+
+
+@api.post("/join", tags=["sign-in"])
+async def join(body: forms.Join, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+    """Takes up an invitation; the session begins at once."""
+
+    def check() -> tuple[Person, str]:
+        person = people.join(access.store, body.invitation, body.name, body.password)
+        return person, who.begin_session(access.store, person.id)
+
+    return await _sign_in(f"invitation {body.invitation.partition('.')[0]}", check, request, response, access)
+
+
+@api.post("/login", tags=["sign-in"])
+async def log_in(body: forms.Login, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+    """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
+
+    def check() -> tuple[Person, str]:
+        token = who.log_in(access.store, body.name, body.password)
+        person = who.person_of(access.store, token)
+        assert person is not None, "the session has just begun"
+        return person, token
+
+    return await _sign_in(body.name, check, request, response, access)
+
+
+@api.post("/me/password", tags=["sign-in"])
+async def change_password(
+    body: forms.NewPassword, request: Request, response: Response, access: AccessHere, caller: CallerHere
+) -> forms.SignedIn:
+    """Sets another password; all other sessions end."""
+
+    def check() -> tuple[Person, str]:
+        who.change_password(access.store, caller.person, body.old, body.new)
+        return caller.person, who.begin_session(access.store, caller.person.id)
+
+    return await _sign_in(f"password of {caller.person.id}", check, request, response, access)
+
+
+async def _sign_in(
+    name: str, check: Callable[[], tuple[Person, str]], request: Request, response: Response, access: Access
+) -> forms.SignedIn:
+    person, token = await access.checked(request, name, check)
+    if not person.program:
+        await access.keep(request, response, token, person)
+    return forms.SignedIn(person=person, csrf=who.csrf_of(token), token=token if person.program else None)
+
+
+@api.post("/logout", status_code=204, tags=["sign-in"])
+def log_out(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+    """Ends this session."""
+    who.log_out(access.store, caller.token)
+    access.forget(request, response)
+
+
+@api.post("/leave", status_code=204, tags=["sign-in"])
+def leave(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+    """Removes one's name and password for good; the labels stay, under a pseudonym."""
+    people.leave(access.store, caller.person.id, caller.person)
+    access.forget(request, response)
+
+
+@api.get("/me", tags=["sign-in"])
+def read_me(store: StoreHere, caller: CallerHere) -> forms.Myself:
+    """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
+    days = [today(store, caller.person, project) for project in (None, *projects(store))]
+    cap = min((day.cap for day in days if day.cap is not None), default=None)
+    day = Today(days[0].labels, days[0].seconds, cap)
+    return forms.Myself(person=caller.person, csrf=who.csrf_of(caller.token), today=day)
+
+
+@api.patch("/me", tags=["sign-in"])
+def change_me(body: forms.ChangedSelf, store: StoreHere, me: Me) -> Person:
+    """Sets one's languages, a limit a day, whether items marked as crisis are given; fields may be left out."""
+    return people.change_person(store, me.id, me, **body.model_dump(exclude_unset=True))
+
+
+# --- work -------------------------------------------------------------------------------------------------------------
+
+
+@api.get("/projects", tags=["work"])
+def list_projects(store: StoreHere, me: Me) -> forms.ProjectStates:
+    """All projects, and how far one is in each."""
+    return forms.ProjectStates(projects=[_state(store, me, project) for project in projects(store)])
+
+
+@api.get("/projects/{project}/guidelines", tags=["work"])
+def read_guidelines(
+    project: Number, store: StoreHere, _: Me, version: Annotated[int | None, Query(ge=1, lt=2**31)] = None
+) -> forms.Guidelines:
+    """A project's guidelines in Markdown; the newest version unless one is named."""
+    found, text = guidelines_of(store, project, version)
+    return forms.Guidelines(version=found, text=text)
+
+
+@api.post("/next", tags=["work"])
+def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.NextTask:
+    """The item to work on, kept for this person for a while; the same again until it is labelled or given back."""
+    found = next_task(store, me, body.project) if body.project else next_task_anywhere(store, me)
+    task, rest = (None, found.reason) if isinstance(found, Rest) else (found, None)
+    number = task.project if task else body.project
+    chosen = [project_by_number(store, number)] if number else projects(store)
+    far = [progress(store, me, project) for project in chosen]
+    mine, left = sum(one.mine for one in far), sum(one.left for one in far)
+    day = today(store, me, chosen[0] if number else None)
+    return forms.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
+
+
+@api.get("/items/{item}", tags=["work"])
+def read_item(item: ItemNumber, store: StoreHere, me: Worker) -> Task:
+    """An item that one holds or has labelled, with one's own answers."""
+    return labels.own_task(store, me, item)
+
+
+@api.put("/items/{item}/labels", tags=["work"])
+def label(item: ItemNumber, body: forms.SentLabel, store: StoreHere, me: Worker) -> forms.KeptLabel:
+    """Gives a label or changes one's own; once this is answered, it is kept. The same again changes nothing."""
+    if not body.final:
+        return forms.KeptLabel(item=item, final=False, expires=labels.save_draft(store, me, item, body.answers))
+    more: dict[str, Any] = {"seconds": body.seconds, "remark": body.note, "guideline": body.guidelines}
+    return forms.KeptLabel(item=item, final=True, known=labels.submit(store, me, item, body.answers, **more))
+
+
+@api.post("/items/{item}/skip", status_code=204, tags=["work"])
+def skip_item(item: ItemNumber, body: forms.GivenReason, store: StoreHere, me: Worker) -> None:
+    """Passes an item on to somebody else."""
+    labels.give_back(store, me, item, "skip", body.reason)
+
+
+@api.post("/items/{item}/flag", status_code=204, tags=["work"])
+def flag_item(item: ItemNumber, body: forms.GivenReason, store: StoreHere, me: Worker) -> None:
+    """Takes an item out of the queue until an admin has looked at it."""
+    labels.give_back(store, me, item, "flag", body.reason)
+
+
+@api.post("/items/{item}/decline", status_code=204, tags=["work"])
+def decline_item(item: ItemNumber, store: StoreHere, me: Worker) -> None:
+    """Passes on an item whose content is too much; no reason is asked."""
+    labels.give_back(store, me, item, "decline")
+
+
+@api.post("/items/{item}/release", status_code=204, tags=["work"])
+def release_item(item: ItemNumber, store: StoreHere, me: Worker) -> None:
+    """Gives an item back, for a pause; it may come again."""
+    labels.give_back(store, me, item, "release")
+
+
+@api.get("/mine", tags=["work"])
+def list_mine(
+    store: StoreHere, me: Worker, project: AnyProject = None, limit: Annotated[int, Query(ge=1, le=500)] = 50
+) -> forms.OwnLabels:
+    """One's own labels, newest first, and whether they may still be changed."""
+    return forms.OwnLabels(labels=labels.own_labels(store, me, project, limit))
+
+
+_Index = Annotated[int, InPath(ge=0, le=100_000)]
+
+
+@api.get("/media/{item}/{utterance}/{number}", tags=["work"], response_class=Response, responses=_MEDIA)
+def read_media(
+    item: ItemNumber, utterance: _Index, number: _Index, request: Request, store: StoreHere, me: Me
+) -> Response:
+    """A picture, clip or recording of an item that one holds or has labelled."""
+    media = labels.media_of(store, me, item, utterance, number)
+    folder: Path | None = request.app.state.media
+    found = (folder / media.path).resolve() if folder else None
+    kind = mimetypes.guess_type(media.path)[0] or ""
+    # An admin may import any path: only files of these kinds in the folder that the server was given are sent.
+    if folder is None or found is None or not found.is_relative_to(folder.resolve()) or not found.is_file():
+        raise Refusal(404, "This server does not have the file.", code="missing")
+    if kind.partition("/")[0] not in ("image", "video", "audio") or "svg" in kind:
+        raise Refusal(404, "This is no picture, clip or recording.", code="missing")
+    return FileResponse(found, media_type=kind, headers={"Cache-Control": "private, no-store"})
+
+
+def _state(store: Store, me: Person, project: Project) -> forms.ProjectState:
+    """A project as one person gets it."""
+    far, settings = progress(store, me, project), project.settings.model_dump()
+    stages = None
+    if "admin" in me.roles:
+        stages = stage_counts(store, project)
+    else:
+        settings["gold_every"] = None
+    described = {"id": project.id, "name": project.name, "task": project.task, "guidelines": project.guideline}
+    return forms.ProjectState(**described, **settings, mine=far.mine, left=far.left, stages=stages)
+
+
+# --- projects and people, for admins ----------------------------------------------------------------------------------
+
+
+@api.post("/projects", status_code=201, tags=["admin"])
+def make_project(body: forms.NewProject, store: StoreHere, me: Admin) -> forms.ProjectState:
+    """Makes a project with the first version of its guidelines."""
+    return _state(store, me, add_project(store, body.name, body.task, body.guidelines, body.settings, me))
+
+
+@api.put("/projects/{project}/settings", tags=["admin"])
+def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> forms.ProjectState:
+    """Sets how a project is run from now on; what is left out gets its usual value."""
+    change_settings(store, project, body, me)
+    return _state(store, me, project_by_number(store, project))
+
+
+@api.put("/projects/{project}/guidelines", tags=["admin"])
+def write_guidelines(project: Number, body: forms.NewGuidelines, store: StoreHere, me: Admin) -> forms.Guidelines:
+    """Sets new guidelines, which are a new version unless they are the same."""
+    return forms.Guidelines(version=set_guidelines(store, project, body.text, me), text=body.text)
+
+
+@api.delete("/dialogues/{dialogue:path}", tags=["admin"])
+def remove_dialogue(dialogue: forms.DialogueId, store: StoreHere, me: Admin) -> forms.Deleted:
+    """Deletes a dialogue in all projects, with all labels and remarks on it; backups and exports are not reached."""
+    return forms.Deleted(items=delete_dialogue(store, dialogue, me))
+
+
+@api.post("/invitations", status_code=201, tags=["admin"])
+def invite(body: forms.NewInvitation, request: Request, access: AccessHere, me: Admin) -> forms.Invited:
+    """A link with which one person or program can join, once."""
+    token = people.invite(access.store, body.roles, body.languages, program=body.program, days=body.days, actor=me)
+    return forms.Invited(invitation=token, link=f"{access.address(request)}/join#{token}", days=body.days)
+
+
+@api.get("/invitations", tags=["admin"])
+def list_invitations(store: StoreHere, me: Admin) -> forms.OpenInvitations:
+    """The invitations that can still be taken up, without their links."""
+    return forms.OpenInvitations(invitations=people.invitations(store, me))
+
+
+@api.delete("/invitations/{invitation}", status_code=204, tags=["admin"])
+def withdraw_invitation(invitation: Number, store: StoreHere, me: Admin) -> None:
+    """Withdraws an invitation that nobody took up."""
+    people.withdraw(store, invitation, me)
+
+
+@api.get("/people", tags=["admin"])
+def list_people(store: StoreHere, me: Admin) -> forms.Everyone:
+    """Everyone who ever joined."""
+    found = people.people(store, me)
+    return forms.Everyone(people=[forms.PersonAndDay(**dict(one), today=today(store, one)) for one in found])
+
+
+@api.patch("/people/{person}", tags=["admin"])
+def change_person(person: Number, body: forms.ChangedPerson, store: StoreHere, me: Admin) -> Person:
+    """Sets somebody's roles, languages or limit a day; fields may be left out."""
+    return people.change_person(store, person, me, **body.model_dump(exclude_unset=True))
+
+
+@api.delete("/people/{person}", status_code=204, tags=["admin"])
+def remove_person(person: Number, store: StoreHere, me: Admin) -> None:
+    """Removes somebody's name and password; the labels stay, under a pseudonym."""
+    people.leave(store, person, me)
+
+
+@api.get("/audit", tags=["admin"])
+def read_audit(
+    store: StoreHere,
+    me: Admin,
+    before: Annotated[int | None, Query(ge=0, lt=2**53, description="only what was before this event")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> forms.Rows:
+    """What was done, newest first: when, by whom, what, on which item; never any text."""
+    return forms.Rows(rows=people.audit_log(store, me, before, limit))
+
+
+# --- labels, for admins -----------------------------------------------------------------------------------------------
+
+
+@api.get("/agreement", tags=["admin"])
+def read_agreement(project: WhichProject, request: Request, me: Admin) -> dict[str, Any]:
+    """All metrics of a project as it stands: agreement, gold, balance, pace, and what is left."""
+    dashboard: metrics.Dashboard = request.app.state.dashboard
+    return dashboard.of(project, me)
+
+
+@api.get("/disagreements", tags=["admin"])
+def list_disagreements(
+    project: WhichProject,
+    question: Annotated[str, Query(max_length=40)],
+    store: StoreHere,
+    me: Admin,
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+) -> forms.Disagreements:
+    """Items on which first labels differ in a question, newest first."""
+    found = metrics.disagreements(store, project, question, me)
+    rows, pages = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE], max(1, math.ceil(len(found) / ROWS_A_PAGE))
+    return forms.Disagreements(total=len(found), page=page, pages=pages, rows=rows)
+
+
+@api.get("/items/{item}/everything", tags=["admin"])
+def read_everything(item: ItemNumber, store: StoreHere, me: Admin) -> dict[str, Any]:
+    """An item with its source, all its labels, and who passed it and why."""
+    return metrics.everything(store, item, me)
+
+
+@api.get("/passed", tags=["admin"])
+def list_passed(project: WhichProject, store: StoreHere, me: Admin) -> forms.Rows:
+    """What was skipped, declined or flagged, with the reasons given."""
+    return forms.Rows(rows=labels.passed_items(store, me, project=project))
+
+
+@api.post("/items/{item}/settle", status_code=204, tags=["admin"])
+def settle_flag(item: ItemNumber, body: forms.SettledFlag, store: StoreHere, me: Admin) -> None:
+    """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
+    labels.settle_flag(store, item, body.keep, me)
+
+
+# --- files in and out -------------------------------------------------------------------------------------------------
+
+
+@api.post("/projects/{project}/items", tags=["transfer"])
+def import_file(
+    project: Number,
+    store: StoreHere,
+    me: Admin,
+    kind: ItemKind = "real",
+    priority: Annotated[int, Query(ge=-1000, le=1000, description="items with a higher number come first")] = 0,
+    format: Literal["ours", "label-studio"] = "ours",
+    file: Annotated[
+        bytes, Body(media_type="application/octet-stream", description="JSON lines (docs/annotate.md)")
+    ] = b"",
+) -> forms.ImportCounts:
+    """Adds the items of a file, or nothing of it where it is wrong somewhere; items that are there are left out."""
+    if not file:
+        raise Refusal(400, "The body is empty: send the file's bytes.", code="invalid_body")
+    chosen = project_by_number(store, project)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "items.jsonl"
+        path.write_bytes(file)
+        if format == "label-studio":
+            return forms.ImportCounts(counts=dict(import_tasks(store, chosen, path, me)))
+        return forms.ImportCounts(counts=dict(import_items(store, chosen, path, kind, priority, me)))
+
+
+@api.get("/export", tags=["transfer"], response_class=Response, responses=_FILE)
+def export_file(
+    project: WhichProject,
+    store: StoreHere,
+    me: Admin,
+    format: Annotated[
+        Literal["ours", "records", "label-studio"],
+        Query(description="ours: a zip of all; records: SER records with the consensus; label-studio: its tasks"),
+    ] = "ours",
+) -> Response:
+    """A project's labels as a file: records with the consensus, every label by itself, the agreement."""
+    chosen = project_by_number(store, project)
+    if format == "records" and chosen.task != "steps":
+        raise Refusal(400, "Only the task 'steps' makes records. Ask for format=ours.", field="format")
+    folder = Path(tempfile.mkdtemp(prefix="compeer-export-"))
+    out = folder / "out"
+    try:
+        if format == "label-studio":
+            out.mkdir()
+            export_tasks(store, chosen, out / "tasks.json", me)
+            (out / "interface.xml").write_text(label_config(chosen.task), encoding="utf-8")
+        else:
+            export_project(store, chosen, out, me)
+        name = f"project-{project}-records.jsonl" if format == "records" else f"project-{project}.zip"
+        made = out / "records.jsonl"
+        if format != "records":
+            name = name if format == "ours" else f"project-{project}-label-studio.zip"
+            made = folder / name
+            with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+                for file in sorted(out.iterdir()):
+                    archive.write(file, file.name)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    kind = "application/x-ndjson" if format == "records" else "application/zip"
+    gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+    return FileResponse(made, media_type=kind, filename=name, background=gone)
+
+
+# --- the application --------------------------------------------------------------------------------------------------
+
+
+class WorkbenchSettings(Frozen):
+    """How a workbench treats its visitors."""
+
+    public_url: str | None = Field(default=None, description="where people reach it; none: as they ask for it")
+    hosts: tuple[str, ...] = Field(default=(), description="names that the server goes by; none: any")
+    rate: float | None = Field(default=6000, gt=0, description="requests a minute for each address; none: no limit")
+    media: Path | None = Field(default=None, description="folder of the pictures and clips that items name")
+
+
+def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> FastAPI:
+    """The application around a store, which is closed at its end."""
+    settings = settings or WorkbenchSettings()
+    access, files = Access(store, settings.public_url), Files()
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(store.close)
+
+    app = FastAPI(
+        title=TITLE,
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+        lifespan=life,
+    )
+    app.state.access, app.state.dashboard, app.state.media = access, metrics.Dashboard(store), settings.media
+    app.add_exception_handler(Refusal, answer_refusal)
+    app.add_exception_handler(InputError, _answer_input_error)
+    app.add_exception_handler(OperationalError, _answer_out_of_reach)
+    app.add_exception_handler(NoConnection, _answer_out_of_reach)
+    app.add_exception_handler(RequestValidationError, answer_invalid)
+    app.add_exception_handler(HTTPException, answer_http)
+    limits: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
+    app.add_middleware(Door, metrics=Metrics(), **limits)
+    app.include_router(api)
+
+    @app.get("/healthz", tags=["operation"], responses=refusals(421, 503))
+    def health() -> dict[str, str]:
+        """Whether the server takes requests, and reaches its store."""
+        store.length()
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/static/{name:path}", include_in_schema=False)
+    async def static(name: str) -> Response:
+        return files.response(name)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def description() -> dict[str, Any]:
+        return app.openapi()
+
+    async def page(request: Request) -> Response:
+        return files.response(f"workbench/{PAGES[request.url.path]}")
+
+    for path in PAGES:
+        app.add_api_route(path, page, include_in_schema=False)
+    app.openapi = cache(lambda: _described(app))  # type: ignore[method-assign]
+    return app
+
+
+async def _answer_input_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InputError)
+    if isinstance(error, Refused):
+        return from_input_error(error, STATUS[error.why], code=error.why).response()
+    return from_input_error(error).response()
+
+
+async def _answer_out_of_reach(_: Request, _error: Exception) -> JSONResponse:
+    what = "The store cannot be reached now. Nothing was changed; try again after the seconds that Retry-After says."
+    return Refusal(503, what, code="out_of_reach", retry_after=5).response()
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    found = describe(app, TITLE, TEXT)
+    found["components"]["securitySchemes"] = {
+        "session": {"type": "apiKey", "in": "cookie", "name": who.COOKIE},
+        "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
+        "token": {"type": "http", "scheme": "bearer"},
+    }
+    for name, path in found["paths"].items():
+        for method, operation in path.items():
+            if name not in ("/api/login", "/api/join", "/healthz"):
+                needed = ("session",) if method == "get" else ("session", "csrf")
+                operation["security"] = [{one: [] for one in needed}, {"token": []}]
+    return found
