@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from compeer.annotate.labels import submit
-from compeer.annotate.metrics import GivenLabel, LabelledItem, dashboard, disagreements, project_metrics
+from compeer.annotate.metrics import LabelledItem, dashboard, disagreements, project_metrics
 from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus, disputed
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store
@@ -170,8 +171,8 @@ def test_who_drifts_from_gold_is_seen() -> None:
     for number in range(12):
         late = number >= 6
         labels = tuple(
-            GivenLabel(who, f"A{who}", "human", "gold", answers, 1, (), 20, now - (1 if late else 9) * day, None)
-            for who, answers in ((1, worse if late else known), (2, known))
+            SimpleNamespace(pseudonym=name, role="gold", answers=answers, seconds=20, at=now - (1 if late else 9) * day)
+            for name, answers in (("A1", worse if late else known), ("A2", known))
         )
         items.append(LabelledItem(number, "gold", "gold", "en", "model", f"d{number}", None, known, labels))
     project = Project(1, "p", "steps", ProjectSettings(), 1)

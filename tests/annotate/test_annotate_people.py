@@ -196,8 +196,8 @@ def test_guidelines_keep_their_versions(store: Store) -> None:
     project = steps_project(store)
     assert set_guidelines(store, project.id, "Be kind.") == 1, "the same words are no new version"
     assert set_guidelines(store, project.id, "Be brief.\n<script>") == 2
-    assert guidelines_of(store, project.id)[1] == "Be brief.\n<script>"
-    assert guidelines_of(store, project.id, 1)[1] == "Be kind."
+    assert guidelines_of(store, project.id).text == "Be brief.\n<script>"
+    assert guidelines_of(store, project.id, 1).text == "Be kind."
     with pytest.raises(Refused, match="no such version"):
         guidelines_of(store, project.id, 3)
 

@@ -27,13 +27,16 @@ from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 from sqlalchemy import delete, insert, select
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Scope
 
+from compeer.annotate import forms, people
 from compeer.annotate.people import DAY, Person, Role, checked_password, hashed_secret, is_secret, require
+from compeer.annotate.projects import projects
+from compeer.annotate.queue import Today, today
 from compeer.annotate.schema import PEOPLE, SESSIONS
 from compeer.annotate.store import Refused, Store, text_of
 from compeer.web.errors import Refusal, busy
@@ -297,3 +300,83 @@ StoreHere = Annotated[Store, Depends(_store)]
 Me = Annotated[Person, Depends(_with_role())]
 Worker = Annotated[Person, Depends(_with_role("annotator", "adjudicator"))]
 Admin = Annotated[Person, Depends(_with_role("admin"))]
+
+
+# --- signing in and out -----------------------------------------------------------------------------------------------
+
+sign_in = APIRouter(tags=["sign-in"])
+
+
+@sign_in.post("/join")
+async def join(body: forms.Join, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+    """Takes up an invitation; the session begins at once."""
+
+    def check() -> tuple[Person, str]:
+        person = people.join(access.store, body.invitation, body.name, body.password)
+        return person, begin_session(access.store, person.id)
+
+    return await _sign_in(f"invitation {body.invitation.partition('.')[0]}", check, request, response, access)
+
+
+@sign_in.post("/login")
+async def begin(body: forms.Login, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+    """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
+
+    def check() -> tuple[Person, str]:
+        token = log_in(access.store, body.name, body.password)
+        person = person_of(access.store, token)
+        assert person is not None, "the session has just begun"
+        return person, token
+
+    return await _sign_in(body.name, check, request, response, access)
+
+
+@sign_in.post("/me/password")
+async def replace_password(
+    body: forms.NewPassword, request: Request, response: Response, access: AccessHere, caller: CallerHere
+) -> forms.SignedIn:
+    """Sets another password; all other sessions end."""
+
+    def check() -> tuple[Person, str]:
+        change_password(access.store, caller.person, body.old, body.new)
+        return caller.person, begin_session(access.store, caller.person.id)
+
+    return await _sign_in(f"password of {caller.person.id}", check, request, response, access)
+
+
+async def _sign_in(
+    name: str, check: Callable[[], tuple[Person, str]], request: Request, response: Response, access: Access
+) -> forms.SignedIn:
+    person, token = await access.checked(request, name, check)
+    if not person.program:
+        await access.keep(request, response, token, person)
+    return forms.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
+
+
+@sign_in.post("/logout", status_code=204)
+def end(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+    """Ends this session."""
+    log_out(access.store, caller.token)
+    access.forget(request, response)
+
+
+@sign_in.post("/leave", status_code=204)
+def leave(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+    """Removes one's name and password for good; the labels stay, under a pseudonym."""
+    people.leave(access.store, caller.person.id, caller.person)
+    access.forget(request, response)
+
+
+@sign_in.get("/me")
+def read_me(store: StoreHere, caller: CallerHere) -> forms.Myself:
+    """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
+    days = [today(store, caller.person, project) for project in (None, *projects(store))]
+    cap = min((day.cap for day in days if day.cap is not None), default=None)
+    day = Today(days[0].labels, days[0].seconds, cap)
+    return forms.Myself(person=caller.person, csrf=csrf_of(caller.token), today=day)
+
+
+@sign_in.patch("/me")
+def change_me(body: forms.ChangedSelf, store: StoreHere, me: Me) -> Person:
+    """Sets one's languages, a limit a day, whether items marked as crisis are given; fields may be left out."""
+    return people.change_person(store, me.id, me, **body.model_dump(exclude_unset=True))

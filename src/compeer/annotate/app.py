@@ -13,32 +13,27 @@ import mimetypes
 import shutil
 import tempfile
 import zipfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, FastAPI, Query, Request
 from fastapi import Path as InPath
-from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, PackageLoader
 from pydantic import Field
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.background import BackgroundTask
-from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from compeer import __version__
-from compeer.annotate import access as who
 from compeer.annotate import forms, labels, metrics, people
-from compeer.annotate.access import Access, AccessHere, Admin, CallerHere, Me, StoreHere, Worker
+from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.exchange import export_project, export_tasks, import_tasks, label_config
 from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.people import Person
 from compeer.annotate.projects import (
+    Guidelines,
     Project,
     ProjectSettings,
     add_project,
@@ -48,15 +43,14 @@ from compeer.annotate.projects import (
     projects,
     set_guidelines,
 )
-from compeer.annotate.queue import Rest, Today, next_task, next_task_anywhere, progress, stage_counts, today
+from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress, stage_counts, today
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
 from compeer.io import Frozen
+from compeer.web.application import application
 from compeer.web.description import describe, refusals
-from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal, from_input_error
+from compeer.web.errors import Refusal, from_input_error
 from compeer.web.files import Files
-from compeer.web.limits import Door
-from compeer.web.metrics import Metrics
 
 TITLE = "compeer annotate"
 TEXT = """Annotation of emotional support by people and programs: blind, double, adjudicated.
@@ -69,107 +63,29 @@ PAGES = {"/": "annotate.html", "/login": "login.html", "/join": "login.html", "/
 ROWS_A_PAGE = 25
 STATUS = {"forbidden": 403, "missing": 404, "conflict": 409, "invalid": 400}
 
-api = APIRouter(prefix="/api", responses=refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503))
+api = APIRouter()
+_REFUSALS = refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503)
 _MEDIA: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}, "video/*": {}, "audio/*": {}}}}
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/zip": {}, "application/x-ndjson": {}}, "description": "A file"}
 }
 
 
-# --- signing in and out -----------------------------------------------------------------------------------------------
-
-
-@api.post("/join", tags=["sign-in"])
-async def join(body: forms.Join, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
-    """Takes up an invitation; the session begins at once."""
-
-    def check() -> tuple[Person, str]:
-        person = people.join(access.store, body.invitation, body.name, body.password)
-        return person, who.begin_session(access.store, person.id)
-
-    return await _sign_in(f"invitation {body.invitation.partition('.')[0]}", check, request, response, access)
-
-
-@api.post("/login", tags=["sign-in"])
-async def log_in(body: forms.Login, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
-    """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
-
-    def check() -> tuple[Person, str]:
-        token = who.log_in(access.store, body.name, body.password)
-        person = who.person_of(access.store, token)
-        assert person is not None, "the session has just begun"
-        return person, token
-
-    return await _sign_in(body.name, check, request, response, access)
-
-
-@api.post("/me/password", tags=["sign-in"])
-async def change_password(
-    body: forms.NewPassword, request: Request, response: Response, access: AccessHere, caller: CallerHere
-) -> forms.SignedIn:
-    """Sets another password; all other sessions end."""
-
-    def check() -> tuple[Person, str]:
-        who.change_password(access.store, caller.person, body.old, body.new)
-        return caller.person, who.begin_session(access.store, caller.person.id)
-
-    return await _sign_in(f"password of {caller.person.id}", check, request, response, access)
-
-
-async def _sign_in(
-    name: str, check: Callable[[], tuple[Person, str]], request: Request, response: Response, access: Access
-) -> forms.SignedIn:
-    person, token = await access.checked(request, name, check)
-    if not person.program:
-        await access.keep(request, response, token, person)
-    return forms.SignedIn(person=person, csrf=who.csrf_of(token), token=token if person.program else None)
-
-
-@api.post("/logout", status_code=204, tags=["sign-in"])
-def log_out(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
-    """Ends this session."""
-    who.log_out(access.store, caller.token)
-    access.forget(request, response)
-
-
-@api.post("/leave", status_code=204, tags=["sign-in"])
-def leave(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
-    """Removes one's name and password for good; the labels stay, under a pseudonym."""
-    people.leave(access.store, caller.person.id, caller.person)
-    access.forget(request, response)
-
-
-@api.get("/me", tags=["sign-in"])
-def read_me(store: StoreHere, caller: CallerHere) -> forms.Myself:
-    """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
-    days = [today(store, caller.person, project) for project in (None, *projects(store))]
-    cap = min((day.cap for day in days if day.cap is not None), default=None)
-    day = Today(days[0].labels, days[0].seconds, cap)
-    return forms.Myself(person=caller.person, csrf=who.csrf_of(caller.token), today=day)
-
-
-@api.patch("/me", tags=["sign-in"])
-def change_me(body: forms.ChangedSelf, store: StoreHere, me: Me) -> Person:
-    """Sets one's languages, a limit a day, whether items marked as crisis are given; fields may be left out."""
-    return people.change_person(store, me.id, me, **body.model_dump(exclude_unset=True))
-
-
 # --- work -------------------------------------------------------------------------------------------------------------
 
 
 @api.get("/projects", tags=["work"])
-def list_projects(store: StoreHere, me: Me) -> forms.ProjectStates:
+def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[forms.ProjectState]]:
     """All projects, and how far one is in each."""
-    return forms.ProjectStates(projects=[_state(store, me, project) for project in projects(store)])
+    return {"projects": [_state(store, me, project) for project in projects(store)]}
 
 
 @api.get("/projects/{project}/guidelines", tags=["work"])
 def read_guidelines(
     project: Number, store: StoreHere, _: Me, version: Annotated[int | None, Query(ge=1, lt=2**31)] = None
-) -> forms.Guidelines:
+) -> Guidelines:
     """A project's guidelines in Markdown; the newest version unless one is named."""
-    found, text = guidelines_of(store, project, version)
-    return forms.Guidelines(version=found, text=text)
+    return guidelines_of(store, project, version)
 
 
 @api.post("/next", tags=["work"])
@@ -180,7 +96,7 @@ def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.Ne
     number = task.project if task else body.project
     chosen = [project_by_number(store, number)] if number else projects(store)
     far = [progress(store, me, project) for project in chosen]
-    mine, left = sum(one.mine for one in far), sum(one.left for one in far)
+    mine, left = (sum(one[part] for one in far) for part in (0, 1))
     day = today(store, me, chosen[0] if number else None)
     return forms.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
 
@@ -227,9 +143,9 @@ def release_item(item: ItemNumber, store: StoreHere, me: Worker) -> None:
 @api.get("/mine", tags=["work"])
 def list_mine(
     store: StoreHere, me: Worker, project: AnyProject = None, limit: Annotated[int, Query(ge=1, le=500)] = 50
-) -> forms.OwnLabels:
+) -> dict[Literal["labels"], list[labels.OwnLabel]]:
     """One's own labels, newest first, and whether they may still be changed."""
-    return forms.OwnLabels(labels=labels.own_labels(store, me, project, limit))
+    return {"labels": labels.own_labels(store, me, project, limit)}
 
 
 _Index = Annotated[int, InPath(ge=0, le=100_000)]
@@ -254,14 +170,11 @@ def read_media(
 
 def _state(store: Store, me: Person, project: Project) -> forms.ProjectState:
     """A project as one person gets it."""
-    far, settings = progress(store, me, project), project.settings.model_dump()
-    stages = None
-    if "admin" in me.roles:
-        stages = stage_counts(store, project)
-    else:
-        settings["gold_every"] = None
-    described = {"id": project.id, "name": project.name, "task": project.task, "guidelines": project.guideline}
-    return forms.ProjectState(**described, **settings, mine=far.mine, left=far.left, stages=stages)
+    (mine, left), admin = progress(store, me, project), "admin" in me.roles
+    values = project.settings.model_dump() | ({} if admin else {"gold_every": None})
+    values |= {"id": project.id, "name": project.name, "task": project.task, "guidelines": project.guideline}
+    stages = stage_counts(store, project) if admin else None
+    return forms.ProjectState(**values, mine=mine, left=left, stages=stages)
 
 
 # --- projects and people, for admins ----------------------------------------------------------------------------------
@@ -281,15 +194,15 @@ def change_project(project: Number, body: ProjectSettings, store: StoreHere, me:
 
 
 @api.put("/projects/{project}/guidelines", tags=["admin"])
-def write_guidelines(project: Number, body: forms.NewGuidelines, store: StoreHere, me: Admin) -> forms.Guidelines:
+def write_guidelines(project: Number, body: forms.NewGuidelines, store: StoreHere, me: Admin) -> Guidelines:
     """Sets new guidelines, which are a new version unless they are the same."""
-    return forms.Guidelines(version=set_guidelines(store, project, body.text, me), text=body.text)
+    return Guidelines(version=set_guidelines(store, project, body.text, me), text=body.text)
 
 
 @api.delete("/dialogues/{dialogue:path}", tags=["admin"])
-def remove_dialogue(dialogue: forms.DialogueId, store: StoreHere, me: Admin) -> forms.Deleted:
+def remove_dialogue(dialogue: forms.DialogueId, store: StoreHere, me: Admin) -> dict[Literal["items"], int]:
     """Deletes a dialogue in all projects, with all labels and remarks on it; backups and exports are not reached."""
-    return forms.Deleted(items=delete_dialogue(store, dialogue, me))
+    return {"items": delete_dialogue(store, dialogue, me)}
 
 
 @api.post("/invitations", status_code=201, tags=["admin"])
@@ -300,9 +213,9 @@ def invite(body: forms.NewInvitation, request: Request, access: AccessHere, me: 
 
 
 @api.get("/invitations", tags=["admin"])
-def list_invitations(store: StoreHere, me: Admin) -> forms.OpenInvitations:
+def list_invitations(store: StoreHere, me: Admin) -> dict[Literal["invitations"], list[people.Invitation]]:
     """The invitations that can still be taken up, without their links."""
-    return forms.OpenInvitations(invitations=people.invitations(store, me))
+    return {"invitations": people.invitations(store, me)}
 
 
 @api.delete("/invitations/{invitation}", status_code=204, tags=["admin"])
@@ -312,10 +225,10 @@ def withdraw_invitation(invitation: Number, store: StoreHere, me: Admin) -> None
 
 
 @api.get("/people", tags=["admin"])
-def list_people(store: StoreHere, me: Admin) -> forms.Everyone:
+def list_people(store: StoreHere, me: Admin) -> dict[Literal["people"], list[forms.PersonAndDay]]:
     """Everyone who ever joined."""
     found = people.people(store, me)
-    return forms.Everyone(people=[forms.PersonAndDay(**dict(one), today=today(store, one)) for one in found])
+    return {"people": [forms.PersonAndDay(**dict(one), today=today(store, one)) for one in found]}
 
 
 @api.patch("/people/{person}", tags=["admin"])
@@ -336,9 +249,9 @@ def read_audit(
     me: Admin,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="only what was before this event")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> forms.Rows:
+) -> dict[Literal["rows"], list[dict[str, Any]]]:
     """What was done, newest first: when, by whom, what, on which item; never any text."""
-    return forms.Rows(rows=people.audit_log(store, me, before, limit))
+    return {"rows": people.audit_log(store, me, before, limit)}
 
 
 # --- labels, for admins -----------------------------------------------------------------------------------------------
@@ -372,9 +285,9 @@ def read_everything(item: ItemNumber, store: StoreHere, me: Admin) -> dict[str, 
 
 
 @api.get("/passed", tags=["admin"])
-def list_passed(project: WhichProject, store: StoreHere, me: Admin) -> forms.Rows:
+def list_passed(project: WhichProject, store: StoreHere, me: Admin) -> dict[Literal["rows"], list[dict[str, Any]]]:
     """What was skipped, declined or flagged, with the reasons given."""
-    return forms.Rows(rows=labels.passed_items(store, me, project=project))
+    return {"rows": labels.passed_items(store, me, project=project)}
 
 
 @api.post("/items/{item}/settle", status_code=204, tags=["admin"])
@@ -397,7 +310,7 @@ def import_file(
     file: Annotated[
         bytes, Body(media_type="application/octet-stream", description="JSON lines (docs/annotate.md)")
     ] = b"",
-) -> forms.ImportCounts:
+) -> dict[Literal["counts"], dict[str, int]]:
     """Adds the items of a file, or nothing of it where it is wrong somewhere; items that are there are left out."""
     if not file:
         raise Refusal(400, "The body is empty: send the file's bytes.", code="invalid_body")
@@ -406,8 +319,8 @@ def import_file(
         path = Path(folder) / "items.jsonl"
         path.write_bytes(file)
         if format == "label-studio":
-            return forms.ImportCounts(counts=dict(import_tasks(store, chosen, path, me)))
-        return forms.ImportCounts(counts=dict(import_items(store, chosen, path, kind, priority, me)))
+            return {"counts": import_tasks(store, chosen, path, me)}
+        return {"counts": import_items(store, chosen, path, kind, priority, me)}
 
 
 @api.get("/export", tags=["transfer"], response_class=Response, responses=_FILE)
@@ -464,32 +377,17 @@ class WorkbenchSettings(Frozen):
 def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> FastAPI:
     """The application around a store, which is closed at its end."""
     settings = settings or WorkbenchSettings()
-    access, files = Access(store, settings.public_url), Files()
-
-    @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        await run_in_threadpool(store.close)
-
-    app = FastAPI(
-        title=TITLE,
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        lifespan=life,
-    )
+    access = Access(store, settings.public_url)
+    door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
+    templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
+    pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
+    app = application(TITLE, Files(workbench="compeer.annotate"), pages, _described, store.close, **door)
     app.state.access, app.state.dashboard, app.state.media = access, metrics.Dashboard(store), settings.media
-    app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
     app.add_exception_handler(NoConnection, _answer_out_of_reach)
-    app.add_exception_handler(RequestValidationError, answer_invalid)
-    app.add_exception_handler(HTTPException, answer_http)
-    limits: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
-    app.add_middleware(Door, metrics=Metrics(), **limits)
-    app.include_router(api)
+    for router in (sign_in, api):
+        app.include_router(router, prefix="/api", responses=_REFUSALS)
 
     @app.get("/healthz", tags=["operation"], responses=refusals(421, 503))
     def health() -> dict[str, str]:
@@ -497,20 +395,6 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
         store.length()
         return {"status": "ok", "version": __version__}
 
-    @app.get("/static/{name:path}", include_in_schema=False)
-    async def static(name: str) -> Response:
-        return files.response(name)
-
-    @app.get("/openapi.json", include_in_schema=False)
-    async def description() -> dict[str, Any]:
-        return app.openapi()
-
-    async def page(request: Request) -> Response:
-        return files.response(f"workbench/{PAGES[request.url.path]}")
-
-    for path in PAGES:
-        app.add_api_route(path, page, include_in_schema=False)
-    app.openapi = cache(lambda: _described(app))  # type: ignore[method-assign]
     return app
 
 
@@ -529,7 +413,7 @@ async def _answer_out_of_reach(_: Request, _error: Exception) -> JSONResponse:
 def _described(app: FastAPI) -> dict[str, Any]:
     found = describe(app, TITLE, TEXT)
     found["components"]["securitySchemes"] = {
-        "session": {"type": "apiKey", "in": "cookie", "name": who.COOKIE},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
         "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
         "token": {"type": "http", "scheme": "bearer"},
     }

@@ -77,6 +77,10 @@ class Event:
         self.connection.execute(update(table).where(table.c.id == number).values(values))
 
 
+def _only(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: body[name] for name in names}
+
+
 def day_of(at: int) -> str:
     """The day of a time, in UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).date().isoformat()
@@ -86,12 +90,8 @@ def day_of(at: int) -> str:
 
 
 def _project_added(event: Event) -> None:
-    row = {"id": event.body["project"], "name": event.body["name"], "task": event.body["task"], "guideline": 0}
-    event.connection.execute(insert(PROJECTS), row | {"settings": _json(event.body["settings"])})
-
-
-def _project_changed(event: Event) -> None:
-    event.change(PROJECTS, event.body["project"], {"settings": _json(event.body["settings"])})
+    row = _only(event.body, "name", "task", "settings")
+    event.connection.execute(insert(PROJECTS), row | {"id": event.body["project"], "guideline": 0})
 
 
 def _guidelines_set(event: Event) -> None:
@@ -102,43 +102,19 @@ def _guidelines_set(event: Event) -> None:
 
 
 def _invited(event: Event) -> None:
-    row = {"id": event.body["invitation"], "secret": event.text("secret"), "person": None}
-    row |= {"program": event.body["program"], "expires": event.body["expires"]}
-    event.connection.execute(insert(INVITATIONS), row | _joined_lists(event.body))
-
-
-def _withdrawn(event: Event) -> None:
-    event.change(INVITATIONS, event.body["invitation"], {"secret": None})
+    row = _only(event.body, "roles", "languages", "program", "expires")
+    row |= {"id": event.body["invitation"], "secret": event.text("secret"), "person": None}
+    event.connection.execute(insert(INVITATIONS), row)
 
 
 def _joined(event: Event) -> None:
     name = event.text("name")
-    row = {"id": event.person, "pseudonym": event.body["pseudonym"], "program": event.body["program"]}
-    row |= {"name": event.texts(name) if name else None, "secret": event.text("secret"), **_joined_lists(event.body)}
+    row = _only(event.body, "pseudonym", "roles", "languages", "program")
+    row |= {"id": event.person, "name": event.texts(name) if name else None, "secret": event.text("secret")}
     row |= {"daily_cap": None, "declines_crisis": False, "active": True}
     event.connection.execute(insert(PEOPLE), row)
     if (invitation := event.body.get("invitation")) is not None:
         event.change(INVITATIONS, invitation, {"person": event.person, "secret": None})
-
-
-def _person_changed(event: Event) -> None:
-    event.change(PEOPLE, event.person, event.body["values"] | _joined_lists(event.body["values"]))
-
-
-def _secret_changed(event: Event) -> None:
-    event.change(PEOPLE, event.person, {"secret": event.text("secret")})
-
-
-def _left(event: Event) -> None:
-    event.change(PEOPLE, event.person, {"name": None, "secret": None, "active": False})
-
-
-def _joined_lists(body: Mapping[str, Any]) -> dict[str, str]:
-    return {key: ",".join(body[key]) for key in ("roles", "languages") if key in body}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 # --- items ------------------------------------------------------------------------------------------------------------
@@ -151,10 +127,9 @@ def _items_added(event: Event) -> None:
         content = json.loads(event.texts(given["content"]["text"]) or "{}")
         real = given["kind"] == "real"
         rows.append(
-            {name: given[name] for name in ("id", "kind", "language", "crisis", "priority", "author")}
+            _only(given, "id", "kind", "language", "crisis", "priority", "author", "answers")
             | {"project": project, "record": content.get("id"), "dialogue": content.get("dialogue")}
             | {"content": given["content"]["text"], "held": None, "stage": "fresh" if real else given["kind"]}
-            | {"answers": _json(given["answers"]) if given["answers"] is not None else None}
             | {"lane": lane_key(project, "fresh", given["language"], given["crisis"], ()) if real else None}
         )
         waiting["fresh" if real else given["kind"], given["language"], given["crisis"]] += 1
@@ -164,9 +139,8 @@ def _items_added(event: Event) -> None:
 
 
 def _leased(event: Event) -> None:
-    row = {name: event.body[name] for name in ("project", "role", "expires")}
-    row |= {"item": event.item, "person": event.person, "shown": json.dumps(event.body["shown"]), "draft": None}
-    event.connection.execute(_NEW_LEASE, row)
+    row = _only(event.body, "project", "role", "expires", "shown")
+    event.connection.execute(_NEW_LEASE, row | {"item": event.item, "person": event.person, "draft": None})
     _place(event.connection, event.item)
 
 
@@ -186,15 +160,14 @@ def _lease_ended(event: Event) -> None:
 
 def _drafted(event: Event) -> None:
     chosen = and_(LEASES.c.item == event.item, LEASES.c.person == event.person)
-    values = {"draft": _json(event.body["answers"]), "expires": event.body["expires"]}
+    values = {"draft": event.body["answers"], "expires": event.body["expires"]}
     event.connection.execute(update(LEASES).where(chosen).values(values))
 
 
 def _labelled(event: Event) -> None:
     body, connection = event.body, event.connection
     connection.execute(_LEASE_ENDED, {"i": event.item, "p": event.person})
-    row = {name: body[name] for name in ("project", "role", "source", "guideline")}
-    row |= {"answers": _json(body["answers"]), "shown": json.dumps(body["shown"])}
+    row = _only(body, "project", "role", "source", "guideline", "answers", "shown")
     row |= {"remark": event.text("remark"), "at": event.at, "until": body.get("until")}
     values = {f"b_{name}": value for name, value in row.items() if name != "project"}
     values |= {"i": event.item, "p": event.person, "more": body["seconds"]}
@@ -268,8 +241,8 @@ def _place(connection: Connection, item: int) -> list[int]:
         stage = row.held or row.kind
     elif len(firsts) == 2 and not any(label.until for label in labels):
         occupants = firsts
-        same = len({label.answers for label in labels if label.role == "first"}) == 1
-        if same or any(label.role == "adjudication" for label in labels):
+        one, other = (label.answers for label in labels if label.role == "first")
+        if one == other or any(label.role == "adjudication" for label in labels):
             stage = "closed"
         else:
             stage = "adjudicating" if any(lease.role == "adjudication" for lease in leases) else "adjudicate"
@@ -312,10 +285,21 @@ def _adding(table: Table, key: tuple[str, ...], more: tuple[str, ...]) -> Update
 
 
 _HANDLERS: dict[str, Callable[[Event], None]] = {
-    handler.__name__.removeprefix("_"): handler
-    for handler in (
-        *(_project_added, _project_changed, _guidelines_set),
-        *(_invited, _withdrawn, _joined, _person_changed, _secret_changed, _left),
-        *(_items_added, _leased, _lease_ended, _drafted, _labelled, _frozen, _held, _deleted),
-    )
+    "project_added": _project_added,
+    "project_changed": lambda event: event.change(PROJECTS, event.body["project"], _only(event.body, "settings")),
+    "guidelines_set": _guidelines_set,
+    "invited": _invited,
+    "withdrawn": lambda event: event.change(INVITATIONS, event.body["invitation"], {"secret": None}),
+    "joined": _joined,
+    "person_changed": lambda event: event.change(PEOPLE, event.person, event.body["values"]),
+    "secret_changed": lambda event: event.change(PEOPLE, event.person, {"secret": event.text("secret")}),
+    "left": lambda event: event.change(PEOPLE, event.person, {"name": None, "secret": None, "active": False}),
+    "items_added": _items_added,
+    "leased": _leased,
+    "lease_ended": _lease_ended,
+    "drafted": _drafted,
+    "labelled": _labelled,
+    "frozen": _frozen,
+    "held": _held,
+    "deleted": _deleted,
 }

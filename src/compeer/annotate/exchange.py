@@ -242,7 +242,7 @@ def _add_label(
         wanted: Sequence[str] = [question.name for question in QUESTIONS[project.task]]
         role = "adjudication" if len(before) == 2 and item.stage == "adjudicate" else "first"
         if role == "adjudication":
-            wanted = disputed(*(json.loads(label.answers) for label in before))
+            wanted = disputed(*(label.answers for label in before))
         elif item.stage not in ("fresh", "half"):
             return False
         kept = {name: answers[name] for name in wanted if name in answers}

@@ -11,8 +11,8 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StringConstraints
 
 from compeer.annotate.items import LONGEST_ID, Task
-from compeer.annotate.labels import LONGEST_REMARK, OwnLabel
-from compeer.annotate.people import Invitation, Person, Role
+from compeer.annotate.labels import LONGEST_REMARK
+from compeer.annotate.people import Person, Role
 from compeer.annotate.projects import LONGEST_GUIDELINES, ProjectSettings, TaskKind
 from compeer.annotate.queue import Reason, Today
 from compeer.io import Frozen
@@ -163,19 +163,6 @@ class NextTask(Frozen):
     left: int = Field(description="items that are open to this person now")
 
 
-class OwnLabels(Frozen):
-    """A person's own labels, newest first."""
-
-    labels: list[OwnLabel]
-
-
-class Guidelines(Frozen):
-    """Guidelines in Markdown."""
-
-    version: int
-    text: str
-
-
 class ProjectState(ProjectSettings):
     """A project, and how far this person is in it."""
 
@@ -189,12 +176,6 @@ class ProjectState(ProjectSettings):
     stages: dict[str, int] | None = Field(description="for admins: how many items are in each stage")
 
 
-class ProjectStates(Frozen):
-    """All projects."""
-
-    projects: list[ProjectState]
-
-
 class Invited(Frozen):
     """An invitation, which is revealed this once."""
 
@@ -203,45 +184,16 @@ class Invited(Frozen):
     days: int
 
 
-class OpenInvitations(Frozen):
-    """All invitations that can still be taken up."""
-
-    invitations: list[Invitation]
-
-
 class PersonAndDay(Person):
     """Somebody and their day so far."""
 
     today: Today
 
 
-class Everyone(Frozen):
-    """Everyone who ever joined."""
-
-    people: list[PersonAndDay]
-
-
-class ImportCounts(Frozen):
-    """What was added, and what was not."""
-
-    counts: dict[str, int]
-
-
-class Deleted(Frozen):
-    """How many items were deleted."""
-
-    items: int
-
-
-class Rows(Frozen):
-    """Rows of a list."""
-
-    rows: list[dict[str, Any]]
-
-
-class Disagreements(Rows):
+class Disagreements(Frozen):
     """A page of the items on which first labels differ in a question, newest first."""
 
+    rows: list[dict[str, Any]]
     total: int
     page: int
     pages: int

@@ -25,8 +25,8 @@ from compeer.annotate.people import Person, admin_writes
 from compeer.annotate.projects import (
     QUESTIONS,
     RESPONSES,
+    LabelQuestion,
     Project,
-    Question,
     TaskKind,
     asked,
     disputed,
@@ -300,7 +300,7 @@ class Task(Frozen):
     history: list[TaskMessage]
     steps: list[TaskStep]
     responses: list[str] = Field(description="in the random order of this person")
-    questions: list[Question]
+    questions: list[LabelQuestion]
     answers: dict[str, Any] = Field(description="this person's own, so far")
     note: str | None = None
     others: list[OtherLabel] = Field(description="for an adjudicator: the two labels, in random order")
@@ -332,10 +332,10 @@ def task_of(
     others = []
     if role == "adjudication":
         labels = first_labels(connection, item)
-        differ = disputed(*(json.loads(label.answers) for label in labels))
+        differ = disputed(*(label.answers for label in labels))
         questions = tuple(question for question in questions if question.name in differ)
         for label in labels:
-            answers = positional_answers(json.loads(label.answers), order)
+            answers = positional_answers(label.answers, order)
             others.append(OtherLabel(answers=answers, note=text_of(connection, label.remark)))
         random.Random(f"{item}/{me.id}").shuffle(others)
     return Task(

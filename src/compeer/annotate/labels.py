@@ -82,10 +82,11 @@ def submit(
         seat = _seat(connection, row, me)
         wanted = [question.name for question in QUESTIONS[project.task]]
         if seat.role == "adjudication":
-            differ = disputed(*(json.loads(label.answers) for label in first_labels(connection, item)))
+            differ = disputed(*(label.answers for label in first_labels(connection, item)))
             wanted = [name for name in wanted if name in differ]
         kept = kept_answers(project.task, answers, seat.order, wanted)
-        if not _is_kept(connection, seat.label, kept, remark):
+        before = (seat.label.answers, text_of(connection, seat.label.remark) or "") if seat.label else None
+        if before != (kept, remark):
             until, erased = _correction(seat, project.settings.correction_seconds, writing.at)
             body: dict[str, Any] = {"project": project.id, "role": seat.role, "source": me.source, "answers": kept}
             body |= {"guideline": min(max(guideline or project.guideline, 1), project.guideline), "until": until}
@@ -93,7 +94,7 @@ def submit(
             if remark:
                 body["remark"] = writing.keep(remark, item=item, person=me.id)
             writing.record("labelled", body, item=item, erased=erased)
-    return positional_answers(json.loads(row.answers), seat.order) if seat.role == "training" else None
+    return positional_answers(row.answers, seat.order) if seat.role == "training" else None
 
 
 def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, Any]) -> int:
@@ -105,9 +106,9 @@ def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, An
             _seat(connection, row_of(connection.execute(_ITEM, {"i": item}).first(), "item"), person)
             raise Refused("conflict", "this item is no longer kept for you.", do="Ask for the next item.")
         project = project_by_id(connection, lease.project)
-        kept = kept_answers(project.task, answers, json.loads(lease.shown))
+        kept = kept_answers(project.task, answers, lease.shown)
         length = project.settings.lease_minutes * 60_000
-        if json.loads(lease.draft or "{}") == kept and lease.expires - writing.at > length / 2:
+        if (lease.draft or {}) == kept and lease.expires - writing.at > length / 2:
             return int(lease.expires)
         writing.record("drafted", {"answers": kept, "expires": writing.at + length}, item=item)
         return writing.at + length
@@ -125,7 +126,7 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
                 item=row.item,
                 project=row.project,
                 kind="first" if row.role == "gold" else row.role,
-                answers=positional_answers(json.loads(row.answers), json.loads(row.shown)),
+                answers=positional_answers(row.answers, row.shown),
                 note=text_of(connection, row.remark),
                 guidelines=row.guideline,
                 at=row.at,
@@ -141,7 +142,7 @@ def own_task(store: Store, person: Person, item: int) -> Task:
         if lease := connection.execute(LEASE, {"i": item, "p": person.id}).first():
             return held_task(connection, project_by_id(connection, lease.project), lease, person)
         label = row_of(connection.execute(_MINE, {"i": item, "p": person.id}).first(), "item")
-        order, answers = json.loads(label.shown), json.loads(label.answers)
+        order, answers = label.shown, label.answers
         more = {"changeable": _is_changeable(label, store.now()), "note": text_of(connection, label.remark)}
         project = project_by_id(connection, label.project)
         return task_of(connection, project, item, label.role, order, 0, answers, person, labelled=True, **more)
@@ -174,22 +175,15 @@ def _seat(connection: Connection, item: Row[Any], me: Person) -> _Seat:
     """The role in which a person may label an item; refused as if there were none when it was never given to them."""
     key = {"i": item.id, "p": me.id}
     if label := connection.execute(_MINE, key).first():
-        return _Seat(label.role, tuple(json.loads(label.shown)), label)
+        return _Seat(label.role, tuple(label.shown), label)
     if lease := connection.execute(LEASE, key).first():
-        return _Seat(lease.role, tuple(json.loads(lease.shown)))
+        return _Seat(lease.role, tuple(lease.shown))
     body = given_as(connection, item.id, me)
     if body is None:
         raise Refused("missing", "there is no such item.")
     if connection.execute(_PASSED, key).first() or item.stage not in _FREE[body["role"]]:
         raise Refused("conflict", "this item is no longer kept for you.", do="Ask for the next item.")
     return _Seat(body["role"], tuple(body["shown"]))
-
-
-def _is_kept(connection: Connection, label: Row[Any] | None, answers: Mapping[str, Any], remark: str) -> bool:
-    """Whether a label is there already with these answers and this remark."""
-    if label is None or json.loads(label.answers) != answers:
-        return False
-    return (text_of(connection, label.remark) or "") == remark
 
 
 def _correction(seat: _Seat, seconds: int, now: int) -> tuple[int | None, list[str]]:

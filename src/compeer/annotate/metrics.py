@@ -12,7 +12,7 @@ import statistics
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,8 +26,8 @@ from compeer.annotate.projects import (
     RESPONSES,
     Answer,
     Answers,
+    LabelQuestion,
     Project,
-    Question,
     TaskKind,
     consensus,
     project_by_id,
@@ -44,24 +44,11 @@ LONGEST_HELD = 60.0
 
 
 @dataclass(frozen=True)
-class GivenLabel:
-    """One label: by whom, in which role, what, when; `remark` is the id of a text."""
-
-    person: int
-    pseudonym: str
-    source: str
-    role: str
-    answers: Answers
-    guideline: int
-    shown: tuple[str, ...]
-    seconds: int
-    at: int
-    remark: str | None
-
-
-@dataclass(frozen=True)
 class LabelledItem:
-    """An item and its labels, the earliest first. `known` are the answers of a training or gold item."""
+    """An item and its labels, the earliest first: rows of the table, with the annotator's pseudonym.
+
+    `known` are the answers of a training or gold item.
+    """
 
     id: int
     kind: str
@@ -71,10 +58,10 @@ class LabelledItem:
     dialogue: str | None
     content: str | None
     known: Answers | None
-    labels: tuple[GivenLabel, ...]
+    labels: tuple[Row[Any], ...]
 
     @property
-    def firsts(self) -> tuple[GivenLabel, ...]:
+    def firsts(self) -> tuple[Row[Any], ...]:
         """The labels of those who judged without seeing another's."""
         return tuple(label for label in self.labels if label.role == "first")
 
@@ -93,21 +80,15 @@ def labelled_items(connection: Connection, chosen: Any) -> list[LabelledItem]:
     """The items of a condition that are not deleted, in the order of their numbers, with all their labels."""
     joined = LABELS.join(PEOPLE, PEOPLE.c.id == LABELS.c.person).join(ITEMS, ITEMS.c.id == LABELS.c.item)
     wanted = select(LABELS, PEOPLE.c.pseudonym).select_from(joined).where(chosen)
-    labels: defaultdict[int, list[GivenLabel]] = defaultdict(list)
+    labels: defaultdict[int, list[Row[Any]]] = defaultdict(list)
     for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)):
-        parsed = {"answers": json.loads(row.answers), "shown": tuple(json.loads(row.shown))}
-        labels[row.item].append(_made(GivenLabel, row, **parsed))
-    items = select(ITEMS).where(chosen, ITEMS.c.stage != "deleted").order_by(ITEMS.c.id)
+        labels[row.item].append(row)
+    items = connection.execute(select(ITEMS).where(chosen, ITEMS.c.stage != "deleted").order_by(ITEMS.c.id)).all()
+    names = ("id", "kind", "stage", "language", "author", "dialogue", "content")
     return [
-        _made(LabelledItem, row, known=json.loads(row.answers) if row.answers else None, labels=tuple(labels[row.id]))
-        for row in connection.execute(items)
+        LabelledItem(**{name: row._mapping[name] for name in names}, known=row.answers, labels=tuple(labels[row.id]))
+        for row in items
     ]
-
-
-def _made(kind: type[Any], row: Row[Any], **more: Any) -> Any:
-    """A dataclass from a row's columns of the same names, and what is given besides."""
-    names = [field.name for field in fields(kind) if field.name not in more]
-    return kind(**{name: row._mapping[name] for name in names}, **more)
 
 
 def with_contents(
@@ -184,7 +165,7 @@ def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -
 
 
 def _question(
-    question: Question, project: Project, real: Sequence[LabelledItem], doubled: Sequence[LabelledItem]
+    question: LabelQuestion, project: Project, real: Sequence[LabelledItem], doubled: Sequence[LabelledItem]
 ) -> dict[str, Any]:
     balance: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for item in real:
@@ -216,9 +197,9 @@ def _question(
     }
 
 
-def _pairs(questions: Sequence[Question], doubled: Sequence[LabelledItem]) -> list[dict[str, Any]]:
+def _pairs(questions: Sequence[LabelQuestion], doubled: Sequence[LabelledItem]) -> list[dict[str, Any]]:
     """For each pair of annotators, and each question, the percentage and κ."""
-    shared: defaultdict[tuple[str, str], list[tuple[GivenLabel, GivenLabel]]] = defaultdict(list)
+    shared: defaultdict[tuple[str, str], list[tuple[Row[Any], Row[Any]]]] = defaultdict(list)
     for item in doubled:
         one, other = sorted(item.firsts, key=lambda label: label.person)
         shared[one.pseudonym, other.pseudonym].append((one, other))

@@ -13,9 +13,9 @@ import secrets
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from sqlalchemy import Connection, Select, bindparam, delete, func, select
 
 from compeer.annotate.schema import EVENTS, INVITATIONS, LEASES, PEOPLE, SESSIONS, TEXTS
@@ -31,10 +31,6 @@ DAY = 86_400_000
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 200
 DECOY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 """A hash that no password has."""
-Listed = Annotated[
-    tuple[str, ...], BeforeValidator(lambda kept: tuple(kept.split(",")) if isinstance(kept, str) else kept)
-]
-"""Words that a column keeps with commas between them."""
 
 
 class Person(Frozen):
@@ -43,8 +39,8 @@ class Person(Frozen):
     id: int
     pseudonym: str
     name: str | None
-    roles: Listed
-    languages: Listed
+    roles: tuple[str, ...]
+    languages: tuple[str, ...]
     program: bool = Field(default=False, description="labels of a program have the source llm")
     daily_cap: int | None = None
     declines_crisis: bool = False
@@ -65,8 +61,8 @@ class Invitation(Frozen):
     """An invitation that can still be taken up; its link is not kept."""
 
     id: int
-    roles: Listed
-    languages: Listed
+    roles: tuple[str, ...]
+    languages: tuple[str, ...]
     program: bool
     expires: int = Field(description="milliseconds since 1970")
 
@@ -158,8 +154,7 @@ def join(store: Store, token: str, name: str, password: str) -> Person:
         still = kept and row and text_of(writing.connection, row.secret)  # somebody may have used it just now
         if row is None or not still or row.expires < writing.at or not right:
             raise Refused("forbidden", "this invitation is not valid, or was used.", do="Ask for a new one.")
-        roles, languages = row.roles.split(","), row.languages.split(",")
-        return _join(writing, name, hashed, roles, languages, row.program, row.id, [row.secret])
+        return _join(writing, name, hashed, row.roles, row.languages, row.program, row.id, [row.secret])
 
 
 def _join(
@@ -261,7 +256,7 @@ def _require_another_admin(connection: Connection, person: int) -> None:
     if "admin" not in person_by_id(connection, person).roles:
         return
     rows = connection.execute(select(PEOPLE.c.roles).where(PEOPLE.c.active, PEOPLE.c.id != person)).scalars()
-    if not any("admin" in roles.split(",") for roles in rows):
+    if not any("admin" in roles for roles in rows):
         raise Refused("conflict", "this is the last admin.", do="Make somebody else an admin first.")
 
 

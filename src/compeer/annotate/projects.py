@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from pydantic import Field
@@ -36,7 +35,7 @@ LONGEST_GUIDELINES = 200_000
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelQuestion:
     """A question and the answers it takes; `ordered` says whether they have an order."""
 
     name: str
@@ -50,19 +49,19 @@ RESPONSES: dict[TaskKind, tuple[str, ...]] = {
     "rating": (),
 }
 """What the two responses of an item are called where answers are kept."""
-QUESTIONS: dict[TaskKind, tuple[Question, ...]] = {
+QUESTIONS: dict[TaskKind, tuple[LabelQuestion, ...]] = {
     "steps": (
-        *(Question(step, (True, False)) for step in STEPS),
-        Question(PREFERENCE, (*RESPONSES["steps"], "both", "neither")),
+        *(LabelQuestion(step, (True, False)) for step in STEPS),
+        LabelQuestion(PREFERENCE, (*RESPONSES["steps"], "both", "neither")),
     ),
-    "compare": (Question(PREFERENCE, (*RESPONSES["compare"], "both", "neither")),),
-    "rating": tuple(Question(name, (0, 1, 2, 3, 4), ordered=True) for name in DIMENSIONS),
+    "compare": (LabelQuestion(PREFERENCE, (*RESPONSES["compare"], "both", "neither")),),
+    "rating": tuple(LabelQuestion(name, (0, 1, 2, 3, 4), ordered=True) for name in DIMENSIONS),
 }
 
 
-def asked(question: Question) -> Question:
+def asked(question: LabelQuestion) -> LabelQuestion:
     """A question as annotators get it: a preference goes by position."""
-    return question if question.name != PREFERENCE else Question(PREFERENCE, (*POSITIONS, "both", "neither"))
+    return question if question.name != PREFERENCE else LabelQuestion(PREFERENCE, (*POSITIONS, "both", "neither"))
 
 
 def kept_answers(
@@ -121,6 +120,14 @@ class ProjectSettings(Frozen):
 
 
 @dataclass(frozen=True)
+class Guidelines:
+    """Guidelines in Markdown."""
+
+    version: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Project:
     """A project as it stands."""
 
@@ -174,11 +181,11 @@ def change_settings(store: Store, project: int, settings: ProjectSettings, actor
         writing.record("project_changed", {"project": project, "settings": settings.model_dump()})
 
 
-def guidelines_of(store: Store, project: int, version: int | None = None) -> tuple[int, str]:
-    """A version of the guidelines and their text in Markdown; the newest unless one is named."""
+def guidelines_of(store: Store, project: int, version: int | None = None) -> Guidelines:
+    """A version of the guidelines; the newest unless one is named."""
     with store.read() as connection:
         wanted = project_by_id(connection, project).guideline if version is None else version
-        return wanted, _guidelines(connection, project, wanted)
+        return Guidelines(wanted, _guidelines(connection, project, wanted))
 
 
 def projects(store: Store) -> list[Project]:
@@ -222,9 +229,4 @@ def _guidelines(connection: Connection, project: int, version: int) -> str:
 
 
 def _project(row: Row[Any]) -> Project:
-    return Project(row.id, row.name, row.task, _settings(row.settings), row.guideline)
-
-
-@lru_cache(maxsize=64)
-def _settings(kept: str) -> ProjectSettings:
-    return ProjectSettings.model_validate_json(kept)
+    return Project(row.id, row.name, row.task, ProjectSettings(**row.settings), row.guideline)

@@ -47,14 +47,6 @@ class Today:
     cap: int | None
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How many labels a person has given in a project, and how many items are open to them now."""
-
-    mine: int
-    left: int
-
-
 def next_task(store: Store, person: Person, project: int) -> Task | Rest:
     """The item that this person works on next, kept for them until the lease expires; or why there is none."""
     require(person, "annotator", "adjudicator")
@@ -161,12 +153,12 @@ def _cap(person: Person, *within: Project) -> int | None:
     return min((cap for cap in caps if cap is not None), default=None) if not person.program else None
 
 
-def progress(store: Store, person: Person, project: Project) -> Progress:
-    """How far a person is in a project."""
+def progress(store: Store, person: Person, project: Project) -> tuple[int, int]:
+    """How many labels a person has given in a project, and how many items are open to them now."""
     own = select(func.count()).where(LABELS.c.person == person.id, LABELS.c.project == project.id)
     with store.read() as connection:
         mine = int(connection.execute(own).scalar() or 0)
-        return Progress(mine, _count_open(connection, person, project))
+        return mine, _count_open(connection, person, project)
 
 
 def stage_counts(store: Store, project: Project) -> dict[str, int]:
@@ -291,5 +283,5 @@ def given_as(connection: Connection, item: int, person: Person) -> dict[str, Any
 
 def held_task(connection: Connection, project: Project, lease: Row[Any], me: Person) -> Task:
     """An item that a person holds, with what they have answered so far."""
-    draft = json.loads(lease.draft) if lease.draft else {}
-    return task_of(connection, project, lease.item, lease.role, json.loads(lease.shown), lease.expires, draft, me)
+    draft = lease.draft or {}
+    return task_of(connection, project, lease.item, lease.role, lease.shown, lease.expires, draft, me)

@@ -9,6 +9,7 @@ writes them, and they can be rebuilt. Times are milliseconds since 1970.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,16 +17,45 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Index,
     Integer,
     MetaData,
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
 
 METADATA = MetaData()
+
+
+class Json(TypeDecorator[Any]):
+    """A value as JSON; what cannot be read, since somebody changed it, is returned as it is."""
+
+    impl, cache_ok = Text, True
+
+    def process_bind_param(self, value: Any, _: Dialect) -> str | None:
+        return None if value is None else json.dumps(value, sort_keys=True)
+
+    def process_result_value(self, value: Any, _: Dialect) -> Any:
+        try:
+            return None if value is None else json.loads(value)
+        except ValueError:
+            return value
+
+
+class Words(TypeDecorator[tuple[str, ...]]):
+    """Words with commas between them."""
+
+    impl, cache_ok = Text, True
+
+    def process_bind_param(self, value: Any, _: Dialect) -> str | None:
+        return None if value is None else ",".join(value)
+
+    def process_result_value(self, value: Any, _: Dialect) -> tuple[str, ...] | None:
+        return None if value is None else tuple(value.split(","))
 
 
 def _table(
@@ -67,14 +97,14 @@ SESSIONS = _table("sessions", {"token": String(64)}, {"person": Integer, "expire
 PROJECTS = _table(
     "projects",
     {"id": Integer},
-    {"name": String(200), "task": String(20), "settings": Text, "guideline": Integer},
+    {"name": String(200), "task": String(20), "settings": Json, "guideline": Integer},
     unique=["name"],
 )
 GUIDELINES = _table("guidelines", {"project": Integer, "version": Integer}, {"text": String(32), "at": BigInteger})
 PEOPLE = _table(
     "people",
     {"id": Integer},
-    {"pseudonym": String(20), "roles": Text, "languages": Text}
+    {"pseudonym": String(20), "roles": Words, "languages": Words}
     | {"program": Boolean, "declines_crisis": Boolean, "active": Boolean},
     {"name": String(200), "secret": String(32), "daily_cap": Integer},
     unique=["pseudonym", "name"],
@@ -82,7 +112,7 @@ PEOPLE = _table(
 INVITATIONS = _table(
     "invitations",
     {"id": Integer},
-    {"roles": Text, "languages": Text, "program": Boolean, "expires": BigInteger},
+    {"roles": Words, "languages": Words, "program": Boolean, "expires": BigInteger},
     {"secret": String(32), "person": Integer},
 )
 ITEMS = _table(
@@ -90,7 +120,7 @@ ITEMS = _table(
     {"id": BigInteger},
     {"project": Integer, "kind": String(10), "language": String(20), "crisis": Boolean, "priority": Integer}
     | {"author": String(200), "stage": String(12)},
-    {"record": String(500), "dialogue": String(500), "content": String(32), "answers": Text}
+    {"record": String(500), "dialogue": String(500), "content": String(32), "answers": Json}
     | {"held": String(10), "lane": String(300)},
     indexed=["dialogue"],
     together=["project", "record"],
@@ -107,25 +137,22 @@ LANES = _table(
 LEASES = _table(
     "leases",
     {"item": BigInteger, "person": Integer},
-    {"project": Integer, "role": String(12), "expires": BigInteger, "shown": Text},
-    {"draft": Text},
+    {"project": Integer, "role": String(12), "expires": BigInteger, "shown": Json},
+    {"draft": Json},
     indexed=["expires"],
     together=["person", "project"],
 )
 LABELS = _table(
     "labels",
     {"item": BigInteger, "person": Integer},
-    {"project": Integer, "role": String(12), "source": String(10), "answers": Text, "guideline": Integer}
-    | {"shown": Text, "seconds": Integer, "at": BigInteger},
+    {"project": Integer, "role": String(12), "source": String(10), "answers": Json, "guideline": Integer}
+    | {"shown": Json, "seconds": Integer, "at": BigInteger},
     {"remark": String(32), "until": BigInteger},  # until: when it freezes; none: it is frozen
     indexed=["until"],
 )
 Index("labels_of_person", LABELS.c.person, LABELS.c.project, LABELS.c.role, LABELS.c.at)
 PASSES = _table(
-    "passes",
-    {"person": Integer, "item": BigInteger},
-    {"why": String(10), "at": BigInteger},
-    {"remark": String(32)},
+    "passes", {"person": Integer, "item": BigInteger}, {"why": String(10), "at": BigInteger}, {"remark": String(32)}
 )
 Index("passes_item", PASSES.c.item)
 PAIRS = _table("pairs", {"project": Integer, "one": Integer, "other": Integer}, {"shared": Integer})
