@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, FastAPI, Query, Request
 from fastapi import Path as InPath
 from jinja2 import Environment, PackageLoader
-from pydantic import Field
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.background import BackgroundTask
@@ -29,12 +28,11 @@ from compeer import __version__
 from compeer.annotate import forms, labels, metrics, people
 from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.exchange import export_project, export_tasks, import_tasks, label_config
-from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject
+from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.people import Person
 from compeer.annotate.projects import (
     Guidelines,
-    Project,
     ProjectSettings,
     add_project,
     change_settings,
@@ -43,10 +41,9 @@ from compeer.annotate.projects import (
     projects,
     set_guidelines,
 )
-from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress, stage_counts, today
+from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress, today
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
-from compeer.io import Frozen
 from compeer.web.application import application
 from compeer.web.description import describe, refusals
 from compeer.web.errors import Refusal, from_input_error
@@ -77,7 +74,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
 @api.get("/projects", tags=["work"])
 def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[forms.ProjectState]]:
     """All projects, and how far one is in each."""
-    return {"projects": [_state(store, me, project) for project in projects(store)]}
+    return {"projects": [forms.ProjectState.of(store, me, project) for project in projects(store)]}
 
 
 @api.get("/projects/{project}/guidelines", tags=["work"])
@@ -168,29 +165,21 @@ def read_media(
     return FileResponse(found, media_type=kind, headers={"Cache-Control": "private, no-store"})
 
 
-def _state(store: Store, me: Person, project: Project) -> forms.ProjectState:
-    """A project as one person gets it."""
-    (mine, left), admin = progress(store, me, project), "admin" in me.roles
-    values = project.settings.model_dump() | ({} if admin else {"gold_every": None})
-    values |= {"id": project.id, "name": project.name, "task": project.task, "guidelines": project.guideline}
-    stages = stage_counts(store, project) if admin else None
-    return forms.ProjectState(**values, mine=mine, left=left, stages=stages)
-
-
 # --- projects and people, for admins ----------------------------------------------------------------------------------
 
 
 @api.post("/projects", status_code=201, tags=["admin"])
 def make_project(body: forms.NewProject, store: StoreHere, me: Admin) -> forms.ProjectState:
     """Makes a project with the first version of its guidelines."""
-    return _state(store, me, add_project(store, body.name, body.task, body.guidelines, body.settings, me))
+    made = add_project(store, body.name, body.task, body.guidelines, body.settings, me)
+    return forms.ProjectState.of(store, me, made)
 
 
 @api.put("/projects/{project}/settings", tags=["admin"])
 def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> forms.ProjectState:
     """Sets how a project is run from now on; what is left out gets its usual value."""
     change_settings(store, project, body, me)
-    return _state(store, me, project_by_number(store, project))
+    return forms.ProjectState.of(store, me, project_by_number(store, project))
 
 
 @api.put("/projects/{project}/guidelines", tags=["admin"])
@@ -363,15 +352,6 @@ def export_file(
 
 
 # --- the application --------------------------------------------------------------------------------------------------
-
-
-class WorkbenchSettings(Frozen):
-    """How a workbench treats its visitors."""
-
-    public_url: str | None = Field(default=None, description="where people reach it; none: as they ask for it")
-    hosts: tuple[str, ...] = Field(default=(), description="names that the server goes by; none: any")
-    rate: float | None = Field(default=6000, gt=0, description="requests a minute for each address; none: no limit")
-    media: Path | None = Field(default=None, description="folder of the pictures and clips that items name")
 
 
 def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> FastAPI:

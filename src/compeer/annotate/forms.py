@@ -5,6 +5,7 @@ Where a thing of the store is answered as it is (`Person`, `Task`, `OwnLabel`, â
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import Path, Query
@@ -13,8 +14,9 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StringConstra
 from compeer.annotate.items import LONGEST_ID, Task
 from compeer.annotate.labels import LONGEST_REMARK
 from compeer.annotate.people import Person, Role
-from compeer.annotate.projects import LONGEST_GUIDELINES, ProjectSettings, TaskKind
-from compeer.annotate.queue import Reason, Today
+from compeer.annotate.projects import LONGEST_GUIDELINES, Project, ProjectSettings, TaskKind
+from compeer.annotate.queue import Reason, Today, progress, stage_counts
+from compeer.annotate.store import Store
 from compeer.io import Frozen
 
 
@@ -125,6 +127,15 @@ class SettledFlag(Frozen):
     keep: bool = Field(description="whether the item goes back into the queue; it is dropped if not")
 
 
+class WorkbenchSettings(Frozen):
+    """How a workbench treats its visitors."""
+
+    public_url: str | None = Field(default=None, description="where people reach it; none: as they ask for it")
+    hosts: tuple[str, ...] = Field(default=(), description="names that the server goes by; none: any")
+    rate: float | None = Field(default=6000, gt=0, description="requests a minute for each address; none: no limit")
+    media: FilePath | None = Field(default=None, description="folder of the pictures and clips that items name")
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +185,15 @@ class ProjectState(ProjectSettings):
     mine: int
     left: int
     stages: dict[str, int] | None = Field(description="for admins: how many items are in each stage")
+
+    @classmethod
+    def of(cls, store: Store, me: Person, project: Project) -> ProjectState:
+        """A project as one person gets it."""
+        (mine, left), admin = progress(store, me, project), "admin" in me.roles
+        values = project.settings.model_dump() | ({} if admin else {"gold_every": None})
+        values |= {"id": project.id, "name": project.name, "task": project.task, "guidelines": project.guideline}
+        stages = stage_counts(store, project) if admin else None
+        return cls(**values, mine=mine, left=left, stages=stages)
 
 
 class Invited(Frozen):

@@ -330,7 +330,7 @@ def test_everything_by_keyboard(browser: Any, url: str, store: Store) -> None:
         submit(page)
         label = own_labels(store, ann, project.id)[0]
         assert label.answers == {"history": False, "emotion": True, "strategy": True, "preference": "neither"}
-        assert label.remark == "t1 a remark"
+        assert label.note == "t1 a remark"
         press(page, "u")  # nothing answered yet: the label before is opened
         page.wait_for_selector(".tag.changing")
         assert matter(page) == first
