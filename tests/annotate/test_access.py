@@ -9,12 +9,11 @@ import httpx
 import pytest
 from argon2 import PasswordHasher, extract_parameters
 
-from compeer.annotate import hashing
-from compeer.annotate.logins import log_in
+from compeer.annotate import people as hashing
+from compeer.annotate.access import LONGEST_LINE, WRONG_A_MINUTE, Guesses, log_in
 from compeer.annotate.people import leave
 from compeer.annotate.store import Refused, Store, create_store
 from compeer.web.errors import Refusal
-from compeer.web.workbench.guessing import LONGEST_LINE, WRONG_A_MINUTE, Guesses
 from tests.support.annotation import PASSWORD, cheap_hashes_fixture, person  # noqa: F401
 from tests.support.workbench import Client, workbench
 
@@ -27,7 +26,7 @@ def store_fixture(tmp_path: Path) -> Store:
 @pytest.fixture(autouse=True, name="no_time_passes")
 def no_time_passes_fixture(monkeypatch: pytest.MonkeyPatch) -> None:
     """No guess falls due again because the machine is slow."""
-    monkeypatch.setattr("compeer.web.workbench.guessing.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("compeer.annotate.access.monotonic", lambda: 1000.0)
 
 
 def wrong() -> str:

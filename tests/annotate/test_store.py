@@ -19,11 +19,9 @@ from sqlalchemy import select, text
 
 from compeer.annotate import store as migrated
 from compeer.annotate.backup import backup, restore, verify
-from compeer.annotate.erase import delete_dialogue
-from compeer.annotate.exchange import export_project
-from compeer.annotate.label_studio import export_tasks
-from compeer.annotate.labels import submit
-from compeer.annotate.passing import skip
+from compeer.annotate.exchange import export_project, export_tasks
+from compeer.annotate.items import delete_dialogue
+from compeer.annotate.labels import give_back, submit
 from compeer.annotate.people import leave
 from compeer.annotate.projects import add_project, project_by_name, set_guidelines
 from compeer.annotate.queue import Rest, next_task
@@ -52,10 +50,10 @@ def lived(store: Store) -> list[int]:
         task = next_task(store, who, project.id)
         assert not isinstance(task, Rest)
         answers: dict[str, Any] = {**RIGHT, "history": number % 2 == 0, "preference": "first"}
-        submit(store, who, task.item, {name: answers[name] for name in task.questions}, remark=f"Remark {number}.")
+        submit(store, who, task.item, {name: answers[name] for name in task.asked}, remark=f"Remark {number}.")
     task = next_task(store, ann, project.id)
     assert not isinstance(task, Rest)
-    skip(store, ann, task.item, "Too short.")
+    give_back(store, ann, task.item, "skip", "Too short.")
     set_guidelines(store, project.id, "Be brief.", cleo)
     leave(store, ben.id, ben)
     with store.read() as connection:
@@ -249,7 +247,7 @@ import sys, time
 from pathlib import Path
 from compeer.annotate import backup
 
-rows, seen = backup._rows, []
+rows, _ = backup._parts, []
 
 def slow(connection, table):
     for part in rows(connection, table):
@@ -259,7 +257,7 @@ def slow(connection, table):
             time.sleep(600)
 
 backup.verify = lambda *_: backup.Verified(0, "", ())  # its reading is not to be stopped
-backup._rows = slow
+backup._parts = slow
 backup.restore(Path(sys.argv[1]), sys.argv[2])
 """
 

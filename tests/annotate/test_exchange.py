@@ -8,15 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from compeer.annotate.backup import verify
-from compeer.annotate.exchange import export_project
+from compeer.annotate.exchange import export_project, export_tasks, import_tasks, label_config
 from compeer.annotate.items import import_items, read_items
-from compeer.annotate.label_studio import export_tasks, import_tasks, label_config
 from compeer.annotate.labels import submit
 from compeer.annotate.people import Person
-from compeer.annotate.projects import Project, ProjectSettings, add_project, change_settings
+from compeer.annotate.projects import DIMENSIONS, Project, ProjectSettings, add_project, change_settings
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store, open_store
-from compeer.annotate.tasks import DIMENSIONS
 from compeer.cli import app
 from compeer.cli.annotate import annotate
 from compeer.errors import InputError
@@ -45,9 +43,9 @@ def label_all(store: Store, who: Person, project: Project, **changes: Any) -> in
     """One person does all there is; `changes` go to items whose history ends with the number given as key."""
     count = 0
     while not isinstance(task := next_task(store, who, project.id), Rest):
-        number = task.content["history"][0]["text"].rpartition(" ")[2].rstrip(".")
+        number = task.history[0].text.rpartition(" ")[2].rstrip(".")
         answers = {**RIGHT, **changes.get(f"_{number}", {})}
-        submit(store, who, task.item, {name: answers[name] for name in task.questions}, seconds=10)
+        submit(store, who, task.item, {name: answers[name] for name in task.asked}, seconds=10)
         count += 1
     return count
 
@@ -127,9 +125,9 @@ def test_models_are_compared_blind(store: Store, tmp_path: Path) -> None:
     ann, ben = person(store, "Ann"), person(store, "Ben")
     for who in (ann, ben):
         while not isinstance(task := next_task(store, who, project.id), Rest):
-            assert "m1" not in json.dumps(task.content)
-            best = min(task.content["responses"], key=["three", "one", "two"].index)
-            place = "first" if task.content["responses"][0] == best else "second"
+            assert "m1" not in task.model_dump_json()
+            best = min(task.responses, key=["three", "one", "two"].index)
+            place = "first" if task.responses[0] == best else "second"
             submit(store, who, task.item, {"preference": place})
     counts = export_project(store, project, tmp_path / "out")
     assert counts["with consensus"] == 3
@@ -157,7 +155,7 @@ def test_conversations_are_rated(store: Store, tmp_path: Path) -> None:
         submit(store, who, task.item, {**scores, "humanoid": number})
     task = next_task(store, person(store, "Cleo", "adjudicator"), project.id)
     assert not isinstance(task, Rest)
-    assert task.questions == ("humanoid",)
+    assert tuple(task.asked) == ("humanoid",)
 
 
 def test_label_studio_there_and_back(store: Store, tmp_path: Path, clock: Clock) -> None:

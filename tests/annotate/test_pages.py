@@ -19,14 +19,13 @@ import pytest
 from compeer.annotate.items import add_items, import_items
 from compeer.annotate.labels import own_labels
 from compeer.annotate.people import people
-from compeer.annotate.projects import ProjectSettings, add_project, change_settings
+from compeer.annotate.projects import DIMENSIONS, ProjectSettings, add_project, change_settings
 from compeer.annotate.store import Store, create_store
-from compeer.annotate.tasks import DIMENSIONS
 from compeer.ser.record import SerRecord, read_records
 from tests.support.annotation import PASSWORD, RIGHT, cheap_hashes_fixture, new_item, person, record, steps_project  # noqa: F401
 from tests.support.workbench import workbench
 
-PAGES = Path(__file__).parents[2] / "src" / "compeer" / "web" / "pages" / "workbench"
+PAGES = Path(__file__).parents[2] / "src" / "compeer" / "annotate" / "pages"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ANOTHER = "#work:not(:has([data-seen]))"
 """What is shown once the item that was marked as seen has gone."""
@@ -331,7 +330,7 @@ def test_everything_by_keyboard(browser: Any, url: str, store: Store) -> None:
         submit(page)
         label = own_labels(store, ann, project.id)[0]
         assert label.answers == {"history": False, "emotion": True, "strategy": True, "preference": "neither"}
-        assert label.remark == "t1 a remark"
+        assert label.note == "t1 a remark"
         press(page, "u")  # nothing answered yet: the label before is opened
         page.wait_for_selector(".tag.changing")
         assert matter(page) == first
@@ -509,21 +508,22 @@ def test_time_stands_still_in_a_pause_and_when_nobody_is_there(browser: Any, url
 
 
 def test_all_that_is_said_has_words_in_both_languages(browser: Any, url: str) -> None:
-    walk = """async ([file, name]) => {
+    walk = """async () => {
       const walk = (words, path) => Object.entries(words).flatMap(([key, value]) =>
-        typeof value === "string" ? [[path + key, value]] : walk(value, path + key + "."));
-      return walk((await import("/static/workbench/" + file))[name], "");
+        Array.isArray(value) ? [[path + key, value]] : walk(value, path + key + "."));
+      return walk((await import("/static/workbench/strings.js")).STRINGS, "");
     }"""
     with visit(browser, f"{url}/login") as page:
-        english, chinese = (
-            dict(page.evaluate(walk, [f"{language}.js", language])) for language in ("english", "chinese")
-        )
-    assert list(english) == list(chinese)
-    for key, words in english.items():
-        assert set(re.findall(r"\{\w+\}", words)) == set(re.findall(r"\{\w+\}", chinese[key])), key
+        strings = dict(page.evaluate(walk))
+    assert len(strings) > 200
+    for key, pair in strings.items():
+        english, chinese = pair
+        assert english
+        assert chinese
+        assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", chinese)), key
     for path in PAGES.iterdir():
         for said in re.findall(r"\bsay\(\"([^\"]+)\"|data-words=\"([^\"]+)\"", path.read_text(encoding="utf-8")):
-            assert "".join(said) in english, path
+            assert "".join(said) in strings, path
 
 
 def test_guidelines_are_shown_as_written_and_nothing_in_them_acts(browser: Any, url: str) -> None:

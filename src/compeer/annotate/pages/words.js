@@ -1,23 +1,23 @@
 // What the pages say, in the language chosen. The names of decisions are those of the chat page.
 
 import { choose as chooseNames, felt, nameOf } from "../words.js";
-import { chinese } from "./chinese.js";
-import { english } from "./english.js";
+import { STRINGS } from "./strings.js";
 
-const LANGUAGES = { en: english, zh: chinese };
+const LANGUAGES = ["en", "zh"];
 const KEY = "compeer.workbench.language";
 let spoken = "en";
 
 /** Chooses the language of the page; one that the page does not know becomes English. */
 export function choose(language) {
-  spoken = language in LANGUAGES ? language : "en";
+  spoken = LANGUAGES.includes(language) ? language : "en";
   chooseNames(spoken);
   return spoken;
 }
 
 /** The words for a key ("tasks.steps" looks inside), with {places} filled in. */
 export function say(key, places = {}) {
-  const found = key.split(".").reduce((words, part) => words?.[part], LANGUAGES[spoken]) ?? key.split(".").at(-1);
+  const pair = key.split(".").reduce((words, part) => words?.[part], STRINGS);
+  const found = pair?.[LANGUAGES.indexOf(spoken)] ?? key.split(".").at(-1);
   return found.replace(/\{(\w+)\}/g, (whole, name) => (name in places ? String(places[name]) : whole));
 }
 
@@ -48,4 +48,4 @@ export function speak(draw) {
 }
 
 /** Names of questions in the order in which they are asked. */
-export const inOrder = (names) => Object.keys(english.questions).filter((name) => names.includes(name));
+export const inOrder = (names) => Object.keys(STRINGS.questions).filter((name) => names.includes(name));

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from compeer.annotate.access import COOKIE
 from compeer.annotate.backup import verify
 from compeer.annotate.items import add_items
 from compeer.annotate.store import Store, create_store
@@ -22,7 +23,6 @@ from compeer.dialogue import Media
 from compeer.errors import InputError
 from compeer.progress import console
 from compeer.ser.record import read_records
-from compeer.web.workbench.access import COOKIE
 from tests.support.annotation import (  # noqa: F401
     PASSWORD,
     RIGHT,
@@ -382,7 +382,7 @@ def test_a_password_can_be_changed(bench: Bench) -> None:
 
 
 def test_guessing_is_slowed_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compeer.web.workbench.guessing.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("compeer.annotate.access.monotonic", lambda: 1000.0)
     ann = bench.someone("Ann")
     stranger = Client(bench.url)
     statuses = [stranger("POST", "/login", {"name": "Ann", "password": f"guess {n}"}).status_code for n in range(14)]

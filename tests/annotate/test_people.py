@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from compeer.annotate import hashing
+from compeer.annotate import people as hashing
+from compeer.annotate.access import change_password, log_in, log_out, person_of
 from compeer.annotate.backup import verify
 from compeer.annotate.items import add_items
 from compeer.annotate.labels import media_of, own_labels, submit
-from compeer.annotate.logins import change_password, log_in, log_out, person_of
 from compeer.annotate.people import audit_log, change_person, invitations, invite, join, leave, people, withdraw
 from compeer.annotate.projects import ProjectSettings, add_project, change_settings, guidelines_of, set_guidelines
 from compeer.annotate.queue import Rest, next_task
@@ -196,8 +196,8 @@ def test_guidelines_keep_their_versions(store: Store) -> None:
     project = steps_project(store)
     assert set_guidelines(store, project.id, "Be kind.") == 1, "the same words are no new version"
     assert set_guidelines(store, project.id, "Be brief.\n<script>") == 2
-    assert guidelines_of(store, project.id) == "Be brief.\n<script>"
-    assert guidelines_of(store, project.id, 1) == "Be kind."
+    assert guidelines_of(store, project.id).text == "Be brief.\n<script>"
+    assert guidelines_of(store, project.id, 1).text == "Be kind."
     with pytest.raises(Refused, match="no such version"):
         guidelines_of(store, project.id, 3)
 
@@ -210,7 +210,8 @@ def test_pictures_are_for_those_who_were_given_the_item(store: Store) -> None:
     add_items(store, project, [new_item(shown.model_copy(update={"history": (said,)}))], in_danger=lambda _: False)
     task = next_task(store, ann, project.id)
     assert not isinstance(task, Rest)
-    assert task.content["history"][0]["media"] == [{"kind": "image"}], "no path is shown"
+    (media,) = task.history[0].media
+    assert (media.kind, media.url) == ("image", f"/api/media/{task.item}/0/0"), "no path is sent"
     assert media_of(store, ann, task.item, 0, 0).path == "face.png"
     assert media_of(store, boss, task.item, 0, 0).path == "face.png"
     with pytest.raises(Refused, match="no such item"):
