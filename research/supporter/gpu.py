@@ -292,15 +292,14 @@ def write(
     network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any, decoders: dict[str, Any]
 ) -> None:
     """Writes n outputs for every prompt; kept in blocks as they come."""
-    from compeer.policy.decoding import Decoder, Prompt
-    from compeer.policy.graphs import Drawing
+    from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
     from compeer.statistics import generator
 
     path = folder / f"{job['out']}.jsonl"
     if path.is_file() and '"done"' in path.read_text(encoding="utf-8")[-200:]:
         return
     lay_on(twin, network, None if job["write"] == "base" else folder / "adapters" / job["write"], job.get("scale", 1.0))
-    drawing = Drawing(
+    drawing = RolloutSampling(
         max_tokens=job.get("tokens", 224),
         ends=(tokenizer.eos_token_id,),
         temperature=job["temperature"],

@@ -199,9 +199,8 @@ def train_by_reward(
     from data import guided_prompt
     from gpu import drop_low, encode, save_low
 
+    from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
     from compeer.policy import redundancy
-    from compeer.policy.decoding import Decoder, Prompt
-    from compeer.policy.graphs import Drawing
     from compeer.statistics import generator
 
     job = {**DEFAULTS, **job}
@@ -220,7 +219,7 @@ def train_by_reward(
     optimiser = torch.optim.AdamW(trained, lr=job["rate"], weight_decay=0.0, betas=(0.9, 0.99))
     ends = (tokenizer.eos_token_id,)
     decoder = Decoder(
-        twin, Drawing(max_tokens=job["tokens"], ends=ends, temperature=job["temperature"]), rows=job["rows"]
+        twin, RolloutSampling(max_tokens=job["tokens"], ends=ends, temperature=job["temperature"]), rows=job["rows"]
     )
     order = generator(job["seed"], "contexts").permutation(len(contexts)).tolist()
     started = time.time()

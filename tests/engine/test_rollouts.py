@@ -1,4 +1,4 @@
-"""Fast rollouts: drawn from the distribution that training sees, whatever the batches, and in TRL's trainer."""
+"""Fast rollouts: found from the distribution that training sees, whatever the batches, and in TRL's trainer."""
 
 import inspect
 import logging
@@ -19,13 +19,13 @@ from transformers.generation.logits_process import TopPLogitsWarper
 from trl import GRPOConfig, GRPOTrainer
 
 import compeer
-from compeer.models.local import load_tokenizer
-from compeer.models.vision import picture_reader
-from compeer.policy import decoding, fast_rollouts
-from compeer.policy.decoding import Decoder, Drawn, Prompt
+from compeer.engine import rollouts
+from compeer.engine.mirror import Mirror
+from compeer.engine.multimodal import picture_reader
+from compeer.engine.network import load_tokenizer
+from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling, Sampled, sample_tokens
+from compeer.policy import fast_rollouts
 from compeer.policy.fast_rollouts import FastRollouts
-from compeer.policy.graphs import Drawing, draw
-from compeer.policy.twin import Twin
 from tests.support.clear import decided
 
 PROMPTS = [[5, 9, 200, 41], [7, 11], [212, 3, 5, 9, 14, 230, 77, 6], [7, 11], [5, 9, 200, 41], [5, 9, 201, 41]]
@@ -50,9 +50,13 @@ def network() -> Any:
 
 
 def outputs(
-    network: Any, drawing: Drawing, prompts: Sequence[Sequence[int]] = PROMPTS, seeds: Sequence[int] = SEEDS, **how: Any
-) -> list[Drawn]:
-    return Decoder(Twin(network).network, drawing, **how).draw([Prompt(tuple(ids)) for ids in prompts], seeds)
+    network: Any,
+    sampling: RolloutSampling,
+    prompts: Sequence[Sequence[int]] = PROMPTS,
+    seeds: Sequence[int] = SEEDS,
+    **how: Any,
+) -> list[Sampled]:
+    return Decoder(Mirror(network).network, sampling, **how).sample([Prompt(tuple(ids)) for ids in prompts], seeds)
 
 
 def forward_logprobs(network: Any, prompt: Sequence[int], ids: Sequence[int], temperature: float) -> torch.Tensor:
@@ -63,12 +67,12 @@ def forward_logprobs(network: Any, prompt: Sequence[int], ids: Sequence[int], te
 
 
 def test_greedy_decoding_is_that_of_transformers(network: Any) -> None:
-    free = outputs(network, Drawing(24, (), temperature=0))
+    free = outputs(network, RolloutSampling(24, (), temperature=0))
     assert all(decided(network, prompt, output.ids) for prompt, output in zip(PROMPTS, free, strict=True))
     ends = (free[2].ids[17], free[0].ids[3])  # tokens that do come up, so that rows end at different times
     for end in ((), ends):
-        mine = outputs(network, Drawing(24, end, temperature=0))
-        for prompt, drawn in zip(PROMPTS[:3], mine, strict=False):
+        mine = outputs(network, RolloutSampling(24, end, temperature=0))
+        for prompt, found in zip(PROMPTS[:3], mine, strict=False):
             wanted = network.generate(
                 torch.tensor([prompt]),
                 attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
@@ -77,23 +81,23 @@ def test_greedy_decoding_is_that_of_transformers(network: Any) -> None:
                 eos_token_id=list(end) or None,
                 pad_token_id=0,
             )[0, len(prompt) :].tolist()
-            assert drawn.ids == wanted
-    assert len({len(drawn.ids) for drawn in mine}) > 1
+            assert found.ids == wanted
+    assert len({len(found.ids) for found in mine}) > 1
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_those_of_the_training_forward(network: Any, temperature: float) -> None:
-    for prompt, drawn in zip(PROMPTS, outputs(network, Drawing(130, (), temperature)), strict=True):
-        assert len(drawn.ids) == len(drawn.logprobs) == 130, "longer than one width of attention"
-        wanted = forward_logprobs(network, prompt, drawn.ids, temperature)
-        assert drawn.logprobs == pytest.approx(wanted.tolist(), abs=1e-4)
+    for prompt, found in zip(PROMPTS, outputs(network, RolloutSampling(130, (), temperature)), strict=True):
+        assert len(found.ids) == len(found.logprobs) == 130, "longer than one width of attention"
+        wanted = forward_logprobs(network, prompt, found.ids, temperature)
+        assert found.logprobs == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
 def test_logprobs_in_lower_precision_are_those_of_autocast(network: Any) -> None:
-    decoder = Decoder(Twin(network, torch.bfloat16).network, Drawing(12, ()), torch.bfloat16)
-    drawn = decoder.draw([Prompt(tuple(ids)) for ids in PROMPTS], SEEDS)
+    decoder = Decoder(Mirror(network, torch.bfloat16).network, RolloutSampling(12, ()), torch.bfloat16)
+    found = decoder.sample([Prompt(tuple(ids)) for ids in PROMPTS], SEEDS)
     gaps = []
-    for prompt, output in zip(PROMPTS, drawn, strict=True):
+    for prompt, output in zip(PROMPTS, found, strict=True):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             wanted = forward_logprobs(network, prompt, output.ids, 1.0)
         gaps += (torch.tensor(output.logprobs) - wanted).abs().tolist()
@@ -102,8 +106,8 @@ def test_logprobs_in_lower_precision_are_those_of_autocast(network: Any) -> None
 
 def test_frequencies_match_the_softmax(network: Any) -> None:
     count = 6000
-    drawn = outputs(network, Drawing(1, (), temperature=0.5), [PROMPTS[0]] * count, range(count), rows=1000)
-    seen = Counter(output.ids[0] for output in drawn)
+    found = outputs(network, RolloutSampling(1, (), temperature=0.5), [PROMPTS[0]] * count, range(count), rows=1000)
+    seen = Counter(output.ids[0] for output in found)
     with torch.no_grad():
         chances = torch.softmax(network(input_ids=torch.tensor([PROMPTS[0]])).logits[0, -1] / 0.5, -1).double()
     likely = [int(token) for token in chances.argsort(descending=True)[:400] if chances[token] * count >= 5]
@@ -124,14 +128,14 @@ def test_frequencies_match_the_softmax(network: Any) -> None:
     st.floats(0.1, 1),
 )
 def test_a_draw_inverts_the_distribution(logits: list[float], number: float, temperature: float, top_p: float) -> None:
-    """The share of numbers for which a token is drawn is its probability, after top-p as `generate` cuts."""
+    """The share of numbers for which a token is found is its probability, after top-p as `generate` cuts."""
     scores = torch.tensor([logits]) / temperature
     cuts = [TopPLogitsWarper(top_p)] if top_p < 1 else []
     for cut in cuts:
         scores = cut(None, scores)
     chances = torch.softmax(scores, -1)[0].double().numpy()
     uniform = torch.tensor([[number]], dtype=torch.float64)
-    token, logprob = draw(torch.tensor([logits]), uniform, temperature, cuts)
+    token, logprob = sample_tokens(torch.tensor([logits]), uniform, temperature, cuts)
     before = float(chances[: int(token)].sum())
     assert before - 1e-6 <= number * chances.sum() <= before + chances[int(token)] + 1e-6
     assert chances[int(token)] > 0
@@ -140,44 +144,46 @@ def test_a_draw_inverts_the_distribution(logits: list[float], number: float, tem
 
 
 def test_batches_change_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = outputs(network, Drawing(60, ()))
+    free = outputs(network, RolloutSampling(60, ()))
     for prompt, seed, output in zip(PROMPTS, SEEDS, free, strict=True):
         assert decided(network, prompt, output.ids, 1.0, seed), "here and below: rounding changes no token"
-    drawing = Drawing(60, tuple(output.ids[place] for output, place in zip(free, (2, 9, 20, 33, 50, 4), strict=True)))
-    whole = outputs(network, drawing)
+    sampling = RolloutSampling(
+        60, tuple(output.ids[place] for output, place in zip(free, (2, 9, 20, 33, 50, 4), strict=True))
+    )
+    whole = outputs(network, sampling)
     assert len({len(output.ids) for output in whole}) > 3
     for output in whole:
-        assert not set(output.ids[:-1]) & set(drawing.ends), "nothing after an end"
+        assert not set(output.ids[:-1]) & set(sampling.ends), "nothing after an end"
     order = [4, 2, 0, 5, 1, 3]
-    parts = outputs(network, drawing, [PROMPTS[n] for n in order], [SEEDS[n] for n in order], rows=2)
+    parts = outputs(network, sampling, [PROMPTS[n] for n in order], [SEEDS[n] for n in order], rows=2)
     assert [output.ids for output in parts] == [whole[n].ids for n in order]
-    monkeypatch.setattr(decoding, "_INTERVAL", 1000)  # no row is dropped early
-    monkeypatch.setattr(decoding, "_PREFILL", 1)  # each prompt by itself
-    assert [output.ids for output in outputs(network, drawing)] == [output.ids for output in whole]
+    monkeypatch.setattr(rollouts, "_INTERVAL", 1000)  # no row is dropped early
+    monkeypatch.setattr(rollouts, "_PREFILL", 1)  # each prompt by itself
+    assert [output.ids for output in outputs(network, sampling)] == [output.ids for output in whole]
     assert whole[1].ids == whole[3].ids, "the same prompt and seed"
     assert whole[0].ids != whole[4].ids, "the same prompt, another seed"
 
 
 def test_a_decoder_is_used_again(network: Any) -> None:
-    drawing = Drawing(20, ())
-    decoder = Decoder(Twin(network).network, drawing)
+    sampling = RolloutSampling(20, ())
+    decoder = Decoder(Mirror(network).network, sampling)
     for prompts, seeds in ((PROMPTS[:2], SEEDS[:2]), (PROMPTS * 3, SEEDS * 3), (PROMPTS, SEEDS)):
-        again = decoder.draw([Prompt(tuple(ids)) for ids in prompts], seeds)
-        assert [output.ids for output in again] == [o.ids for o in outputs(network, drawing, prompts, seeds)]
+        again = decoder.sample([Prompt(tuple(ids)) for ids in prompts], seeds)
+        assert [output.ids for output in again] == [o.ids for o in outputs(network, sampling, prompts, seeds)]
 
 
 def test_where_no_graph_can_be_recorded_decoding_goes_on(network: Any, caplog: pytest.LogCaptureFixture) -> None:
-    decoder = Decoder(Twin(network).network, Drawing(30, ()))
+    decoder = Decoder(Mirror(network).network, RolloutSampling(30, ()))
     decoder.stepper.graphs = True  # as on CUDA; recording fails on a CPU
     with caplog.at_level(logging.WARNING):
-        drawn = decoder.draw([Prompt(tuple(ids)) for ids in PROMPTS], SEEDS)
-    assert [output.ids for output in drawn] == [output.ids for output in outputs(network, Drawing(30, ()))]
+        found = decoder.sample([Prompt(tuple(ids)) for ids in PROMPTS], SEEDS)
+    assert [output.ids for output in found] == [output.ids for output in outputs(network, RolloutSampling(30, ()))]
     assert len([record for record in caplog.records if "CUDA graph" in record.message]) == 1
 
 
 def test_graphs_are_replayed_where_they_can_be(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of recording and replaying, with a stand-in that records a step by keeping how to take it."""
-    decoder = Decoder(Twin(network).network, Drawing(40, ()))
+    decoder = Decoder(Mirror(network).network, RolloutSampling(40, ()))
     stepper, replayed = decoder.stepper, Counter[tuple[int, int]]()
     stepper.graphs = True
 
@@ -190,10 +196,10 @@ def test_graphs_are_replayed_where_they_can_be(network: Any, monkeypatch: pytest
             stepper._step(*self.of)
 
     monkeypatch.setattr(stepper, "_record", Graph)
-    free = outputs(network, Drawing(40, ()))
+    free = outputs(network, RolloutSampling(40, ()))
     for _ in range(2):  # rows are made up to eight, and what stands in the others disturbs nothing
-        drawn = decoder.draw([Prompt(tuple(ids)) for ids in PROMPTS], SEEDS)
-        assert [output.ids for output in drawn] == [output.ids for output in free]
+        found = decoder.sample([Prompt(tuple(ids)) for ids in PROMPTS], SEEDS)
+        assert [output.ids for output in found] == [output.ids for output in free]
     assert replayed == {(8, 128): 2 * 39 - 1}
 
 
@@ -205,11 +211,11 @@ def test_pictures_are_seen(tiny_seeing_model: Path, tmp_path: Path) -> None:
     for number, size in enumerate([(84, 56), (56, 112)]):
         Image.effect_noise(size, 90 + number).convert("RGB").save(tmp_path / f"{number}.png")
         picture = reader.read(str(tmp_path / f"{number}.png"))
-        ids = reader.spread([10, 11, reader.token, 30, 31 + number], [picture.grid])
+        ids = reader.expand([10, 11, reader.token, 30, 31 + number], [picture.grid])
         rows.append(Prompt(tuple(ids), picture.patches, torch.tensor([picture.grid])))
     rows += [Prompt((40, 41, 42)), rows[0], Prompt(rows[0].ids, rows[0].pixels.flip(0), rows[0].grids)]  # type: ignore[union-attr]
-    drawn = Decoder(Twin(network).network, Drawing(20, (), temperature=0)).draw(rows, range(5))
-    for prompt, output in zip(rows, drawn, strict=True):
+    found = Decoder(Mirror(network).network, RolloutSampling(20, (), temperature=0)).sample(rows, range(5))
+    for prompt, output in zip(rows, found, strict=True):
         ids = torch.tensor([prompt.ids])
         seen = {"pixel_values": prompt.pixels, "image_grid_thw": prompt.grids} if prompt.grids is not None else {}
         wanted = network.generate(
@@ -225,7 +231,7 @@ def test_pictures_are_seen(tiny_seeing_model: Path, tmp_path: Path) -> None:
         wanted = wanted[0, ids.shape[1] :].tolist()
         assert decided(network, prompt.ids, wanted, mm_token_type_ids=(ids == reader.token).int(), **seen)
         assert output.ids == wanted
-    assert drawn[0].ids == drawn[3].ids != drawn[4].ids, "the picture matters"
+    assert found[0].ids == found[3].ids != found[4].ids, "the picture matters"
 
 
 class Trainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
@@ -272,9 +278,9 @@ def test_a_trainer_draws_from_its_present_weights(tiny_model: Path, tmp_path: Pa
     trained = trainer.model.eval()
     prompt_ids = [*trainer.generated[0][:2], trainer.generated[0][2]]
     trainer._generate_single_turn(prompt_ids, None, {}, 2)
-    drawn = trainer._decoder.draw([Prompt(tuple(ids)) for ids in prompt_ids], [1, 2, 3])
+    found = trainer._decoder.sample([Prompt(tuple(ids)) for ids in prompt_ids], [1, 2, 3])
     moved = 0.0
-    for prompt, output in zip(prompt_ids, drawn, strict=True):
+    for prompt, output in zip(prompt_ids, found, strict=True):
         wanted = forward_logprobs(trained, prompt, output.ids, 0.8)
         assert output.logprobs == pytest.approx(wanted.tolist(), abs=1e-4)
         moved = max(moved, float((wanted - forward_logprobs(start, prompt, output.ids, 0.8)).abs().max()))
@@ -284,18 +290,18 @@ def test_a_trainer_draws_from_its_present_weights(tiny_model: Path, tmp_path: Pa
 
 
 def test_rows_are_seeded_by_their_number_among_all(tiny_model: Path, tmp_path: Path) -> None:
-    """The seeds are compared: with the same ones, rows of another batch draw the same but for rounding."""
+    """The seeds are compared: with the same ones, rows of another batch sample the same but for rounding."""
     trainer = grpo_trainer(tiny_model, tmp_path)
     prompts = [PROMPTS[0]] * 2 + [PROMPTS[1]] * 2
     first = trainer._generate_single_turn(prompts, None, {}, 2)[0]
     assert first[0] != first[1]
     decoder, seen = trainer._decoder, []
 
-    def draw(prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Drawn]:
+    def sample(prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Sampled]:
         seen.append(list(seeds))
-        return decoder.draw(prompts, seeds)
+        return decoder.sample(prompts, seeds)
 
-    trainer._decoder = SimpleNamespace(draw=draw, stepper=decoder.stepper)
+    trainer._decoder = SimpleNamespace(sample=sample, stepper=decoder.stepper)
     assert trainer._generate_single_turn(prompts, None, {}, 2)[0] == first, "the same batch: the same bytes"
     whole = seen.pop()
     assert len(set(whole)) == 4
@@ -322,7 +328,7 @@ def test_what_cannot_be_done_fast_is_left_to_trl(
         trainer._generate_single_turn([[5, 9]], None, {}, 2)
     assert trainer._decoder is None
     assert [record.message for record in caplog.records if record.name == fast_rollouts.__name__] == [
-        "rollouts are drawn by TRL's own generation: repetition_penalty is 1.2"
+        "rollouts are sampled by TRL's own generation: repetition_penalty is 1.2"
     ]
     assert len(trainer.generated[1]) == 1
 

@@ -1,11 +1,11 @@
-"""Drawing a token: what a grammar forbids is never drawn, and a number picks by inverse CDF."""
+"""Sampling a token: what a grammar forbids is never sampled, and a number picks by inverse CDF."""
 
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compeer.models.drawing import allowed, drawn
+from compeer.engine.sampling import allowed, sample
 
 
 class Matcher:
@@ -47,14 +47,14 @@ def rows(width: int) -> st.SearchStrategy[list[set[int] | str | None]]:
     return st.lists(one, min_size=1, max_size=4)
 
 
-CHANCE = st.just(0.0) | st.floats(2**-10, 1, width=32)
+PROBABILITY = st.just(0.0) | st.floats(2**-10, 1, width=32)
 
 
-@given(st.lists(CHANCE, min_size=1, max_size=40).filter(any), st.floats(0, 0.999999))
-def test_a_number_picks_by_the_sums(chances: list[float], number: float) -> None:
-    token = int(drawn(torch.tensor([chances]), torch.tensor([[number]], dtype=torch.float64)))
-    assert torch.tensor(chances)[token] > 0, "what has no probability is never drawn"
-    sums = torch.tensor([chances]).cumsum(-1, dtype=torch.float64)[0]
+@given(st.lists(PROBABILITY, min_size=1, max_size=40).filter(any), st.floats(0, 0.999999))
+def test_a_number_picks_by_the_sums(probabilities: list[float], number: float) -> None:
+    token = int(sample(torch.tensor([probabilities]), torch.tensor([[number]], dtype=torch.float64)))
+    assert torch.tensor(probabilities)[token] > 0, "what has no probability is never sampled"
+    sums = torch.tensor([probabilities]).cumsum(-1, dtype=torch.float64)[0]
     wanted = number * float(sums[-1])
     assert float(sums[token]) > wanted
     assert token == 0 or float(sums[token - 1]) <= wanted

@@ -11,14 +11,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+from compeer.engine.gguf import chat_template, read_gguf_state, write_folder
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
+from compeer.io import file_hash
 from compeer.models import Generation, Request, Sampling, ask, catalogue
 from compeer.models.catalogue import Base, Wheels, remember
-from compeer.models.embedded import SMOLLM2, chat_template, embedded_model, file_hash
-from compeer.models.gguf import read_gguf_state, write_folder
-from compeer.models.local import LocalModel, load_tokenizer, model_folder
-from compeer.models.opening import open_model
-from compeer.models.shipped import packaged_mark, shown_name
+from compeer.models.local import LocalModel
+from compeer.models.packaged import SMOLLM2, packaged_base
+from compeer.models.resolve import display_name, model_folder, model_mark, open_model
 
 LAYERS, HIDDEN, INNER, HEADS, SHARED, LENGTH = 2, 64, 96, 4, 2, 128
 OWN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -109,7 +110,7 @@ def test_a_real_file_of_llamas_kind_comes_out_as_it_did_by_transformers() -> Non
     from safetensors import safe_open
 
     mine = read_gguf_state(SMOLLM2.checked_path())
-    with safe_open(embedded_model() / "model.safetensors", "pt") as theirs:
+    with safe_open(packaged_base() / "model.safetensors", "pt") as theirs:
         assert set(theirs.keys()) == set(mine)
         for name in ("model.layers.3.self_attn.q_proj.weight", "model.layers.29.self_attn.k_proj.weight"):
             assert torch.equal(theirs.get_tensor(name).to(torch.bfloat16), mine[name])
@@ -129,7 +130,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(InputError, match="the disk is full"):
             write_folder(path, tmp_path / "model", "Tiny")
     with monkeypatch.context() as patch:
-        patch.setattr("compeer.models.gguf._Opened.write", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
+        patch.setattr("compeer.engine.gguf._Opened.write", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
         with pytest.raises(RuntimeError):
             write_folder(path, tmp_path / "model", "Tiny")
     assert {one.name for one in tmp_path.iterdir()} == {"tiny.gguf"}, "whole or not at all"
@@ -164,8 +165,8 @@ def test_a_base_stands_wherever_a_folder_does(base: Base) -> None:
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     assert model_folder("tiny") == folder == base.folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp, "unpacked once"
-    assert packaged_mark("tiny") == base.sha256
-    assert shown_name("tiny") == "Tiny-Instruct"
+    assert model_mark("tiny") == base.sha256
+    assert display_name("tiny") == "Tiny-Instruct"
     model = open_model("tiny")
     assert isinstance(model, LocalModel)
     (answer,) = ask(model, [Request(({"role": "user", "content": "hello"},))], Sampling(max_tokens=5))

@@ -1,9 +1,8 @@
 """What a training changed, as LoRA adapters: a small file beside the model it started from.
 
-`extract_adapters` finds them afterwards, whatever the training was: each matrix's change is written as a product of two
-narrow ones, by its largest singular values. Trainings by LoRA, one after another, lose nothing as long as their ranks
-add up to no more than the adapters' own; of a training of all weights only a part is kept, and the figures say how
-much. The folder is an ordinary one of `peft`.
+Each matrix's change is written as a product of two narrow ones, by its largest singular values. Trainings by LoRA, one
+after another, lose nothing as long as their ranks add up to no more than the adapters' own; of a training of all
+weights only a part is kept, and the metrics say how much. The folder is an ordinary one of `peft`.
 """
 
 from __future__ import annotations
@@ -57,23 +56,6 @@ def extract_adapters(base: Path, trained: Path, to: Path, rank: int) -> dict[str
     save_file(found, to / WEIGHTS)
     (to / CONFIG).write_text(json.dumps(_config(found, rank), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return {"rank": rank, "kept": kept / changed, "elsewhere": elsewhere / (changed + elsewhere)}
-
-
-def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[str, torch.Tensor]:
-    """The weights with the adapters' changes added; an error names what does not fit."""
-    config = json.loads((adapters / CONFIG).read_text(encoding="utf-8"))
-    narrow = load_file(adapters / WEIGHTS)
-    scale = config["lora_alpha"] / config["r"]
-    found = dict(weights)
-    for name in sorted(narrow):
-        if not name.endswith(".lora_A.weight"):
-            continue
-        target = name.removeprefix(_PREFIX).removesuffix(".lora_A.weight") + ".weight"
-        if target not in found:
-            raise InputError(f"the model has no weight {target} for these adapters.", file=adapters / WEIGHTS)
-        change = narrow[name.replace("lora_A", "lora_B")].float() @ narrow[name].float()
-        found[target] = (found[target].float() + scale * change).to(found[target].dtype)
-    return found
 
 
 def _config(found: Mapping[str, torch.Tensor], rank: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A second network with the weights of the one in training, for drawing rollouts.
+"""A second network with the weights of the one in training, for sampling rollouts.
 
 Training keeps float32 weights and computes in a lower precision (autocast), casting every weight in every call; it may
-add adapters beside them, and trainers put hooks around its calls. A twin has none of that: its matrices stand in the
+add adapters beside them, and trainers put hooks around its calls. A mirror has none of that: its matrices stand in the
 precision that training casts them to, adapters merged, at addresses that stay the same. Everything else, and on a CPU
 all of it, is shared with the network in training and takes no memory.
 """
@@ -18,7 +18,7 @@ _CAST = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)
 """What autocast computes in the lower precision."""
 
 
-class Twin:
+class Mirror:
     """A network that computes what `source` does in training, in autocast to `precision` where one is given."""
 
     def __init__(self, source: Any, precision: torch.dtype | None = None) -> None:
@@ -28,7 +28,7 @@ class Twin:
             network = type(base)(copy.deepcopy(base.config))
         self.network: Any = network.eval().requires_grad_(False)
         for name, buffer in base.named_buffers(remove_duplicate=False):
-            module, leaf = self._place(name.replace(".base_layer.", "."))
+            module, leaf = self._owner(name.replace(".base_layer.", "."))
             module._buffers[leaf] = buffer
         self.follow(source)
 
@@ -37,7 +37,7 @@ class Twin:
         """Takes over the weights as they are now; whether any stands elsewhere than before."""
         moved = False
         for name, value in _weights(_base(source)):
-            module, leaf = self._place(name)
+            module, leaf = self._owner(name)
             own = module._parameters[leaf]
             cast = self._precision if self._precision and isinstance(module, _CAST) else value.dtype
             shared = cast == value.dtype and isinstance(value, torch.nn.Parameter)
@@ -49,7 +49,7 @@ class Twin:
                 moved = True
         return moved
 
-    def _place(self, name: str) -> tuple[Any, str]:
+    def _owner(self, name: str) -> tuple[Any, str]:
         parent, _, leaf = name.rpartition(".")
         return self.network.get_submodule(parent), leaf
 

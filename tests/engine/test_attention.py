@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from compeer.models import attention
-from compeer.models.attention import roomy_cache, use_folded_attention
+from compeer.engine import attention
+from compeer.engine.attention import roomy_cache, use_folded_attention
 
 
 def pieces(network: Any, cache: Any, rounds: int = 3, width: int = 5) -> list[torch.Tensor]:

@@ -1,7 +1,7 @@
 """Models that see: what they need beside a tokenizer to be trained on pictures and asked about them.
 
 A picture stands in a chat as one mark, which is spread over as many tokens as the picture has cells, and the network
-puts what it sees in their place. Positions run in three directions inside a picture and go on after it from its longer
+puts what it sees in their index. Positions run in three directions inside a picture and go on after it from its longer
 side, so the tokens behind a picture stand nearer than their number says (M-RoPE). Two families of models are
 understood, Qwen2-VL and Qwen2.5-VL; others that see are asked as if they read text only. Pictures are files: nothing is
 fetched from a network. They are read by Pillow, never by torchvision, so that a file gives the same numbers everywhere.
@@ -23,7 +23,7 @@ from transformers.models.auto.modeling_auto import (
 
 from compeer.errors import InputError
 
-SEEING = ("qwen2_vl", "qwen2_5_vl")
+MULTIMODAL = ("qwen2_vl", "qwen2_5_vl")
 """The families (`model_type`) whose pictures and positions are understood here."""
 PICTURE_TOKENS = 512
 """The most tokens that a picture may take, about 630 pixels squared: a photograph of a telephone would else take more
@@ -36,7 +36,7 @@ _IGNORED = -100
 
 
 class PictureError(InputError):
-    """A picture that cannot be shown to a model: says which, and why."""
+    """A picture that cannot be given to a model: says which, and why."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"this picture {why}", file=path, do="Give the folder of the pictures, or leave them out.")
@@ -46,8 +46,8 @@ class PictureError(InputError):
 def network_class(folder: Path) -> Any:
     """The class that loads a folder: that of models that see if its configuration says so, else of those that read."""
     kind = AutoConfig.from_pretrained(folder).model_type
-    sees = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    return AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
 
 
 def open_picture(path: str, media: str | Path = "") -> Any:
@@ -82,7 +82,7 @@ class Picture:
 def picture_reader(folder: Path, media: str | Path = "") -> PictureReader | None:
     """The reader of pictures for a model folder, or None if the model reads text only."""
     config = AutoConfig.from_pretrained(folder)
-    return PictureReader(folder, config, media) if config.model_type in SEEING else None
+    return PictureReader(folder, config, media) if config.model_type in MULTIMODAL else None
 
 
 class PictureReader:
@@ -120,7 +120,7 @@ class PictureReader:
         """How many tokens a picture takes."""
         return grid[0] * grid[1] * grid[2] // self.merge**2
 
-    def spread(self, ids: Sequence[int], grids: Sequence[Sequence[int]], values: Sequence[int] = ()) -> list[int]:
+    def expand(self, ids: Sequence[int], grids: Sequence[Sequence[int]], values: Sequence[int] = ()) -> list[int]:
         """The tokens with each picture's mark repeated as often as the picture has cells; or the tokens' `values`."""
         left = iter(grids)
         found: list[int] = []
@@ -132,19 +132,19 @@ class PictureReader:
         """The positions of a row's tokens in time, height and width, and the position of whatever follows."""
         left = iter(grids)
         pieces: list[torch.Tensor] = []
-        place = following = 0
-        while place < len(ids):
-            if ids[place] == self.token:
+        index = following = 0
+        while index < len(ids):
+            if ids[index] == self.token:
                 time, height, width = next(left)
                 sides = [torch.arange(n) for n in (time, height // self.merge, width // self.merge)]
                 cells = torch.stack(torch.meshgrid(*sides, indexing="ij")).reshape(3, -1)
                 pieces.append(cells + following)
                 following += max(height, width) // self.merge
-                place += cells.shape[1]
+                index += cells.shape[1]
             else:
                 pieces.append(torch.full((3, 1), following))
                 following += 1
-                place += 1
+                index += 1
         return torch.cat(pieces, dim=1) if pieces else torch.zeros((3, 0), dtype=torch.long), following
 
     def inputs(self, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
@@ -157,7 +157,7 @@ class PictureReader:
         }
 
 
-class SeeingCache(DynamicCache):  # type: ignore[misc]
+class MultimodalCache(DynamicCache):  # type: ignore[misc]
     """A cache whose rows begin with pictures; it keeps by how much these move the positions that follow."""
 
     def __init__(self, reader: PictureReader, pictures: Sequence[Sequence[Picture]], device: torch.device) -> None:
@@ -175,31 +175,33 @@ class SeeingCache(DynamicCache):  # type: ignore[misc]
         The first pieces hold all the pictures.
         """
         pictures, self._pictures = self._pictures, ()
-        shown = [picture for row in pictures for picture in row]
-        if not shown:
+        given = [picture for row in pictures for picture in row]
+        if not given:
             return {"position_ids": positions + self._shift}
         found = positions.expand(3, *positions.shape).clone()
         for number, (piece, row) in enumerate(zip(pieces, pictures, strict=True)):
             own, following = self._reader.positions(piece, [picture.grid for picture in row])
             found[:, number, found.shape[2] - len(piece) :] = own.to(found.device)
             self._shift[number] = following - len(piece)
-        seen = {name: values.to(found.device) for name, values in self._reader.inputs(shown).items()}
-        return {"position_ids": found, **seen}
+        inputs = {name: values.to(found.device) for name, values in self._reader.inputs(given).items()}
+        return {"position_ids": found, **inputs}
 
 
 # --- training -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class SeenChat:
+class MultimodalChat:
     """A chat as tokens, which of them the assistant said, and the pictures in it."""
 
     ids: list[int]
-    said: list[int]
+    learnt: list[int]
     pictures: tuple[str, ...]
 
 
-def encode_chats(tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence[Mapping[str, Any]]]) -> list[SeenChat]:
+def encode_chats(
+    tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[MultimodalChat]:
     """The chats as a model that sees is trained on them; each picture is looked at once, for its size."""
     template = training_template(tokenizer)
     grids: dict[str, tuple[int, int, int]] = {}
@@ -213,8 +215,8 @@ def encode_chats(tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence
             chat, chat_template=template, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
         ids, own = encoded["input_ids"], [grids[path] for path in pictures]
-        said = reader.spread(ids, own, encoded["assistant_masks"])
-        found.append(SeenChat(reader.spread(ids, own), said, pictures))
+        learnt = reader.expand(ids, own, encoded["assistant_masks"])
+        found.append(MultimodalChat(reader.expand(ids, own), learnt, pictures))
     return found
 
 
@@ -243,10 +245,10 @@ def training_template(tokenizer: Any) -> str:
         ) from None
 
 
-class SeenBatches:
+class MultimodalBatches:
     """Makes batches of chats by their numbers; rows with and without pictures mix. Loss is on what was said alone."""
 
-    def __init__(self, reader: PictureReader, chats: Sequence[SeenChat], pad: int) -> None:
+    def __init__(self, reader: PictureReader, chats: Sequence[MultimodalChat], pad: int) -> None:
         self._reader, self._chats, self._pad = reader, chats, pad
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
@@ -259,8 +261,8 @@ class SeenBatches:
             length = len(chat.ids)
             ids[number, :length] = torch.tensor(chat.ids)
             mask[number, :length] = 1
-            said = torch.tensor(chat.said, dtype=torch.bool)
-            labels[number, :length] = torch.where(said, ids[number, :length], _IGNORED)
+            learnt = torch.tensor(chat.learnt, dtype=torch.bool)
+            labels[number, :length] = torch.where(learnt, ids[number, :length], _IGNORED)
         pictures = [self._reader.read(path) for chat in chats for path in chat.pictures]
         batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
         if pictures:

@@ -13,13 +13,12 @@ import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compeer.errors import InputError
 from compeer.io import atomic_folder
-from compeer.models.catalogue import base_file, find_base, only_process
-from compeer.models.embedded import chat_template
 from compeer.progress import progress
 
 if TYPE_CHECKING:
@@ -29,12 +28,8 @@ _VALUES_AT_ONCE = 1 << 20
 """Unpacked at a time by a thread: what fits into a processor's cache."""
 _ENDS = ("<|im_end|>", "<|endoftext|>")
 """What ends a turn, and what fills up a batch, where a file speaks ChatML."""
-_BY_NAME = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_BY_LAYER = {
+OUTSIDE_LAYERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+IN_LAYERS = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
@@ -45,6 +40,7 @@ _BY_LAYER = {
     "ffn_down": "mlp.down_proj",
     "ffn_norm": "post_attention_layernorm",
 }
+"""What `transformers` calls a tensor, by its name in a file."""
 
 
 def read_gguf_state(path: Path) -> dict[str, torch.Tensor]:
@@ -53,14 +49,16 @@ def read_gguf_state(path: Path) -> dict[str, torch.Tensor]:
     return {name: opened.unpacked(name) for name in opened.tensors}
 
 
-def base_folder(name: str) -> Path:
-    """The folder of a base's weights for `transformers`, made on the first call (some minutes)."""
-    source, base = base_file(name), find_base(name)
-    if not base.folder.is_dir():
-        with only_process(base):
-            if not base.folder.is_dir():
-                write_folder(source, base.folder, base.title)
-    return base.folder
+def cache_folder() -> Path:
+    """The folder of downloaded and converted models: `COMPEER_CACHE`, or `compeer` under the user's cache folder."""
+    if folder := os.environ.get("COMPEER_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
+
+
+def chat_template() -> str:
+    """ChatML without a default system message, and with marks around what the assistant says, for training."""
+    return files("compeer.engine").joinpath("chatml.jinja").read_text(encoding="utf-8")
 
 
 def write_folder(source: Path, folder: Path, title: str) -> None:
@@ -149,10 +147,10 @@ class _Opened:
 def _name(path: Path, name: str) -> str:
     """What `transformers` calls a tensor."""
     parts = name.split(".")
-    if len(parts) == 2 and parts[0] in _BY_NAME:
-        return f"{_BY_NAME[parts[0]]}.{parts[1]}"
-    if len(parts) == 4 and parts[0] == "blk" and parts[2] in _BY_LAYER:
-        return f"model.layers.{parts[1]}.{_BY_LAYER[parts[2]]}.{parts[3]}"
+    if len(parts) == 2 and parts[0] in OUTSIDE_LAYERS:
+        return f"{OUTSIDE_LAYERS[parts[0]]}.{parts[1]}"
+    if len(parts) == 4 and parts[0] == "blk" and parts[2] in IN_LAYERS:
+        return f"model.layers.{parts[1]}.{IN_LAYERS[parts[2]]}.{parts[3]}"
     raise InputError(f"the tensor '{name}' is not known here.", file=path)
 
 
@@ -182,7 +180,7 @@ def write_settings(source: Path, folder: Path, tied: bool = True) -> None:
 
 
 def _check_room(source: Path, folder: Path, size: int) -> None:
-    place = next(parent for parent in folder.parents if parent.is_dir())
-    if shutil.disk_usage(place).free < size + 200_000_000:
+    existing = next(parent for parent in folder.parents if parent.is_dir())
+    if shutil.disk_usage(existing).free < size + 200_000_000:
         do = "Free some space, or set COMPEER_CACHE to a folder with more."
-        raise InputError(f"the disk is full: unpacked, {source.name} takes {size / 1e9:.1f} GB.", file=place, do=do)
+        raise InputError(f"the disk is full: unpacked, {source.name} takes {size / 1e9:.1f} GB.", file=existing, do=do)

@@ -8,71 +8,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from compeer.cli import app
-from compeer.engine.prepared import prepare
+from compeer.engine.network import load_network
 from compeer.errors import InputError
-from compeer.models import shipped
-from compeer.models.adapters import WEIGHTS, add_adapters, extract_adapters
+from compeer.models import packaged
 from compeer.models.catalogue import find_base
-from compeer.models.local import load_network, model_folder
-from compeer.models.opening import open_model
-from compeer.models.shipped import SHIPPED, SMALL, best_supporter, packaged_adapters, packaged_mark, shipped_model
+from compeer.models.packaged import ADAPTERS, PACKAGED_MODELS, SMALL, best_supporter, packaged_adapters, packaged_model
+from compeer.models.resolve import model_folder, model_mark, open_model, prepare
 from compeer.models.training import model_card
-
-
-def changed(base: Path, to: Path, rank: int, also: str = "") -> dict[str, torch.Tensor]:
-    """A copy of a model in which every matrix of a layer has changed by one of the rank, and one weight at will."""
-    shutil.copytree(base, to)
-    noise = torch.Generator().manual_seed(1)
-
-    def change(weight: torch.Tensor) -> torch.Tensor:
-        wide = torch.randn(weight.shape[0], rank, generator=noise)
-        return weight + 0.01 * wide @ torch.randn(rank, weight.shape[1], generator=noise)
-
-    weights = load_file(base / "model.safetensors")
-    weights = {name: change(w) if name.endswith("_proj.weight") else w.clone() for name, w in weights.items()}
-    if also:
-        weights[also] = weights[also] + 0.1
-    save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
-    return weights
-
-
-def test_adapters_hold_a_change_of_their_rank_and_peft_reads_them(tiny_model: Path, tmp_path: Path) -> None:
-    weights = changed(tiny_model, tmp_path / "trained", 3)
-    told = extract_adapters(tiny_model, tmp_path / "trained", tmp_path / "adapters", 3)
-    assert told["kept"] > 0.999
-    assert told["elsewhere"] == 0
-    merged = add_adapters(load_file(tiny_model / "model.safetensors"), tmp_path / "adapters")
-    assert all(torch.allclose(merged[name], weights[name], atol=1e-3) for name in weights)
-
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    base = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
-    by_peft = PeftModel.from_pretrained(base, tmp_path / "adapters").merge_and_unload().state_dict()
-    assert all(torch.allclose(by_peft[name], merged[name], atol=1e-6) for name in merged)
-
-
-def test_what_adapters_cannot_hold_is_said(tiny_model: Path, tmp_path: Path) -> None:
-    changed(tiny_model, tmp_path / "trained", 6, also="model.norm.weight")
-    told = extract_adapters(tiny_model, tmp_path / "trained", tmp_path / "adapters", 2)
-    assert 0.3 < told["kept"] < 0.95
-    assert told["elsewhere"] > 0
-    with pytest.raises(InputError, match="nothing that adapters can change"):
-        extract_adapters(tiny_model, tiny_model, tmp_path / "none", 2)
-    with pytest.raises(InputError, match="has no weight"):
-        add_adapters({}, tmp_path / "adapters")
 
 
 def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
     for name in SMALL:
         folder = model_folder(name)
-        assert folder == shipped_model(name)
+        assert folder == packaged_model(name)
         assert model_card(folder)["role"] == name
-        assert packaged_mark(name) == SHIPPED[name]
+        assert model_mark(name) == PACKAGED_MODELS[name]
     before, after = (load_file(model_folder(name) / "model.safetensors") for name in ("embedded", "supporter"))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if name.endswith("_proj.weight")}
@@ -80,9 +34,9 @@ def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
 
 def test_adapters_that_were_changed_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPEER_CACHE", str(tmp_path))
-    monkeypatch.setattr(shipped, "SHIPPED", {"supporter": "0" * 64})
+    monkeypatch.setattr(packaged, "PACKAGED_MODELS", {"supporter": "0" * 64})
     with pytest.raises(InputError, match="hash differs"):
-        shipped_model("supporter")
+        packaged_model("supporter")
     assert not list(tmp_path.iterdir())
 
 
@@ -91,7 +45,7 @@ def test_a_folder_of_that_name_is_not_meant_and_others_must_be_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("supporter").mkdir()
-    assert model_folder("supporter") == shipped_model("supporter")
+    assert model_folder("supporter") == packaged_model("supporter")
     with pytest.raises(InputError, match="no such folder"):
         open_model("./supporter")
 
@@ -144,9 +98,14 @@ def test_a_turn_can_be_piped_as_json_and_nonsense_is_named() -> None:
 
 
 def test_adapters_lie_where_they_are_looked_for() -> None:
-    for name in SHIPPED:
-        folder = Path(shipped.__file__).parents[1] / "weights" / name
-        assert {path.name for path in folder.iterdir()} >= {WEIGHTS, "adapter_config.json", "compeer.json", "README.md"}
+    for name in PACKAGED_MODELS:
+        folder = Path(packaged.__file__).parents[1] / "weights" / name
+        assert {path.name for path in folder.iterdir()} >= {
+            ADAPTERS,
+            "adapter_config.json",
+            "compeer.json",
+            "README.md",
+        }
 
 
 def test_damaged_weights_are_named_and_those_of_the_cache_may_be_deleted(

@@ -17,10 +17,10 @@ from transformers import AutoModelForCausalLM
 
 import compeer
 from compeer.models.training import SftSettings, train_sft
+from tests.support.distributed_worker import CHATS, KINDS
 from tests.support.grpo_worker import small_model, small_records
-from tests.support.spread_worker import CHATS, KINDS
 
-WORKER = Path(__file__).parents[1] / "support" / "spread_worker.py"
+WORKER = Path(__file__).parents[1] / "support" / "distributed_worker.py"
 CONFIGS = Path(compeer.__file__).parent / "configs"
 ZERO = {"zero_stage": "ZERO_STAGE", "zero3_init_flag": "ZERO3_INIT", "zero3_save_16bit_model": "ZERO3_SAVE_16BIT_MODEL"}
 """What `accelerate launch` calls the settings of DeepSpeed before its processes."""
@@ -39,7 +39,7 @@ def spread(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("spread")
     records = small_records(folder / "records.jsonl")
     environment = {**os.environ, **told(request.param), "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[2]), os.environ.get("PYTHONPATH", "")])
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command = [*start, str(WORKER), str(model), str(records), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
