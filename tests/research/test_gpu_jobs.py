@@ -1,4 +1,4 @@
-"""The GRPO job of the 1.5B supporter, on a tiny random model: it learns what is rewarded, and saves adapters whole."""
+"""The GPU jobs of the 1.5B supporter on a tiny random model: what is rewarded becomes likelier, plans run whole."""
 
 import json
 import sys
@@ -102,3 +102,55 @@ def test_a_strategy_that_is_always_the_same_earns_nothing_and_faults_get_the_flo
     faulty = ["no form", turn + "Ok.", turn + "word " * 200, turn + "You should kill yourself tonight."]
     for text, fault in zip(faulty, ("form", "length", "length", "unsafe"), strict=True):
         assert score(rows[:1], [text], [True]) == [{fault: job["floor"]}]
+
+
+@pytest.mark.usefixtures("scripts")
+def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
+    import data
+    import gpu
+    import prepare
+
+    from compeer.reasoning import STEPS, parse_turn
+    from compeer.reward.conversation import chats
+    from compeer.ser.record import write_records
+
+    turn = parse_turn(
+        "History: They lost a job. [exploration]\nEmotion: They feel low. [negative, sadness, 3]\n"
+        "Strategy: I ask. [Question]\nResponse: What happened at work today?"
+    ).turn
+    rows = [{**one, "id": f"esconv-test-{n}-1", "strategies": ["Question"]} for n, one in enumerate(CONTEXTS[:2])]
+    labels = {**dict.fromkeys(STEPS, True), "preference": "both"}
+    records = [prepare.record_of(f"{one['id']}:x:0", one, turn, "x", labels, "test") for one in rows]
+    form = prepare.FORMS["judge"]
+
+    def lines(name: str, values: list[Any]) -> str:
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in values), encoding="utf-8")
+        return str(path)
+
+    taught = lines("chats", [data.chat(one, turn) for one in rows])
+    asked = lines("judge", [{"messages": one} for record in records for one in chats(record, form, True)])
+    prompts = lines("use", [{"id": one["id"], "prompt": data.guided_prompt(one["history"])} for one in rows])
+    contexts = lines("contexts", rows)
+    write_records(tmp_path / "records.jsonl", records)
+    learn = {"rank": 2, "rate": 1e-3, "seed": 1, "epochs": 1, "batch": 2, "micro": 2, "most": 4096}
+    plan = [
+        {"train": "sft", "chats": taught, **learn},
+        {"train": "judge", "chats": asked, **learn},
+        {"judge": "judge", "records": str(tmp_path / "records.jsonl"), "form": form.model_dump(), "out": "judged"},
+        {"grpo": "policy", "start": "sft", "judge": "judge", "form": form.model_dump(), "contexts": contexts}
+        | {"after": "sft", "steps": 1, "histories": 2, "group": 2, "tokens": 4, "seed": 1, "rows": 4},
+        {"write": "policy", "prompts": prompts, "out": "use", "n": 1, "temperature": 0.4, "min_p": 0.1, "seed": 1}
+        | {"tokens": 4, "rows": 4},
+    ]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    gpu.work(tiny_model, tmp_path / "plan.json", tmp_path / "out")
+
+    log = [json.loads(line) for line in (tmp_path / "out" / "log-plan.jsonl").read_text().splitlines()]
+    assert not [row for row in log if "failed" in row]
+    judged = [json.loads(line) for line in (tmp_path / "out" / "judged.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in judged] == [record.id for record in records]
+    assert all(0 <= row["steps"][part] <= 1 for row in judged for part in STEPS)
+    written = [json.loads(line) for line in (tmp_path / "out" / "use.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in written[:-1]} == {one["id"] for one in rows}
+    assert written[-1] == {"done": 2}
