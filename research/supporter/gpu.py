@@ -325,7 +325,7 @@ def write(
                 int(generator(job["seed"], "outputs", id_, str(number)).integers(1 << 31)) for id_, number, _ in block
             ]
             for (id_, number, _), drawn in zip(
-                block, decoders[key].draw([Prompt(tuple(ids)) for _, _, ids in block], seeds), strict=True
+                block, decoders[key].sample([Prompt(tuple(ids)) for _, _, ids in block], seeds), strict=True
             ):
                 ended = bool(drawn.ids) and drawn.ids[-1] == tokenizer.eos_token_id
                 text = tokenizer.decode(drawn.ids[:-1] if ended else drawn.ids)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from compeer.chat.local import LocalWriter
+from compeer.chat.writing import fixed_grammar
 from compeer.engine import llama as binding
 from compeer.engine.batching import Batcher
 from compeer.engine.convert import (
@@ -38,8 +40,6 @@ from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
 from compeer.reward import Form, Judgment, LocalJudge
 from compeer.reward.engine_rounds import EngineRounds
 from compeer.statistics import generator
-from compeer.talk.local import LocalWriter
-from compeer.talk.writing import fixed_grammar
 from tests.reward.test_judge import FORMS, IDS, case
 
 CPU = torch.device("cpu")
