@@ -324,6 +324,13 @@ def test_a_server_that_is_not_there(model: Making) -> None:
     assert KEY not in repr(found)
 
 
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b", "256.1.1.1"])
+def test_a_host_that_cannot_be_one(model: Making, host: str) -> None:
+    (found,) = ask(model(url=f"http://{host}/v1"), [request("a")], Sampling())
+    assert isinstance(found, Failure)
+    assert found.kind == "connection"
+
+
 def test_answers_keep_the_order_of_the_requests(model: Making) -> None:
     wanted = ["a", "500", "b", "half", "c", "429", *[f"x{number}" for number in range(20)]]
     found = ask(model(concurrency=4), [request(text) for text in wanted], Sampling())

@@ -117,10 +117,10 @@ class Endpoint:
         """
         import httpx
 
-        clients, target = await self._open(), httpx.URL(f"{self.url}/chat/completions")
+        clients = await self._open()
         client = clients.idle.pop() if clients.idle else self._made()
         try:
-            headers = {"Accept": accept}
+            target, headers = httpx.URL(f"{self.url}/chat/completions"), {"Accept": accept}
             async with client.stream("POST", target, content=body, headers=headers, timeout=timeout) as reply:
                 yield reply
         except httpx.TimeoutException:
