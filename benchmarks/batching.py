@@ -28,8 +28,8 @@ from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.local import local_supporter
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
+from compeer.engine.network import best_device
 from compeer.models import Sampling
-from compeer.models.local import best_device
 from compeer.safety import Guard
 
 

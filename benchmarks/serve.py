@@ -40,10 +40,10 @@ from compeer.chat.turn import ReplyPart, StepDone
 from compeer.chat.writing import Ending, fixed_grammar
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import prepare
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.network import load_tokenizer
 from compeer.models import Request, Sampling
-from compeer.models.local import load_tokenizer
+from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
@@ -81,7 +81,7 @@ def on(backend: str) -> Iterator[None]:
         with mock.patch("compeer.chat.local.prepare", return_value=None):
             yield
     else:
-        with mock.patch("compeer.reward.judge._on_llama", prepare):
+        with mock.patch("compeer.reward.judge.cpu_files", lambda model, use: prepare(model)):
             yield
 
 

@@ -85,7 +85,7 @@ def test_what_prompts_share_is_not_computed_again(local: Any) -> None:
     writer, table = local.writer, local.writer._batcher.table
     forget(writer)
     read = [table.read]
-    request = requests_of(4)[3]
+    request = requests_of(20)[19]  # longer than two of the blocks that prompts are read in
     whole = texts_of(writer, [request], SHORT)[0]
     read.append(table.read)
     begun = replace(request, prefix=whole[: len(whole) // 2])

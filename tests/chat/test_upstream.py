@@ -18,7 +18,7 @@ from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.resolve import resolve_judge, resolve_supporter
 from compeer.chat.upstream import StreamCall
 from compeer.errors import InputError
-from compeer.models.endpoint import CallSettings
+from compeer.models.base import CallSettings
 from compeer.policy.control import Control
 from compeer.reasoning import label_of, parse_turn
 from compeer.safety import Finding, Guard

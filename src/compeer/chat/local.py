@@ -13,26 +13,24 @@ from typing import Any
 from compeer.chat.conversation import GuardedSupporter
 from compeer.dialogue import Utterance
 from compeer.engine.batching import Batcher
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import prepare
-from compeer.engine.rows import Ending, NotWritten, Row, common
-from compeer.engine.torch_table import TorchTable
-from compeer.models.base import Message, Request, Sampling
-from compeer.models.catalogue import is_base
-from compeer.models.grammars import Grammars
-from compeer.models.local import (
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.multimodal import PictureError, chat_pictures, picture_reader
+from compeer.engine.network import (
     best_device,
     defuse,
     fast_dtype,
     load_network,
     load_tokenizer,
-    model_folder,
     position_limit,
     vocabulary_size,
 )
-from compeer.models.shipped import shown_name
+from compeer.engine.rows import Ending, NotWritten, Row, common
+from compeer.engine.sampling import Grammars
+from compeer.engine.torch_table import TorchTable
+from compeer.models.base import Message, Request, Sampling
+from compeer.models.catalogue import is_base
+from compeer.models.resolve import display_name, model_folder, prepare
 from compeer.models.training import model_card
-from compeer.models.vision import PictureError, chat_pictures, picture_reader
 from compeer.policy.control import Control
 from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
 from compeer.policy.repeats import told_once
@@ -57,7 +55,7 @@ class LocalWriter:
         media: str | Path = "",
         task: Task = "supporter",
     ) -> None:
-        self._name = shown_name(model)
+        self._name = display_name(model)
         device = best_device()
         prepared = prepare(model) if device.type == "cpu" else None
         self._reader = None
@@ -124,7 +122,7 @@ class LocalWriter:
         except PictureError as error:
             raise NotWritten(error.reason, passing=False) from None
         if self._reader:
-            ids = self._reader.spread(ids, [picture.grid for picture in pictures])
+            ids = self._reader.expand(ids, [picture.grid for picture in pictures])
         if (needed := len(ids) + sampling.max_tokens) > self._limit:
             raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self._limit}", passing=False)
         text = _Text(self._tokenizer, sampling.stop, request.prefix, put)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compeer.errors import InputError
-from compeer.models.endpoint import CallSettings
-from compeer.models.shipped import OVER, best_supporter, packaged_mark, shown_name
+from compeer.models.base import CallSettings
+from compeer.models.packaged import OVER, best_supporter
+from compeer.models.resolve import display_name, model_mark
 
 if TYPE_CHECKING:
     from compeer.chat.conversation import GuardedSupporter
@@ -62,7 +63,7 @@ def resolve_supporter(
 
 def larger_note(name: str) -> str | None:
     """How to get the larger supporter, for who talks to the small packaged one."""
-    if name != shown_name("supporter"):
+    if name != display_name("supporter"):
         return None
     base = next(iter(OVER.values()))
     return f"A small model answers, in English only. For a larger one, English and Chinese: compeer models get {base}"
@@ -70,8 +71,7 @@ def larger_note(name: str) -> str | None:
 
 def resolve_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
     """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
-    from compeer.models.local import card_folder
-    from compeer.models.opening import ModelSettings, open_model
+    from compeer.models.resolve import ModelSettings, card_folder, open_model
     from compeer.models.training import model_card
     from compeer.reward.endpoint import ModelJudge
     from compeer.reward.judge import LocalJudge
@@ -91,7 +91,7 @@ def _check_folder(name: str, field: str) -> None:
     if name.startswith(("http://", "https://", "@http")):
         do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
         raise InputError("the model's name is missing.", field=field, do=do)
-    known = packaged_mark(name) is not None or name.endswith(".gguf")
+    known = model_mark(name) is not None or name.endswith(".gguf")
     if not known and not any((Path(name) / config).is_file() for config in ("config.json", "adapter_config.json")):
         own = DEFAULT if field == "model" else DEFAULT_JUDGE
         do = f"Give '{own}', a base's name (compeer models list), a model's folder, or NAME@http://host:8000/v1."

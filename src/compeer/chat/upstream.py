@@ -26,9 +26,8 @@ from pydantic import Field
 
 from compeer import __version__
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart
-from compeer.models.base import Message, Request, Sampling
-from compeer.models.connections import checked_url, seconds_until
-from compeer.models.endpoint import CallSettings, EndpointSettings
+from compeer.models.base import CallSettings, EndpointSettings, Message, Request, Sampling
+from compeer.models.client import checked_url, seconds_until
 from compeer.policy.repeats import ToldOnce
 from compeer.reasoning import STEPS, label_of, may_become_label
 

@@ -14,10 +14,12 @@ PAGE = "chat.html"
 
 
 class Files:
-    """All files of the pages by name."""
+    """All files of the pages by name: the shared ones, and below a folder's name those of another package."""
 
-    def __init__(self) -> None:
+    def __init__(self, **packages: str) -> None:
         self._found = dict(_below(files("compeer.web").joinpath("pages"), ""))
+        for folder, package in packages.items():
+            self._found |= _below(files(package).joinpath("pages"), f"{folder}/")
 
     def response(self, name: str) -> Response:
         """A file as an answer; browsers ask anew each time, so that page and server always fit."""
