@@ -285,7 +285,7 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
         for control, (text, ending) in zip(controls, asyncio.run(written(writer, requests)), strict=True):
             parsed = parse_turn(text, ending.cut_off)
             read += parsed.turn is not None
-            wanted = control.wishes()
+            wanted = control.requested()
             steered += parsed.turn is not None and {name: decisions(parsed)[name] for name in wanted} == wanted
     writer.close()
     return {

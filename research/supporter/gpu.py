@@ -351,8 +351,7 @@ def write(
 
 def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, Any], folder: Path, log: Any) -> None:
     """What a judge says of records: {"id", "steps": P(True) by step, "response": probabilities by preference}."""
-    from compeer.reward.conversation import record_case
-    from compeer.reward.form import Form
+    from compeer.reward.conversation import Form, record_case
     from compeer.reward.judge import LocalJudge
     from compeer.reward.score import Judgment
     from compeer.ser.record import read_records

@@ -21,8 +21,7 @@ from typing import Any
 from data import chat, guided_prompt, tidied
 
 from compeer.reasoning import STEPS, parse_turn
-from compeer.reward.conversation import chats
-from compeer.reward.form import Form
+from compeer.reward.conversation import Form, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent

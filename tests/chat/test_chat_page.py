@@ -209,7 +209,7 @@ def test_what_is_set_is_asked_for(page: Any, supporter: ScriptedSupporter) -> No
     page.select_option("#stage", "action")
     page.select_option("#persona", "steady")
     tell(page, "Hello")
-    assert supporter.wishes[0].control.wishes() == {
+    assert supporter.wishes[0].control.requested() == {
         "strategy": "Self-disclosure",
         "stage": "action",
         "persona": "steady",
@@ -230,7 +230,7 @@ def test_a_turn_is_redone_and_compared_side_by_side(page: Any, supporter: Script
     first, second = (box.bounding_box() for box in page.locator(".versions .version").all())
     assert first["y"] == second["y"]
     assert second["x"] >= first["x"] + first["width"]
-    assert supporter.wishes[1].control.wishes() == {"strategy": "Information", "persona": "lively"}
+    assert supporter.wishes[1].control.requested() == {"strategy": "Information", "persona": "lively"}
     assert supporter.wishes[1].history == supporter.wishes[0].history
     assert not supporter.wishes[1].state.concern_shown  # as it was before the turn
     assert [one.inner_text() for one in page.locator(".keep").all()] == ["Keep this one", "Kept"]

@@ -9,15 +9,15 @@ from typing import Any, get_args
 import pytest
 
 from compeer import cli
-from compeer.cli.judges import JudgeOptions, judge_form, open_judge
-from compeer.cli.selecting import NEEDS
+from compeer.cli.training import NEEDS
 from compeer.errors import InputError
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
 from compeer.reward.compare import write_judgments
-from compeer.reward.form import Form
+from compeer.reward.conversation import Form
+from compeer.reward.judges import open_judge
 from compeer.reward.score import Judgment
-from compeer.reward.train import RewardSettings, draw_weights, is_usable
+from compeer.reward.train import RewardSettings, is_usable, sampling_weights
 from compeer.ser import SerSettings, build_ser, read_records, write_records
 from compeer.ser.record import SerRecord
 
@@ -325,14 +325,13 @@ def test_a_source_of_weight_nought_may_stand_beside_others(records: Path) -> Non
     assert silver.labels is not None
     assert other.preference is not None
     liked = other.model_copy(update={"preference": other.preference.model_copy(update={"source": "human"})})
-    assert draw_weights([silver, liked], settings) == [0, 0.5]
+    assert sampling_weights([silver, liked], settings) == [0, 0.5]
     with pytest.raises(InputError, match="weight 0"):
-        draw_weights([silver], settings)
+        sampling_weights([silver], settings)
 
 
 def test_the_threshold_reaches_the_judge(tiny_model: Path) -> None:
-    options = JudgeOptions(threshold=0.9)
-    judge = open_judge(str(tiny_model), judge_form(str(tiny_model), options), options, lambda _: None)
+    judge = open_judge(str(tiny_model), threshold=0.9)
     assert judge.threshold == 0.9  # type: ignore[attr-defined]
 
 

@@ -36,11 +36,11 @@ from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
 from compeer.reward import Form, Judgment, LocalJudge
-from compeer.reward.engine_rounds import EngineRounds
+from compeer.reward.rounds import EngineRounds
 from compeer.statistics import generator
 from compeer.talk.local import LocalWriter
 from compeer.talk.writing import fixed_grammar
-from tests.reward.test_judge import FORMS, IDS, case
+from tests.support.judging import FORMS, IDS, case
 
 CPU = torch.device("cpu")
 GREEDY = Sampling(temperature=0, max_tokens=20)
@@ -357,7 +357,7 @@ def test_nothing_gets_out_of_the_form(writer: LocalWriter) -> None:
         assert not ending.cut_off
         parsed = parse_turn(text)
         assert parsed.turn is not None, parsed.missing
-        wanted = {field: value for field, value in control.wishes().items() if field != "persona"}
+        wanted = {field: value for field, value in control.requested().items() if field != "persona"}
         assert {field: decisions(parsed)[field] for field in wanted} == wanted
 
 

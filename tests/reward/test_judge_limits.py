@@ -8,7 +8,7 @@ import pytest
 from compeer.dialogue import Utterance
 from compeer.reasoning import STEPS, Part, parse_turn, render_turn
 from compeer.reward import Case, Form, Judgment, LocalJudge, PairJudge, Unscored, score
-from tests.reward.test_judge import CPU, FORMS, HISTORY, IDS, REFERENCE, case, turn
+from tests.support.judging import CPU, FORMS, HISTORY, IDS, REFERENCE, case, turn
 
 USUAL = "That is a lot at once."
 

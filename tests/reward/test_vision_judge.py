@@ -35,7 +35,7 @@ from compeer.recipe import load_recipe
 from compeer.reward import Case, Form, Judgment, LocalJudge, RewardSettings, Unscored, train_judge
 from compeer.reward.conversation import BEFORE_VERDICT, branches, chat, chats, preferred
 from compeer.ser.record import SerRecord
-from tests.reward.test_judge import HISTORY, REFERENCE, likeliest, record, recorded, scripted, turn
+from tests.support.judging import HISTORY, REFERENCE, likeliest, record, recorded, scripted, turn
 
 CPU = torch.device("cpu")
 SIZES = {"wide.png": (60, 90), "tall.jpg": (112, 56), "large.png": (300, 400)}

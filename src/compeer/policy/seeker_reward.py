@@ -1,14 +1,12 @@
 """Rewards by a simulated seeker: how its emotion moves when it is given the response, over one turn or several.
 
-The seeker is any agent that notes its `emotion` in the `extra` of its turns, as SAGE's sentient seeker does. It is
-shown a record's history with the response at its end, and feels `start` before it. What it notes then, less what it
-felt before, is the score; over several turns a fixed supporter goes on with the conversation, and the score is
-the change a turn. All outputs for one history meet the same seeker with the same random numbers, so that they differ by
-what they say alone.
+The seeker is any agent that notes its `emotion` in the `extra` of its turns, as SAGE's sentient seeker does. It reads a
+record's history with the response at its end, and feels `start` before it. The score is the change of its emotion; over
+several turns a fixed supporter goes on with the conversation, and the score is the change a turn. All outputs for one
+history meet the same seeker with the same random numbers.
 
-A response that is missing scores `worst` without asking anybody: a broken output must never be better off than a bad
-one. A seeker whose model gives nothing of use leaves the output unscored. A model behind a server should be wrapped in
-`Patient`, which waits for it or raises `JudgeAway`; what still fails then is unscored too.
+A missing response scores `worst` without asking anybody: a broken output is never better off than a bad one. A seeker
+whose model gives nothing of use leaves the output unscored. A model behind a server should be wrapped in `Patient`.
 """
 
 from __future__ import annotations
@@ -23,9 +21,8 @@ from typing import Any
 
 from compeer.dialogue import Speaker
 from compeer.models.base import Request, Sampling, TextModel
-from compeer.policy.rewards import SourceScore
 from compeer.reasoning import ParsedTurn
-from compeer.reward import Unscored
+from compeer.reward import Score
 from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Scenario, Turn
 from compeer.simulate.conversation import view_of
@@ -72,22 +69,18 @@ class SeekerSource:
         if supporter:
             self._agents["supporter"] = supporter
         self._seed, self._start, self._worst, self._turns = seed, start, worst, turns
-        self._facts, self._retries, self._name = facts, retries, name
+        self._facts, self._retries, self.name = facts, retries, name
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """The change of emotion for each output, given the record whose history it answers, in their order."""
         return asyncio.run(self._score(records, outputs))
 
-    async def _score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
-        talks: list[_Talk | None] = []
+    async def _score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
+        talks: list[_SeekerTalk | None] = []
         for record, output in zip(records, outputs, strict=True):
             response = output.parts.get("response")
             spoken = isinstance(response, str) and response.strip()
-            talks.append(_Talk(record, str(response), self._facts(record), self._start) if spoken else None)
+            talks.append(_SeekerTalk(record, str(response), self._facts(record), self._start) if spoken else None)
         going = [talk for talk in talks if talk]
         for turn in range(1, self._turns + 1):
             if turn > 1:
@@ -95,9 +88,9 @@ class SeekerSource:
                 going = [talk for talk in going if talk.failed is None]
             await self._take("seeker", going, turn)
             going = [talk for talk in going if not talk.over and talk.failed is None]
-        return [talk.score() if talk else SourceScore(self._worst) for talk in talks]
+        return [talk.score() if talk else Score(total=self._worst) for talk in talks]
 
-    async def _take(self, speaker: Speaker, talks: Sequence[_Talk], turn: int) -> None:
+    async def _take(self, speaker: Speaker, talks: Sequence[_SeekerTalk], turn: int) -> None:
         """One turn of a side in each talk, asked for together; after the last one the seeker need not answer."""
         agent = self._agents[speaker]
         over = speaker == "seeker" and turn == self._turns
@@ -115,8 +108,8 @@ class SeekerSource:
         return int(generator(self._seed, "seeker reward", record, speaker, str(turn), str(call)).integers(2**31))
 
 
-class _Talk:
-    """What was said so far in a record's history and after it, and how the seeker has felt."""
+class _SeekerTalk:
+    """The turns of a record's history and after it, and how the seeker has felt."""
 
     def __init__(self, record: SerRecord, response: str, facts: Mapping[str, Any], start: float) -> None:
         self.scenario = Scenario(id=record.id, language=record.language, facts=dict(facts))
@@ -145,13 +138,13 @@ class _Talk:
         if said.text.strip():
             self.turns.append(Turn(speaker=taking.speaker, text=said.text, reasoning=said.reasoning, extra=said.extra))
 
-    def score(self) -> SourceScore | Unscored:
+    def score(self) -> Score:
         """The change a turn. A talk that the seeker ended early has fewer turns."""
         if self.failed is not None:
-            return Unscored(self.failed)
+            return Score(unscored=self.failed)
         changes = [after - before for before, after in pairwise(self.felt)]
         parts = {f"change {turn}": change for turn, change in enumerate(changes, 1)}
-        return SourceScore(sum(changes) / len(changes), {**parts, "emotion": self.felt[-1]})
+        return Score(total=sum(changes) / len(changes), more={**parts, "emotion": self.felt[-1]})
 
 
 async def _ask(model: TextModel | None, takings: Sequence[Taking]) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compeer.reasoning import ParsedTurn, Part
-from compeer.reward.form import Judge
 from compeer.reward.rank import Ranked, arank
-from compeer.reward.score import Score, Sign
+from compeer.reward.score import Judge, Score, Sign
 from compeer.talk.reading import problems_of
 from compeer.talk.turn import Candidate, Wish
 

@@ -20,7 +20,7 @@ from compeer.models.base import Message
 from compeer.policy.control import Control
 from compeer.policy.prompt import Task, pictures_of, supporter_prompt
 from compeer.reasoning import STEPS, SupportTurn
-from compeer.reward.form import Judge
+from compeer.reward.score import Judge
 from compeer.safety.guard import Guard, GuardedTurn
 from compeer.safety.output import SentenceGate
 from compeer.safety.replies import Replies, language_of
@@ -289,7 +289,7 @@ class GuardedSupporter:
 def _unheeded(control: Control, turn: SupportTurn) -> tuple[str, ...]:
     """The decisions that were asked for and not taken, which only a server that cannot be made to does."""
     taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
-    asked = control.wishes()
+    asked = control.requested()
     return tuple(f"{field}: not as it was asked for" for field, one in taken.items() if asked.get(field, one) != one)
 
 

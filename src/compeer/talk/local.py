@@ -34,8 +34,8 @@ from compeer.models.training import model_card
 from compeer.models.vision import PictureError, chat_pictures, picture_reader
 from compeer.policy.control import Control
 from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
-from compeer.policy.repeats import told_once
-from compeer.reward.form import Judge
+from compeer.policy.repeats import until_repetition
+from compeer.reward.score import Judge
 from compeer.safety.guard import Guard
 from compeer.talk.guarded import GuardedSupporter
 
@@ -175,7 +175,7 @@ class _Text:
         elif not last:
             text = text[: len(text) - max((len(stop) - 1 for stop in self._stop), default=0)]
             text = text.rstrip("\ufffd")
-        text, over = told_once(text, self._begun, last or bool(stops))
+        text, over = until_repetition(text, self._begun, last or bool(stops))
         if len(text) > self._told:
             self._tell(text[self._told :])
             self._told = len(text)

@@ -29,9 +29,9 @@ from compeer import __version__
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.connections import checked_url, seconds_until
 from compeer.models.endpoint import CallSettings, EndpointSettings
-from compeer.policy.repeats import ToldOnce
+from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
-from compeer.reward.form import Judge
+from compeer.reward.score import Judge
 from compeer.safety.guard import Guard
 from compeer.talk.guarded import GuardedSupporter
 from compeer.talk.writing import Anew, Ending, NotWritten, Piece
@@ -206,7 +206,7 @@ async def _once(
 
     One that has more than so many characters is cut off.
     """
-    output, size = ToldOnce(begun), 0
+    output, size = RepetitionFilter(begun), 0
     async with aclosing(pieces):
         async for piece in pieces:
             ending = piece if isinstance(piece, Ending) else None

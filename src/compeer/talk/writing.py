@@ -71,7 +71,7 @@ class Writer(Protocol):
 
 def forced_lines(control: Control) -> dict[Part, str]:
     """The lines that hold the wanted decisions, by the step they stand for."""
-    wishes = control.wishes()
+    wishes = control.requested()
     filled = {"stage": STAGES[0], "emotion": EMOTIONS[0], "strategy": STRATEGIES[0]} | wishes
     lines = forced_prefix(Control.model_validate(filled)).split("\n")
     return {part: line for part, line in zip(STEPS, lines, strict=False) if _FIELD_OF[part] in wishes}

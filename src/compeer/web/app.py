@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from compeer import __version__
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
-from compeer.reward.form import Judge
+from compeer.reward.score import Judge
 from compeer.talk.turn import Supporter
 from compeer.web.answers import Health, JudgeAnswer, ModelCard, ModelList
 from compeer.web.chat import Chats

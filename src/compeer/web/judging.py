@@ -6,8 +6,7 @@ import asyncio
 
 from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
 from compeer.reward.conversation import Case
-from compeer.reward.form import Judge
-from compeer.reward.score import Judgment, score
+from compeer.reward.score import Judge, Judgment, score
 from compeer.web.answers import JudgeAnswer, ResponseVerdict, StepVerdict
 from compeer.web.errors import Refusal, busy, readable
 from compeer.web.history import read_history

@@ -33,7 +33,7 @@ class Keeper:
             "id": answer,
             "conversation": wish.conversation,
             "history": [{"speaker": one.speaker, "text": one.text} for one in wish.history],
-            "control": wish.control.wishes(),
+            "control": wish.control.requested(),
             "reply": done.reply,
             "turn": done.turn.model_dump() if done.turn else None,
             "risk": done.guarded.risk.level,

@@ -13,11 +13,11 @@ from compeer.dialogue import Media, Utterance
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import parse_turn
-from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, chat
+from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, Form, chat
 from compeer.reward.endpoint import ModelJudge, read_verdict, untrained_system, verdict_grammar
-from compeer.reward.form import Form
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.asking import Complaint
+from tests.support.judging import words_of
 
 HISTORY = (Utterance(speaker="seeker", text="The river took our shed last night."),)
 OUTPUT = parse_turn(
@@ -25,11 +25,6 @@ OUTPUT = parse_turn(
     "Strategy: Ask what was in it. [Question]\nResponse: Was anything dear to you in there?"
 )
 CASE = Case(HISTORY, OUTPUT, "Water is wet, I suppose.")
-
-
-def words_of(request: Request) -> tuple[str, ...]:
-    """The words that the last question allows."""
-    return RESPONSE_WORDS if "Reply A" in str(request.messages[-1]["content"]) else STEP_WORDS
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

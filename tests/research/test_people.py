@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from compeer.dialogue import Dialogue, Intensity, Utterance
-from compeer.reward.conversation import Case
-from compeer.reward.feedback import feedback_records, matched
-from compeer.reward.form import Form
-from compeer.reward.people import (
+from research.judge.feedback import feedback_records, matched
+from research.judge.people import (
     ANCHORS,
     Rated,
     agreement,
@@ -25,6 +21,9 @@ from compeer.reward.people import (
     spearman,
     within_groups,
 )
+
+from compeer.dialogue import Dialogue, Intensity, Utterance
+from compeer.reward.conversation import Case, Form
 from compeer.reward.score import Judgment, Unscored
 from compeer.reward.train import is_usable
 from compeer.ser.record import SerRecord
