@@ -18,6 +18,7 @@ from compeer.models.scripted import ScriptedModel
 from compeer.models.training import run_trainer
 from compeer.policy import grpo
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
+from compeer.policy.grpo_settings import SourceSettings
 from compeer.policy.metrics import JUDGED, group_metrics, sample_rows, still_parts
 from compeer.policy.redundancy import advantages
 from compeer.policy.rewards import (
@@ -29,8 +30,7 @@ from compeer.policy.rewards import (
     combine,
     group_rewards,
 )
-from compeer.policy.seeker_reward import SeekerSource
-from compeer.policy.sources import SourceSettings
+from compeer.policy.sources import SeekerSource
 from compeer.policy.sources import open_sources as opened
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, ParsedTurn, parse_turn, render_turn
 from compeer.recipe import explain, judges_hash, load_recipe

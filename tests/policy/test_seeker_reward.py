@@ -12,7 +12,7 @@ from compeer.models import Request, ScriptedModel
 from compeer.models.base import Failure, Generation, Sampling
 from compeer.models.embedder import WordEmbedder
 from compeer.policy.rewards import JudgeAway, Scorer, Weighted
-from compeer.policy.seeker_reward import SeekerSource, facts_from_history
+from compeer.policy.sources import SeekerSource, facts_from_history
 from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Score
 from compeer.ser.record import SerRecord

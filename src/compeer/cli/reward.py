@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from compeer.reward.conversation import Case, Form
     from compeer.reward.metrics import Judgments
     from compeer.reward.score import Judge
-    from compeer.ser.record import SerRecord
 
 reward = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, use and measure judges.")
 
@@ -116,39 +116,37 @@ def judge(
     from compeer.reward.judges import open_judge
 
     silence_libraries()
-    name = judge_name or model if said is not None else model
+    if said is None and (records is None or out is None):
+        do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
+        raise InputError("there is nothing to judge.", do=do)
+    case = _turn_case(said, output, reference) if said is not None else None
+    if case is None and out is not None:
+        check_writable(out)
+    name = judge_name or model if case else model
     local = {"--batch": batch, "--threshold": threshold}
     remote = {"--kind": kind, "--reasons": reasons, "--trained": trained, "--call": call, "--cache": cache}
     form = _judge_form(name, kind, reasons, local, remote)
-
-    def opened(advance: Callable[[int], None] | None = None) -> Judge:
-        return open_judge(
-            name,
-            form,
-            model=lambda url: open_named(url, call, cache or CACHE),
-            trained=trained,
-            batch=batch or 16,
-            threshold=threshold,
-            both_orders=both_orders,
-            progress=advance,
-            media=media,
-        )
-
-    if said is not None:
-        case = _turn_case(said, output, reference)
-        if not _judge_turn(opened(), case, as_json):
-            raise typer.Exit(1)
-        return
-    if records is None or out is None:
-        do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
-        raise InputError("there is nothing to judge.", do=do)
-    check_writable(out)
-    known = read_split(records, split)
-    chosen = [known[index] for index in labelled_indices(known, NEEDS[form.kind], records)]
-    with progress("Judging", len(chosen)) as advance:
-        found = opened(advance).judge([record_case(record) for record in chosen])
-    write_judgments(out, chosen, found)
-    if not _print_judged(found, out):
+    opened = partial(
+        open_judge,
+        name,
+        form,
+        model=lambda url: open_named(url, call, cache or CACHE),
+        trained=trained,
+        batch=batch or 16,
+        threshold=threshold,
+        both_orders=both_orders,
+        media=media,
+    )
+    if case or records is None or out is None:
+        scored = case is not None and _judge_turn(opened(), case, as_json)
+    else:
+        known = read_split(records, split)
+        chosen = [known[index] for index in labelled_indices(known, NEEDS[form.kind], records)]
+        with progress("Judging", len(chosen)) as advance:
+            found = opened(progress=advance).judge([record_case(record) for record in chosen])
+        write_judgments(out, chosen, found)
+        scored = _print_judged(found, out) > 0
+    if not scored:
         raise typer.Exit(1)
 
 
@@ -183,7 +181,9 @@ def evaluate(
         "position": position_metrics(chosen, judged),
     }
     if corpus:
-        found["contradictions"] = _contradictions(chosen, judged, corpus)
+        from compeer.reward.contradiction import corpus_contradictions
+
+        found["contradictions"] = corpus_contradictions(chosen, judged, _dialogues(corpus))
     typer.echo(json.dumps(found, indent=1, ensure_ascii=False, default=str))
     if plot:
         from compeer.report.reliability import reliability_svg
@@ -374,46 +374,6 @@ def _read_output(output: str | None) -> ParsedTurn:
         do = "Give the JSON of `compeer say --json`, or the four lines of an output."
         raise InputError("this JSON holds no turn.", field="output", do=do) from error
     return parse_turn(render_turn(turn))
-
-
-def _contradictions(records: Sequence[SerRecord], judged: Judgments, corpora: Sequence[str]) -> dict[str, Any]:
-    """A judge's contradictions beside those of the labels themselves, and how good the classifier is that finds them.
-
-    The classifier learns from the corpora's dialogues, those left out that were judged.
-    """
-    from compeer.reasoning import STEPS
-    from compeer.reward.contradiction import StrategyClassifier, contradiction_metrics
-    from compeer.reward.score import Judgment, Unscored
-
-    if not any(isinstance(one, Judgment) and one.steps and one.response for one in judged):
-        what = "contradictions are between steps and responses, and no record was judged in both."
-        raise InputError(what, field="corpus", do="Leave --corpus out, or give the judgments of a unified judge.")
-    known = {record.dialogue for record in records}
-    dialogues = list(_dialogues(corpora))
-    taught = [dialogue for dialogue in dialogues if dialogue.id not in known]
-    if not taught:
-        what = "every dialogue of the corpus was judged, so none is left to learn from."
-        raise InputError(what, field="corpus", do="Give a larger one, or another.")
-    classifier = StrategyClassifier.train(taught, seed=0)
-    labels: list[Judgment | Unscored] = [
-        Judgment({part: float(getattr(record.labels, part).value) for part in STEPS}, {record.preference.value: 1.0})
-        if record.labels and record.preference
-        else Unscored("no labels")
-        for record in records
-    ]
-    found = contradiction_metrics(
-        [record.dialogue for record in records],
-        classifier.follows([record.candidate for record in records]),
-        {"judge": {0: judged}, "the labels themselves": {0: labels}},
-    )
-    return {
-        **found,
-        "classifier": {
-            "dialogues": len(taught),
-            "left_out_as_judged": len(dialogues) - len(taught),
-            **classifier.report,
-        },
-    }
 
 
 def _dialogues(corpora: Sequence[str]) -> Iterator[Dialogue]:

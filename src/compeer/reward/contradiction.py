@@ -33,7 +33,7 @@ from compeer.reasoning import STEPS, STRATEGIES, SupportTurn
 from compeer.reward.compare import over_seeds
 from compeer.reward.metrics import REPEATS, Indices, Judgments, group_means, with_intervals
 from compeer.reward.score import Judgment, Unscored
-from compeer.ser.record import ACCEPTABLE
+from compeer.ser.record import ACCEPTABLE, SerRecord
 from compeer.statistics import Numbers, generator, group_weights, ratio
 
 _TOKEN = r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+(?:['’][^\W_]+)*|[?!？！]"
@@ -233,3 +233,35 @@ def _marks(found: Judgment, follows: bool) -> dict[str, bool]:
         "all_accepted": all(found.step(part) for part in STEPS) and accepted(found),
         "response_accepted": accepted(found),
     }
+
+
+def corpus_contradictions(
+    records: Sequence[SerRecord], judgments: Judgments, dialogues: Iterable[Dialogue]
+) -> dict[str, Any]:
+    """A judge's contradictions beside those of the labels themselves, and how good the classifier is that finds them.
+
+    The classifier learns from the dialogues that were not judged.
+    """
+    if not any(isinstance(one, Judgment) and one.steps and one.response for one in judgments):
+        what = "contradictions are between steps and responses, and no record was judged in both."
+        raise InputError(what, field="corpus", do="Leave --corpus out, or give the judgments of a unified judge.")
+    judged = {record.dialogue for record in records}
+    every = list(dialogues)
+    taught = [dialogue for dialogue in every if dialogue.id not in judged]
+    if not taught:
+        what = "every dialogue of the corpus was judged, so none is left to learn from."
+        raise InputError(what, field="corpus", do="Give a larger one, or another.")
+    classifier = StrategyClassifier.train(taught, seed=0)
+    labels: list[Judgment | Unscored] = [
+        Judgment({part: float(getattr(record.labels, part).value) for part in STEPS}, {record.preference.value: 1.0})
+        if record.labels and record.preference
+        else Unscored("no labels")
+        for record in records
+    ]
+    found = contradiction_metrics(
+        [record.dialogue for record in records],
+        classifier.follows([record.candidate for record in records]),
+        {"judge": {0: judgments}, "the labels themselves": {0: labels}},
+    )
+    counts = {"dialogues": len(taught), "left_out_as_judged": len(every) - len(taught)}
+    return {**found, "classifier": {**counts, **classifier.report}}
