@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ from compeer.reward.contradiction import (
 from compeer.reward.metrics import (
     ReliabilityPoint,
     bins_of,
-    calibration_error,
     calibration_metrics,
     collapsed_verdicts,
     judge_metrics,
@@ -201,6 +201,12 @@ def test_the_hash_of_a_test_set() -> None:
     assert len(hashes | {known}) == len(others) + 1
     assert metrics.test_set_hash([*records, records[0]]) != known
     assert metrics.test_set_hash([records[0].model_copy(update={"round": 5}), records[1]]) == known
+
+
+def calibration_error(points: Sequence[ReliabilityPoint]) -> float:
+    """The expected calibration error: the mean gap of the bins, weighted by their sizes (0 of nothing)."""
+    total = sum(point.count for point in points)
+    return sum(point.count * abs(point.said - point.came_true) for point in points) / max(1, total)
 
 
 # --- calibration ----------------------------------------------------------------------------------------------------

@@ -22,27 +22,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from pydantic import Field
 
+from compeer import reasoning
 from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.errors import InputError
 from compeer.io import Frozen
-from compeer.reasoning import (
-    EMOTIONS,
-    LABELS,
-    PARTS,
-    STAGES,
-    STEPS,
-    STRATEGIES,
-    EmotionStep,
-    HistoryStep,
-    ParsedTurn,
-    Part,
-    Step,
-    StrategyStep,
-    SupportTurn,
-    render_step,
-    sentiment_of,
-    turn_grammar,
-)
+from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, ParsedTurn, Part, Step, SupportTurn
 from compeer.ser.personality import Profile
 from compeer.ser.personality.traits import TRAITS, Trait
 
@@ -150,10 +134,10 @@ def forced_grammar(control: Control | None = None) -> str:
 
     A forced emotion brings its sentiment along, or the step could contradict itself.
     """
-    grammar = turn_grammar()
+    grammar = reasoning.turn_grammar()
     wanted = control.requested() if control else {}
     if control and control.emotion:
-        wanted["sentiment"] = sentiment_of(control.emotion)
+        wanted["sentiment"] = reasoning.sentiment_of(control.emotion)
     for field in (*_PART_OF, "sentiment"):
         if field in wanted:
             grammar = re.sub(rf"^{field}: .*$", f'{field}: "{wanted[field]}"', grammar, flags=re.MULTILINE)
@@ -175,23 +159,23 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     for part in STEPS[: last + 1]:
         step = written.parts.get(part) if written else None
         if part in forced:
-            lines.append(render_step(part, _forced_step(part, forced[part], step)))
+            lines.append(reasoning.render_step(part, _forced_step(part, forced[part], step)))
         elif step is None or isinstance(step, str):
             raise ValueError(f"the {part} step stands above what is forced, and no output with such a step was given")
         else:
-            lines.append(render_step(part, step))
-    return "\n".join([*lines, f"{LABELS[PARTS[last + 1]]}:"])
+            lines.append(reasoning.render_step(part, step))
+    return "\n".join([*lines, f"{reasoning.LABELS[reasoning.PARTS[last + 1]]}:"])
 
 
 def _forced_step(part: Part, value: str, written: Step | str | None) -> Step:
     text = str(_wordings()["step"][part]).format(value=value)
     if part == "history":
-        return HistoryStep.model_validate({"text": text, "stage": value})
+        return reasoning.HistoryStep.model_validate({"text": text, "stage": value})
     if part == "strategy":
-        return StrategyStep.model_validate({"text": text, "strategy": value})
+        return reasoning.StrategyStep.model_validate({"text": text, "strategy": value})
     intensity = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
     emotion: Any = value
-    return EmotionStep(text=text, sentiment=sentiment_of(emotion), emotion=emotion, intensity=intensity)
+    return EmotionStep(text=text, sentiment=reasoning.sentiment_of(emotion), emotion=emotion, intensity=intensity)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------

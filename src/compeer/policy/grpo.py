@@ -184,7 +184,7 @@ def train_grpo(
 
 
 def _network_of(checkpoint: Path, model: Path, settings: GrpoSettings) -> Any:
-    """The network of a checkpoint, which holds whole weights, or adapters to those of `model`."""
+    """The network of a checkpoint: whole weights, or adapters to those of `model`."""
     if not (checkpoint / "adapter_config.json").is_file():
         return trainable_network(checkpoint, settings)
     from peft import PeftModel

@@ -19,18 +19,9 @@ import torch
 from compeer.engine.loaded import CpuEngine
 from compeer.engine.prepared import Prepared, is_file, prepare
 from compeer.errors import InputError
+from compeer.models import local
 from compeer.models.attention import use_folded_attention
 from compeer.models.catalogue import is_base
-from compeer.models.local import (
-    best_device,
-    broken_up,
-    control_tokens,
-    defuse,
-    fast_dtype,
-    load_network,
-    load_tokenizer,
-    model_folder,
-)
 from compeer.models.training import model_card
 from compeer.models.vision import Picture, PictureError, PictureReader, picture_reader
 from compeer.reasoning import MAX_RESPONSE, ParsedTurn, Part, Step
@@ -68,8 +59,8 @@ class LocalJudge:
         tokenizer: Any = None,
         media: str | Path | None = None,
     ) -> None:
-        prepared = _on_llama(model) if network is None and (device or best_device()).type == "cpu" else None
-        folder = (prepared.card or prepared.tokenizer) if prepared else model_folder(model)
+        prepared = _on_llama(model) if network is None and (device or local.best_device()).type == "cpu" else None
+        folder = (prepared.card or prepared.tokenizer) if prepared else local.model_folder(model)
         card = model_card(folder)
         self._name = name or str(model)
         self.form = form or form_of(card)
@@ -81,7 +72,7 @@ class LocalJudge:
         self._batch_size, self._both_orders = batch_size, both_orders
         self._reason_tokens = reason_tokens if self.form.reasons else 0
         self._progress = progress or (lambda done: None)
-        self._tokenizer = tokenizer or load_tokenizer(prepared.tokenizer if prepared else folder)
+        self._tokenizer = tokenizer or local.load_tokenizer(prepared.tokenizer if prepared else folder)
         self._words = Words(self._tokenizer, self.form, folder)
         self._template = TemplateCache(self._tokenizer, system_message(self.form))
         self._reader: PictureReader | None = None
@@ -91,8 +82,8 @@ class LocalJudge:
             self._rounds = EngineRounds(engine, self._words, self._reason_tokens)
         else:
             self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
-            device = device or best_device()
-            own = network or load_network(folder, device, dtype or fast_dtype(device))
+            device = device or local.best_device()
+            own = network or local.load_network(folder, device, dtype or local.fast_dtype(device))
             if network is None and not self._reader:  # one that is given may be in training, and stays as it is
                 use_folded_attention(own)
             self._rounds = TorchRounds(own, self._words, self._reason_tokens, self._reader)
@@ -287,7 +278,7 @@ class TemplateCache:
 
     def __init__(self, tokenizer: Any, system: Mapping[str, Any]) -> None:
         self._tokenizer, self._system = tokenizer, system
-        self._control = control_tokens(tokenizer)
+        self._control = local.control_tokens(tokenizer)
         self._around: dict[int, list[str] | None] = {}
 
     def texts(self, rounds: Sequence[Question]) -> list[str]:
@@ -295,7 +286,7 @@ class TemplateCache:
         messages = [question.text.replace(_GAP, "") for question in rounds]
         if rounds[0].images or any(text != text.strip() for text in messages):
             return self._rendered(rounds)
-        messages = [broken_up(text, self._control) for text in messages]
+        messages = [local.broken_up(text, self._control) for text in messages]
         if len(rounds) not in self._around:
             self._around[len(rounds)] = self._learn(rounds, messages)
         around = self._around[len(rounds)]
@@ -319,7 +310,7 @@ class TemplateCache:
         for content in contents:
             messages.append({"role": "user", "content": content})
             messages.append({"role": "assistant", "content": _GAP})
-        text: str = self._tokenizer.apply_chat_template(defuse(self._tokenizer, messages), tokenize=False)
+        text: str = self._tokenizer.apply_chat_template(local.defuse(self._tokenizer, messages), tokenize=False)
         return text
 
 

@@ -25,24 +25,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+import compeer.statistics as stats
 from compeer.reasoning import PARTS, STEPS, Part, render_turn
 from compeer.reward.conversation import record_case
 from compeer.reward.score import Judge, Judgment, Unscored
 from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord, is_judged
-from compeer.statistics import (
-    Estimate,
-    Numbers,
-    accuracy_of,
-    auc_by_group,
-    balanced_accuracy_of,
-    confusion_by_group,
-    group_weights,
-    precision_of,
-    ratio,
-    recall_of,
-    reweighted,
-    weighted_f1_of,
-)
+from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
 Judgments = Sequence[Judgment | Unscored]
 Indices = npt.NDArray[np.int64]
@@ -161,15 +149,15 @@ def dialogue_indices(records: Sequence[SerRecord]) -> dict[str, int]:
 def sampled_metrics(verdicts: Verdicts, weights: Numbers) -> dict[str, Numbers]:
     """Each metric of a part for each row of dialogue weights (`group_weights`: the first row is the sample itself)."""
     confusions = _confusions(verdicts, weights)
-    found = {"weighted_f1": weighted_f1_of(confusions)}
+    found = {"weighted_f1": stats.weighted_f1_of(confusions)}
     if verdicts.part != "response":
         return {
             **found,
-            "weighted_f1_always_true": weighted_f1_of(_always(confusions, 1)),
-            "recall_false": recall_of(confusions, 0),
-            "precision_false": precision_of(confusions, 0),
-            "balanced_accuracy": balanced_accuracy_of(confusions),
-            "auc": auc_by_group(verdicts.dialogues, verdicts.truth == 1, verdicts.probabilities, weights),
+            "weighted_f1_always_true": stats.weighted_f1_of(_always(confusions, 1)),
+            "recall_false": stats.recall_of(confusions, 0),
+            "precision_false": stats.precision_of(confusions, 0),
+            "balanced_accuracy": stats.balanced_accuracy_of(confusions),
+            "auc": stats.auc_by_group(verdicts.dialogues, verdicts.truth == 1, verdicts.probabilities, weights),
             "false_share": ratio(confusions[:, 0].sum(-1), confusions.sum((-2, -1))),
             "said_false": ratio(confusions[:, :, 0].sum(-1), confusions.sum((-2, -1))),
         }
@@ -178,18 +166,18 @@ def sampled_metrics(verdicts: Verdicts, weights: Numbers) -> dict[str, Numbers]:
     decisions = np.stack([_decided(confusions[:, _BAD]), _decided(confusions[:, _GOOD])], axis=-2)
     return {
         **found,
-        "accuracy": accuracy_of(confusions),
-        "acceptable_accuracy": accuracy_of(decisions),
-        "acceptable_balanced_accuracy": balanced_accuracy_of(decisions),
-        "acceptable_auc": auc_by_group(verdicts.dialogues, is_good, verdicts.probabilities, weights),
+        "accuracy": stats.accuracy_of(confusions),
+        "acceptable_accuracy": stats.accuracy_of(decisions),
+        "acceptable_balanced_accuracy": stats.balanced_accuracy_of(decisions),
+        "acceptable_auc": stats.auc_by_group(verdicts.dialogues, is_good, verdicts.probabilities, weights),
         "acceptable_share": ratio(decisions[:, 1].sum(-1), decisions.sum((-2, -1))),
-        "weighted_f1_majority": weighted_f1_of(most_frequent),
-        "majority_share": accuracy_of(most_frequent),
+        "weighted_f1_majority": stats.weighted_f1_of(most_frequent),
+        "majority_share": stats.accuracy_of(most_frequent),
     }
 
 
 def _confusions(verdicts: Verdicts, weights: Numbers) -> Numbers:
-    by_dialogue = confusion_by_group(verdicts.dialogues, verdicts.truth, verdicts.verdicts, verdicts.size)
+    by_dialogue = stats.confusion_by_group(verdicts.dialogues, verdicts.truth, verdicts.verdicts, verdicts.size)
     return reweighted(weights, by_dialogue)
 
 
@@ -252,7 +240,7 @@ def _step_details(verdicts: Verdicts, weights: Numbers) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in sorted({kind for kind in verdicts.kinds if kind is not None}):
         wrong = verdicts.only(verdicts.kinds == kind)
-        recalls = recall_of(_confusions(wrong, weights), 0)
+        recalls = stats.recall_of(_confusions(wrong, weights), 0)
         found[kind] = {"labels": len(wrong), **with_intervals({"recall_false": recalls})}
     return {"kinds": found}
 
@@ -299,12 +287,6 @@ def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: in
     bins = bins_of(probabilities, how, count) if len(probabilities) else np.zeros(0, dtype=np.int64)
     rows = [bins == number for number in np.unique(bins)]
     return [ReliabilityPoint(int(r.sum()), float(probabilities[r].mean()), float(came_true[r].mean())) for r in rows]
-
-
-def calibration_error(points: Sequence[ReliabilityPoint]) -> float:
-    """The expected calibration error: the mean gap of the bins, weighted by their sizes (0 of nothing)."""
-    total = sum(point.count for point in points)
-    return sum(point.count * abs(point.said - point.came_true) for point in points) / max(1, total)
 
 
 def calibration_metrics(

@@ -36,10 +36,9 @@ Ask = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One output's place. `score` is None where the output is broken or the judge failed on it.
+    """One output's rank. `score` is None where the output is broken or the judge failed on it: `problem` says why.
 
-    `problem` says why, or which failure left out some of its comparisons. `wins` is None where responses were not
-    compared: a single output, or a judge of steps alone.
+    `wins` is None where responses were not compared: a single output, or a judge of steps only.
     """
 
     index: int
