@@ -42,7 +42,7 @@ from compeer.models.local import load_tokenizer
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
-from compeer.reward import Case, Form, Judgment, LocalJudge
+from compeer.reward import Case, JudgeForm, Judgment, LocalJudge
 from compeer.safety import Guard
 from compeer.statistics import generator
 from compeer.talk import Done, Wish
@@ -233,7 +233,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
                 Utterance(speaker="supporter", text=done.reply),
                 Utterance(speaker="seeker", text="Yes. I do not know how to tell my family about it."),
             )
-        judge = LocalJudge(options.model, form=Form())
+        judge = LocalJudge(options.model, form=JudgeForm())
         with Clock() as clock:
             judge.judge([Case(asked[-1 - turn], parse_turn(TURN), "I am sorry. What happened?")])
         found.setdefault("verdicts_s", []).append(clock.wall)

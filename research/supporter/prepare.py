@@ -21,11 +21,11 @@ from typing import Any
 from data import chat, guided_prompt, tidied
 
 from compeer.reasoning import STEPS, parse_turn
-from compeer.reward.conversation import Form, chats
+from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-FORM = Form(history=12)
+FORM = JudgeForm(history=12)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

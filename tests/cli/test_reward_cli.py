@@ -14,7 +14,7 @@ from compeer.errors import InputError
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
 from compeer.reward.compare import write_judgments
-from compeer.reward.conversation import Form
+from compeer.reward.conversation import JudgeForm
 from compeer.reward.judges import open_judge
 from compeer.reward.score import Judgment
 from compeer.reward.train import RewardSettings, is_usable, sampling_weights
@@ -229,11 +229,11 @@ def test_the_advice_for_a_broken_record_names_no_option_that_is_not_there(
 
 
 def test_what_a_kind_of_judge_needs_is_what_it_learns_from(mixed: Path) -> None:
-    assert set(NEEDS) == set(get_args(Form.model_fields["kind"].annotation))
+    assert set(NEEDS) == set(get_args(JudgeForm.model_fields["kind"].annotation))
     for kind, needs in NEEDS.items():
         for record in read_records(mixed):
             enough = all(getattr(record, need) is not None for need in needs)
-            assert enough == is_usable(record, Form.model_validate({"kind": kind}))
+            assert enough == is_usable(record, JudgeForm.model_validate({"kind": kind}))
 
 
 @pytest.mark.parametrize(

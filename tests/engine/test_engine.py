@@ -35,7 +35,7 @@ from compeer.models.local import load_network, load_tokenizer
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
-from compeer.reward import Form, Judgment, LocalJudge
+from compeer.reward import JudgeForm, Judgment, LocalJudge
 from compeer.reward.rounds import EngineRounds
 from compeer.statistics import generator
 from compeer.talk.local import LocalWriter
@@ -408,7 +408,7 @@ def test_supporter_and_judge_share_a_base(tiny_model: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 def test_a_judge_of_adapters_is_what_it_is_with_them_in_its_weights(
-    form: Form, tiny_model: Path, tmp_path: Path
+    form: JudgeForm, tiny_model: Path, tmp_path: Path
 ) -> None:
     adapter = write_adapter(tiny_model, tmp_path / "adapter", 5, role="judge", **form.model_dump())
     whole = merged(tiny_model, adapter, tmp_path / "merged")

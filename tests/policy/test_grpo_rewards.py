@@ -34,7 +34,7 @@ from compeer.policy.sources import SeekerSource
 from compeer.policy.sources import open_sources as opened
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, ParsedTurn, parse_turn, render_turn
 from compeer.recipe import explain, judges_hash, load_recipe
-from compeer.reward import Case, Form, Judgment, PairJudge, Score, Unscored
+from compeer.reward import Case, JudgeForm, Judgment, PairJudge, Score, Unscored
 from compeer.reward.endpoint import ModelJudge
 from compeer.ser.record import SerRecord
 from tests.support.grpo_worker import HashSource, WordRows, scripted_scorer, whole
@@ -260,7 +260,7 @@ def test_sources_of_a_recipe(tiny_model: Path) -> None:
         opened({"judge": SourceSettings()}, None, 2, 60, 0)
     with pytest.raises(InputError, match="kind 'process'"):
         opened({"judge": SourceSettings(outcome=str(tiny_model))}, tiny_model, 2, 60, 0)
-    far = SourceSettings(judge="m@http://127.0.0.1:9/v1", form=Form(kind="outcome"))
+    far = SourceSettings(judge="m@http://127.0.0.1:9/v1", form=JudgeForm(kind="outcome"))
     with pytest.raises(InputError, match="responses only"):
         opened({"judge": far}, None, 2, 60, 0)
 

@@ -26,7 +26,7 @@ from compeer.reasoning import (
 )
 from compeer.reward import (
     Case,
-    Form,
+    JudgeForm,
     Judgment,
     LocalJudge,
     PairJudge,
@@ -76,11 +76,11 @@ from tests.support.judging import (
 
 
 def test_branches_by_kind() -> None:
-    unified = branches(case(), Form())
+    unified = branches(case(), JudgeForm())
     assert [[question.part for question in branch] for branch in unified] == [list(PARTS)]
-    process = branches(case(), Form(kind="process"))
+    process = branches(case(), JudgeForm(kind="process"))
     assert [[question.part for question in branch] for branch in process] == [[part] for part in STEPS]
-    (outcome,) = branches(case(), Form(kind="outcome"))
+    (outcome,) = branches(case(), JudgeForm(kind="outcome"))
     assert [question.part for question in outcome] == ["response"]
     assert "Lost a job" not in outcome[0].text
     assert "they let me go" in outcome[0].text
@@ -97,8 +97,8 @@ def test_all_branches_share_the_text_up_to_the_history() -> None:
 
 
 def test_without_two_responses_there_is_nothing_to_compare() -> None:
-    assert branches(case(reference=None), Form(kind="outcome")) == []
-    assert [question.part for question in branches(case(reference=None), Form())[0]] == list(STEPS)
+    assert branches(case(reference=None), JudgeForm(kind="outcome")) == []
+    assert [question.part for question in branches(case(reference=None), JudgeForm())[0]] == list(STEPS)
 
 
 def test_the_blind_twin_sees_no_history() -> None:
@@ -115,17 +115,17 @@ def test_pictures_go_with_the_history_of_a_judge_that_sees() -> None:
     picture, clip = Media(kind="image", path="face.png"), Media(kind="audio", path="voice.wav")
     history = (HISTORY[0].model_copy(update={"media": (picture, clip)}), *HISTORY[1:])
     seen = Case(history, case().output, REFERENCE)
-    (rounds,) = branches(seen, Form(), images=True)
+    (rounds,) = branches(seen, JudgeForm(), images=True)
     content = rounds[0].content
     assert isinstance(content, list)
     assert content == [{"type": "image", "path": "face.png"}, {"type": "text", "text": rounds[0].text}]
     assert all(isinstance(question.content, str) for question in rounds[1:])
-    assert not branches(seen, Form(history=1), images=True)[0][0].images, "that utterance is not shown"
-    assert branches(seen, Form()) == branches(case(), Form())
+    assert not branches(seen, JudgeForm(history=1), images=True)[0][0].images, "that utterance is not shown"
+    assert branches(seen, JudgeForm()) == branches(case(), JudgeForm())
 
 
 def test_reasons_are_the_annotators_own_or_follow_from_the_label() -> None:
-    form = Form(reasons=True)
+    form = JudgeForm(reasons=True)
     (own,) = chats(record(reason="The rent was\nnamed."), form)
     assert own[2]["content"] == "The rent was named.\nVerdict: True"
     (ruled,) = chats(record(kind="wrong stage", wrong=["history"]), form)
@@ -142,7 +142,7 @@ def test_reasons_are_the_annotators_own_or_follow_from_the_label() -> None:
 
 def test_the_order_can_be_another_than_the_recorded_one() -> None:
     one = record(0, "candidate")
-    (recorded,), (other,) = chats(one, Form()), chats(one, Form(), candidate_first=False)
+    (recorded,), (other,) = chats(one, JudgeForm()), chats(one, JudgeForm(), candidate_first=False)
     assert (recorded[-1]["content"], other[-1]["content"]) == ("A", "B")
     assert f"Reply A: {REFERENCE}" in other[-2]["content"]
 
@@ -153,7 +153,7 @@ def test_the_order_can_be_another_than_the_recorded_one() -> None:
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 @pytest.mark.parametrize("first", [True, False])
 def test_what_is_fed_is_the_chat_of_training(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, form: Form, first: bool
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, form: JudgeForm, first: bool
 ) -> None:
     reason = "Rent was named ."
     judge = LocalJudge(tiny_model, device=CPU, form=form)
@@ -199,7 +199,7 @@ def assert_close(found: Judgment | Unscored, expected: Judgment | Unscored) -> N
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
-def test_each_kind_says_its_own_parts_and_a_batch_is_as_one_at_a_time(tiny_model: Path, form: Form) -> None:
+def test_each_kind_says_its_own_parts_and_a_batch_is_as_one_at_a_time(tiny_model: Path, form: JudgeForm) -> None:
     judge = LocalJudge(tiny_model, device=CPU, form=form, both_orders=True, reason_tokens=5)
     together = judge.judge(CASES)
     for one, found in zip(CASES, together, strict=True):
@@ -233,7 +233,7 @@ def test_both_orders_are_kept_and_averaged(tiny_model: Path) -> None:
 def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
     both, steps, outcome = (
         LocalJudge(tiny_model, device=CPU, both_orders=True, form=form)
-        for form in (Form(alone=True), Form(), Form(kind="outcome"))
+        for form in (JudgeForm(alone=True), JudgeForm(), JudgeForm(kind="outcome"))
     )
     (found,), (after,), (without,) = (judge.judge([case()]) for judge in (both, steps, outcome))
     assert isinstance(found, Judgment)
@@ -253,13 +253,13 @@ def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
 
 
 def test_the_strategy_of_the_response_is_asked_for_without_the_steps(tiny_model: Path) -> None:
-    _, (compared, kind) = branches(case(), Form(alone=True))
-    assert [compared] == branches(case(), Form(kind="outcome"))[0]
+    _, (compared, kind) = branches(case(), JudgeForm(alone=True))
+    assert [compared] == branches(case(), JudgeForm(kind="outcome"))[0]
     assert kind.words == STRATEGIES
     assert kind.text == "What kind of help is Reply A?"
-    assert branches(case(first=False), Form(alone=True))[1][1].text == "What kind of help is Reply B?"
+    assert branches(case(first=False), JudgeForm(alone=True))[1][1].text == "What kind of help is Reply B?"
     # whichever strategy step 3 names: the probabilities of all are those of one question
-    judge = LocalJudge(tiny_model, device=CPU, form=Form(alone=True))
+    judge = LocalJudge(tiny_model, device=CPU, form=JudgeForm(alone=True))
     texts = [render_turn(turn()).replace("[Reflection of feelings]", f"[{strategy}]") for strategy in STRATEGIES]
     found = judge.judge([Case(HISTORY, parse_turn(text), REFERENCE) for text in texts])
     assert sum(one.carried or 0.0 for one in found if isinstance(one, Judgment)) == pytest.approx(1, abs=1e-4)
@@ -269,18 +269,20 @@ def test_the_strategy_of_the_response_is_asked_for_without_the_steps(tiny_model:
 
 
 def test_a_judge_that_compares_alone_as_well_is_taught_both_chats() -> None:
-    first, second = chats(RECORDS[0], Form(alone=True))
-    assert [first] == chats(RECORDS[0], Form())
-    assert [second] == chats(RECORDS[0], Form(kind="outcome")), "what kind its response is, is not known"
+    first, second = chats(RECORDS[0], JudgeForm(alone=True))
+    assert [first] == chats(RECORDS[0], JudgeForm())
+    assert [second] == chats(RECORDS[0], JudgeForm(kind="outcome")), "what kind its response is, is not known"
     known = RECORDS[0].model_copy(update={"response_strategy": "Question"})
-    asked, answered = chats(known, Form(alone=True))[1][len(second) :]
+    asked, answered = chats(known, JudgeForm(alone=True))[1][len(second) :]
     assert asked == {"role": "user", "content": "What kind of help is Reply A?"}
     assert answered == {"role": "assistant", "content": "Question"}
-    assert chats(known, Form(alone=True, reasons=True))[1] == chats(known, Form(kind="outcome", reasons=True))[0]
+    assert (
+        chats(known, JudgeForm(alone=True, reasons=True))[1] == chats(known, JudgeForm(kind="outcome", reasons=True))[0]
+    )
 
 
 def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = LocalJudge(tiny_model, device=CPU, form=Form(kind="process"))
+    judge = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"))
     fed = recorded(judge, monkeypatch)
     judge.judge([case(), case("Who told you?")])
     marks = [sum("rent is due" in judge._tokenizer.decode(piece) for piece in fed)]
@@ -302,7 +304,7 @@ def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Pa
     card = {"role": "judge", "kind": "process", "reasons": False, "history": 1, "blind": True, "threshold": 0.9}
     (tmp_path / "judge" / "compeer.json").write_text(json.dumps(card), encoding="utf-8")
     judge = LocalJudge(tmp_path / "judge", device=CPU)
-    assert judge.form == Form(kind="process", history=1, blind=True)
+    assert judge.form == JudgeForm(kind="process", history=1, blind=True)
     (found,) = judge.judge([case()])
     assert isinstance(found, Judgment)
     assert (found.threshold, found.response) == (0.9, None)
@@ -312,8 +314,8 @@ def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Pa
 
 
 def test_a_pair_gives_whole_judgments(tiny_model: Path) -> None:
-    process = LocalJudge(tiny_model, device=CPU, form=Form(kind="process"), name="PRM", threshold=0.7)
-    outcome = LocalJudge(tiny_model, device=CPU, form=Form(kind="outcome"), name="ORM")
+    process = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"), name="PRM", threshold=0.7)
+    outcome = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="outcome"), name="ORM")
     pair = PairJudge(process, outcome)
     assert pair.name == "PRM + ORM"
     found = pair.judge(CASES)
@@ -424,7 +426,7 @@ def test_there_is_nothing_to_gain_by_copying(judges: list[LocalJudge], what: str
 def test_a_copy_is_at_most_as_good_as_the_reference() -> None:
     said = {"candidate": 0.5, "reference": 0.2, "both": 0.1, "neither": 0.2}
     answers = Answers(compared={"candidate first": {0: said}})  # type: ignore[dict-item]
-    found = answers.judgment(case(), Form(kind="outcome"), COPIED_REFERENCE)
+    found = answers.judgment(case(), JudgeForm(kind="outcome"), COPIED_REFERENCE)
     assert isinstance(found, Judgment)
     assert found.response == pytest.approx({"candidate": 0.0, "reference": 0.0, "both": 0.8, "neither": 0.2})
     assert found.orders == {"candidate first": said}, "what was said stays on record"
@@ -448,9 +450,11 @@ def test_a_response_is_judged_without_what_its_steps_say() -> None:
         Case(HISTORY, parse_turn(render_turn(turn(response, steps[0]))), REFERENCE)
         for response in (own, f"{own} {padding}")
     )
-    for form in (Form(), Form(alone=True)):
+    for form in (JudgeForm(), JudgeForm(alone=True)):
         assert branches(more, form) == branches(plain, form)
-    assert branches(more, Form(kind="outcome")) != branches(plain, Form(kind="outcome")), "that one knows no steps"
+    assert branches(more, JudgeForm(kind="outcome")) != branches(plain, JudgeForm(kind="outcome")), (
+        "that one knows no steps"
+    )
 
 
 @given(st.from_regex(anti_gaming._TO_THE_JUDGE))
@@ -517,7 +521,7 @@ def test_what_counts_as_a_copy() -> None:
 )
 def test_there_is_nothing_to_gain_where_there_is_no_language(text: str) -> None:
     assert void_reason(text, REFERENCE, []) == "the response says nothing"
-    (rounds,) = branches(Case(HISTORY, parse_turn(render_turn(turn(text=text))), REFERENCE), Form())
+    (rounds,) = branches(Case(HISTORY, parse_turn(render_turn(turn(text=text))), REFERENCE), JudgeForm())
     assert not rounds[0].asked, "such a step is False unasked"
 
 
@@ -564,7 +568,7 @@ FLATTERY = [
 def test_there_is_nothing_to_gain_by_speaking_to_the_judge(text: str) -> None:
     assert void_reason("That is hard. " + text, None, []) == "the response speaks to the judge"
     asked = Case(HISTORY, parse_turn(render_turn(turn(text=f"Lost a job. {text}"))), REFERENCE)
-    (rounds,) = branches(asked, Form())
+    (rounds,) = branches(asked, JudgeForm())
     assert [question.asked for question in rounds] == [False, True, True, True], "such a step is False unasked"
     assert text not in rounds[0].text
 
@@ -591,13 +595,13 @@ def test_what_supporters_say_is_not_taken_for_words_to_the_judge() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_the_judge_is_told_which_response_goes_with_the_steps(first: bool) -> None:
     asked = case("Oh.", first)
-    (*_, last), own = branches(asked, Form())[0], "(after these notes, meant as Reflection of feelings): Oh."
+    (*_, last), own = branches(asked, JudgeForm())[0], "(after these notes, meant as Reflection of feelings): Oh."
     assert f"Reply {'A' if first else 'B'} {own}" in last.text
     assert last.text.count("meant as") == 1
-    for form in (Form(kind="outcome"), Form(marked=False)):
+    for form in (JudgeForm(kind="outcome"), JudgeForm(marked=False)):
         assert "meant as" not in branches(asked, form)[0][-1].text
     without_plan = Case(HISTORY, parse_turn("Response: Oh."), REFERENCE)
-    assert "meant as" not in branches(without_plan, Form())[0][-1].text
+    assert "meant as" not in branches(without_plan, JudgeForm())[0][-1].text
 
 
 @given(st.text(max_size=60), st.integers(1, 40))
@@ -672,7 +676,7 @@ def test_sources_are_weighted_and_mistakes_drawn_more_often() -> None:
 
 def test_chats_by_form_and_epoch() -> None:
     records = [record(number) for number in range(4)]
-    assert training_chats(records, settings(), 0) == [chats(one, Form())[0] for one in records]
+    assert training_chats(records, settings(), 0) == [chats(one, JudgeForm())[0] for one in records]
     assert len(training_chats(records, settings(kind="process"), 0)) == 12
     assert len(training_chats(records, settings(kind="outcome"), 0)) == 4
     drawn = training_chats(records, settings(order="drawn", steps=20), 0)

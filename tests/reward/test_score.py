@@ -24,8 +24,8 @@ from compeer.reward.conversation import (
     RESPONSE_WORDS,
     STEP_WORDS,
     Case,
-    Form,
-    Question,
+    JudgeForm,
+    JudgeQuestion,
     branches,
     chat,
     chats,
@@ -52,8 +52,8 @@ HISTORY = (
 )
 
 
-def questions(case: Case, last: int | None = None) -> list[Question]:
-    (rounds,) = branches(case, Form(history=last))
+def questions(case: Case, last: int | None = None) -> list[JudgeQuestion]:
+    (rounds,) = branches(case, JudgeForm(history=last))
     return rounds
 
 
@@ -260,17 +260,17 @@ def record(value: Preferred | None = "reference", candidate_first: bool = True, 
 
 def test_the_chat_of_a_record_has_four_verdicts() -> None:
     one = record("reference", candidate_first=True, emotion=True)
-    (messages,) = chats(one, Form())
+    (messages,) = chats(one, JudgeForm())
     assert [message["role"] for message in messages] == ["system"] + ["user", "assistant"] * 4
     assert verdicts_of(messages) == ["True", "False", "True", "B"]
-    assert verdicts_of(chats(record("reference", candidate_first=False), Form())[0])[3] == "A"
+    assert verdicts_of(chats(record("reference", candidate_first=False), JudgeForm())[0])[3] == "A"
     assert messages == chat(record_case(one), ["True", "False", "True", "B"])
 
 
 def test_a_record_without_a_preference_has_three() -> None:
     one = record(None)
     assert record_case(one).reference is None
-    (messages,) = chats(one, Form())
+    (messages,) = chats(one, JudgeForm())
     assert len(messages) == 1 + 2 * 3
 
 

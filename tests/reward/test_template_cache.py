@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Template
 
-from compeer.reward.conversation import Question
+from compeer.reward.conversation import JudgeQuestion
 from compeer.reward.judge import TemplateCache
 
 SYSTEM = {"role": "system", "content": "You judge."}
@@ -43,8 +43,8 @@ def by_template(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
     return tokenizer.apply_chat_template(messages, False).split("\u241f")[: len(texts)]
 
 
-def questions(texts: list[str]) -> list[Question]:
-    return [Question("history", text, ("True", "False")) for text in texts]
+def questions(texts: list[str]) -> list[JudgeQuestion]:
+    return [JudgeQuestion("history", text, ("True", "False")) for text in texts]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -11,18 +11,18 @@ import torch
 from compeer.dialogue import Utterance
 from compeer.models import Request
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, StrategyStep, SupportTurn, parse_turn, render_turn
-from compeer.reward import Case, Form, Judgment, LocalJudge
+from compeer.reward import Case, JudgeForm, Judgment, LocalJudge
 from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS
 from compeer.ser.record import PreferenceLabel, Preferred, SerRecord, StepLabel, StepLabels
 
 CPU = torch.device("cpu")
 FORMS = [
     *(
-        Form(kind=kind, reasons=reasons)  # type: ignore[arg-type]
+        JudgeForm(kind=kind, reasons=reasons)  # type: ignore[arg-type]
         for kind in ("unified", "process", "outcome")
         for reasons in (False, True)
     ),
-    Form(alone=True),
+    JudgeForm(alone=True),
 ]
 IDS = [f"{form.kind}-{'reasons' if form.reasons else 'verdicts'}{'-alone' if form.alone else ''}" for form in FORMS]
 HISTORY = (

@@ -203,7 +203,7 @@ def _judge(
     """The judge of a name, or the pair of two: PRM, then ORM. Their servers may be away for `outage` seconds."""
     from compeer.cli.ser import open_named
     from compeer.policy.sources import Patient
-    from compeer.reward.conversation import Form
+    from compeer.reward.conversation import JudgeForm
     from compeer.reward.judges import PairJudge, check_judge, open_judge
 
     if len(names) > 2:
@@ -215,7 +215,7 @@ def _judge(
 
     def opened(name: str, kind: str) -> Judge:
         if "@http" in name:
-            return open_judge(name, Form.model_validate({"kind": kind}), model=model, trained=trained)
+            return open_judge(name, JudgeForm.model_validate({"kind": kind}), model=model, trained=trained)
         check_judge(name, kind)
         return open_judge(name, batch=batch)
 

@@ -33,7 +33,7 @@ from compeer.progress import console, progress
 if TYPE_CHECKING:
     from compeer.dialogue import Dialogue
     from compeer.reasoning import ParsedTurn
-    from compeer.reward.conversation import Case, Form
+    from compeer.reward.conversation import Case, JudgeForm
     from compeer.reward.metrics import Judgments
     from compeer.reward.score import Judge
 
@@ -261,7 +261,7 @@ def _print_judged(found: Judgments, out: Path) -> int:
 
 def _judge_form(
     model: str, kind: str | None, reasons: bool, local: Mapping[str, Any], remote: Mapping[str, Any]
-) -> Form:
+) -> JudgeForm:
     """The form in which the judge will be asked, once the options have been checked.
 
     A judge in a folder is asked in the form of its card; for a model behind a server options say it. Options that would
@@ -269,7 +269,7 @@ def _judge_form(
     """
     from compeer.models.local import card_folder
     from compeer.models.training import model_card
-    from compeer.reward.conversation import Form
+    from compeer.reward.conversation import JudgeForm
     from compeer.reward.judge import form_of
 
     threshold = local["--threshold"]
@@ -289,7 +289,7 @@ def _judge_form(
         return form_of(model_card(card_folder(model)))
     if kind not in (None, "unified", "process", "outcome"):
         raise InputError(f"unknown kind '{kind}'.", field="kind", do="Known: unified, process, outcome")
-    return Form.model_validate({"kind": kind or "unified", "reasons": reasons})
+    return JudgeForm.model_validate({"kind": kind or "unified", "reasons": reasons})
 
 
 def _turn_case(said: str, output: str | None, reference: str | None) -> Case:

@@ -20,7 +20,7 @@ from compeer.errors import InputError
 from compeer.io import Frozen
 from compeer.models.training import WeightSettings, trainer_arguments
 from compeer.policy.redundancy import Negatives
-from compeer.reward import Form
+from compeer.reward import JudgeForm
 
 
 class SourceSettings(Frozen):
@@ -59,7 +59,9 @@ class SourceSettings(Frozen):
     trained: bool = Field(
         default=False, description="whether the model behind a URL was trained as a judge, in the `form` given"
     )
-    form: Form = Field(default=Form(), description="how a judge behind a URL is asked; a folder's card says it itself")
+    form: JudgeForm = Field(
+        default=JudgeForm(), description="how a judge behind a URL is asked; a folder's card says it itself"
+    )
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> SourceSettings:

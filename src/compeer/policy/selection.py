@@ -134,8 +134,8 @@ def best_candidates(
         if candidate.record in best and best[candidate.record][0] >= candidate.total:
             continue
         turn = parse_turn(candidate.output, cut_off=candidate.cut_off).turn
-        said = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
-        if turn is None or check_reply(turn.response, said):
+        seeker = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
+        if turn is None or check_reply(turn.response, seeker):
             continue
         best[candidate.record] = (candidate.total, record.model_copy(update={"candidate": turn}))
     return [best[record.id][1] for record in records if record.id in best]
@@ -219,8 +219,8 @@ def _candidates(
     source = JudgeSource(judge, seed) if judge else None
     scores = iter(source.score(asked, [one.parsed for one in outputs]) if source else [None] * len(outputs))
     found = []
-    for place, answer in enumerate(answers):
-        name, number = block[place // count].id, place % count + 1
+    for index, answer in enumerate(answers):
+        name, number = block[index // count].id, index % count + 1
         if isinstance(answer, Failure):
             found.append(Candidate(record=name, number=number, control=control, failure=answer.reason))
             continue

@@ -22,7 +22,7 @@ from compeer.policy.grpo_settings import SourceSettings
 from compeer.policy.rewards import DecisionSource, JudgeAway, JudgeSource, PlanSource, RewardSource, Weighted, shares_of
 from compeer.progress import console
 from compeer.reasoning import ParsedTurn
-from compeer.reward import Form, Judge, PairJudge, Score, open_judge
+from compeer.reward import Judge, JudgeForm, PairJudge, Score, open_judge
 from compeer.reward.contradiction import StrategyClassifier
 from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Scenario, SupporterAgent, Turn
@@ -89,7 +89,7 @@ def _judge(field: str, source: SourceSettings, run_judge: Path | None, batch: in
             trained=source.trained,
             batch=batch,
         )
-        own = getattr(judge, "form", Form()).kind
+        own = getattr(judge, "form", JudgeForm()).kind
         if form.kind != "unified" and not server and own != form.kind:
             what = f"this is no judge of the kind '{form.kind}' but '{own}'."
             raise InputError(what, field=f"{field}.{key}")
@@ -117,8 +117,8 @@ Facts = Callable[[SerRecord], Mapping[str, Any]]
 def facts_from_history(record: SerRecord) -> dict[str, str]:
     """A person, a scene and an intention where nothing is known but what the seeker has said."""
     words = _wording()["zh" if record.language.split("-")[0] == "zh" else "en"]
-    said = "\n".join(f"- {' '.join(one.text.split())}" for one in record.history if one.speaker == "seeker")
-    return {name: text.strip().replace("{said}", said) for name, text in words.items()}
+    lines = "\n".join(f"- {' '.join(one.text.split())}" for one in record.history if one.speaker == "seeker")
+    return {name: text.strip().replace("{said}", lines) for name, text in words.items()}
 
 
 @cache
@@ -198,30 +198,30 @@ class _SeekerTalk:
 
     def __init__(self, record: SerRecord, response: str, facts: Mapping[str, Any], start: float) -> None:
         self.scenario = Scenario(id=record.id, language=record.language, facts=dict(facts))
-        said = [Turn(speaker=one.speaker, text=one.text) for one in record.history if one.text.strip()]
-        for place in [place for place, one in enumerate(said) if one.speaker == "seeker"][-1:]:
-            said[place] = said[place].model_copy(update={"extra": {"emotion": start}})
-        self.turns = [*said, Turn(speaker="supporter", text=response)]
+        turns = [Turn(speaker=one.speaker, text=one.text) for one in record.history if one.text.strip()]
+        for index in [index for index, one in enumerate(turns) if one.speaker == "seeker"][-1:]:
+            turns[index] = turns[index].model_copy(update={"extra": {"emotion": start}})
+        self.turns = [*turns, Turn(speaker="supporter", text=response)]
         self.felt = [start]
         self.over = False
         self.failed: str | None = None
 
     def add(self, taking: Taking) -> None:
         """Takes a turn that was made, or why there is none."""
-        said = taking.said
-        if said is None:
+        turn = taking.said
+        if turn is None:
             why = taking.failed
             self.failed = f"the {taking.speaker} gave nothing of use: {why.why}" if why else "no reason was given"
             return
         if taking.speaker == "seeker":
-            emotion = said.extra.get("emotion")
+            emotion = turn.extra.get("emotion")
             if not isinstance(emotion, int | float):
                 self.failed = "the seeker noted no emotion"
                 return
             self.felt.append(float(emotion))
-            self.over = said.stop is not None or not said.text.strip()
-        if said.text.strip():
-            self.turns.append(Turn(speaker=taking.speaker, text=said.text, reasoning=said.reasoning, extra=said.extra))
+            self.over = turn.stop is not None or not turn.text.strip()
+        if turn.text.strip():
+            self.turns.append(Turn(speaker=taking.speaker, text=turn.text, reasoning=turn.reasoning, extra=turn.extra))
 
     def score(self) -> Score:
         """The change a turn. A talk that the seeker ended early has fewer turns."""

@@ -43,10 +43,10 @@ def judged_by(judge: str | Path | Judge, *, seed: int = 0, max_completion_length
         tokens = kwargs.get("completion_ids") or [()] * len(completions)
         limit = max_completion_length or math.inf
         cases = []
-        for completion, ids, said, other in zip(completions, tokens, history, reference, strict=True):
+        for completion, ids, utterances, other in zip(completions, tokens, history, reference, strict=True):
             parsed = parse_turn(_text(completion), cut_off=len(ids) >= limit)
             first = bool(generator(seed, "order", str(parsed.parts.get("response"))).random() < 0.5)
-            cases.append(Case(_utterances(said), parsed, other, candidate_first=first))
+            cases.append(Case(_utterances(utterances), parsed, other, candidate_first=first))
         judgments = opened().judge(cases)
         return [score(case.output, judgment).total for case, judgment in zip(cases, judgments, strict=True)]
 

@@ -1,6 +1,6 @@
 """UnifiReward: one judge for the three steps and the response."""
 
-from compeer.reward.conversation import Case, Form, record_case
+from compeer.reward.conversation import Case, JudgeForm, record_case
 from compeer.reward.judge import LocalJudge
 from compeer.reward.judges import PairJudge, open_judge
 from compeer.reward.metrics import collapsed_verdicts, evaluate_judge
@@ -9,8 +9,8 @@ from compeer.reward.train import RewardSettings, train_judge
 
 __all__ = [
     "Case",
-    "Form",
     "Judge",
+    "JudgeForm",
     "Judgment",
     "LocalJudge",
     "PairJudge",

@@ -42,7 +42,7 @@ _ROUNDING = 1e-6
 # --- judgments in a file ----------------------------------------------------------------------------------------------
 
 
-class _Line(Frozen):
+class _JudgmentLine(Frozen):
     id: str
     shown: str | None = None
     """A digest of the record's text; older files have none."""
@@ -55,7 +55,7 @@ def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterabl
     lines = []
     for record, found in zip(records, judgments, strict=True):
         outcome = {"unscored": found.reason} if isinstance(found, Unscored) else {"judgment": found}
-        line = _Line.model_validate({"id": record.id, "shown": text_digest(record), **outcome})
+        line = _JudgmentLine.model_validate({"id": record.id, "shown": text_digest(record), **outcome})
         lines.append(line.model_dump_json(exclude_none=True) + "\n")
     write_text(path, "".join(lines))
     return len(lines)
@@ -73,7 +73,7 @@ def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | 
     found: dict[str, Judgment | Unscored] = {}
     for number, value in read_json_lines(path):
         try:
-            line = _Line.model_validate(value)
+            line = _JudgmentLine.model_validate(value)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
         if line.id in found:

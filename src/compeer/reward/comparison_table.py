@@ -102,11 +102,11 @@ def _two(first: float | None, second: float | None) -> str:
 def _cell_text(metric: Mapping[str, Any]) -> str:
     if metric["value"] is None:
         return _DASH
-    spread = f" ± {100 * metric['spread']:.1f}" if metric.get("spread") is not None else ""
+    deviation = f" ± {100 * metric['spread']:.1f}" if metric.get("spread") is not None else ""
     interval = ""
     if metric["low"] is not None:  # with few seeds it is stretched, which may carry it past the end
         interval = f" ({100 * max(metric['low'], -1):.1f} to {100 * min(metric['high'], 1):.1f})"
-    return f"{100 * metric['value']:.1f}{spread}{interval}"
+    return f"{100 * metric['value']:.1f}{deviation}{interval}"
 
 
 def as_markdown(tables: Sequence[ReadableTable]) -> str:

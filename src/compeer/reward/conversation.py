@@ -3,8 +3,8 @@
 UnifiReward is asked in one chat of four rounds: the three steps and then the responses, each round after the verdicts
 before it. Its rivals are asked the same questions apart: a process judge (PRM) about each step in a chat of its own, an
 outcome judge (ORM) about the responses without the reasoning. Such chats are the *branches* of a case, and all begin
-with the same history. With `Form.alone` UnifiReward has a second pass: a branch that compares the responses as the
-outcome judge does and then names the strategy of the candidate's, without knowing which one step 3 asks for.
+with the same history. With `alone` UnifiReward has a second pass: a branch that compares the responses as the outcome
+judge does and then names the strategy of the candidate's, without knowing which one step 3 asks for.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ BEFORE_VERDICT = "\nVerdict:"
 MAX_REASON = 200
 """Characters of a reason that a judge is taught."""
 MISSING = "(missing)"
-NOT_SHOWN = "(not shown)"
+HIDDEN = "(not shown)"
 _BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
 """Words by which annotators name one of two responses: they mean nothing once the order is another."""
 
 
-class Form(Frozen):
+class JudgeForm(Frozen):
     """What a judge is asked and how it answers, as in its training; it stands in the model's card."""
 
     kind: Literal["unified", "process", "outcome"] = Field(
@@ -78,7 +78,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuestion:
     """One round: which part is asked about, and the words that may answer. `kind` asks for the response's strategy."""
 
     part: Part | Literal["kind"]
@@ -111,7 +111,7 @@ def _wordings() -> dict[str, list[str]]:
     return tomllib.loads(files("compeer.reward").joinpath("prompts", "reasons.toml").read_text(encoding="utf-8"))
 
 
-def system_message(form: Form) -> dict[str, Any]:
+def system_message(form: JudgeForm) -> dict[str, Any]:
     """The message at the start of every chat with a judge."""
     return {"role": "system", "content": prompt_text("system_reasons" if form.reasons else "system")}
 
@@ -119,7 +119,7 @@ def system_message(form: Form) -> dict[str, Any]:
 # --- the rounds of a case ---------------------------------------------------------------------------------------------
 
 
-def branches(case: Case, form: Form, images: bool = False) -> list[list[Question]]:
+def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[JudgeQuestion]]:
     """The chats in which a case is judged, each a list of rounds that follow each other.
 
     With `images`, for multimodal judges, the pictures of the visible utterances go with the history.
@@ -135,25 +135,28 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
         rounds = [_step_round(case.output, first), *(_step_round(case.output, part, "next_step") for part in others)]
         found = [[*rounds, *compared]]
         if form.alone and compared:
-            kind = Question("kind", prompt_text("kind").format(name="A" if case.candidate_first else "B"), STRATEGIES)
+            kind_text = prompt_text("kind").format(name="A" if case.candidate_first else "B")
+            kind = JudgeQuestion("kind", kind_text, STRATEGIES)
             found.append(_response_round(case, response, with_notes=False) + ([] if form.reasons else [kind]))
     utterances = () if form.blind else case.history[-form.history :] if form.history else case.history
-    history = NOT_SHOWN if form.blind else visible(transcript(utterances))
+    history = HIDDEN if form.blind else visible(transcript(utterances))
     pictures = tuple(pictures_of(utterances)) if images else ()
 
-    def with_history(question: Question) -> Question:
+    def with_history(question: JudgeQuestion) -> JudgeQuestion:
         text = prompt_text("opening").format(history=history, question=question.text)
         return replace(question, text=text, images=pictures, history=history)
 
     return [[with_history(branch[0]), *branch[1:]] for branch in found]
 
 
-def _step_round(output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()) -> Question:
+def _step_round(
+    output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()
+) -> JudgeQuestion:
     """The round about a step; `earlier` steps are quoted before it, without verdicts."""
     step = _visible_step(output, part)
     before = "".join(f"Earlier note: {_visible_step(output, other) or MISSING}\n" for other in earlier)
     text = before + prompt_text(prompt).format(step=step or MISSING)
-    return Question(part, text, STEP_WORDS, asked=step is not None)
+    return JudgeQuestion(part, text, STEP_WORDS, asked=step is not None)
 
 
 def _visible_step(output: ParsedTurn, part: Part) -> str | None:
@@ -166,7 +169,7 @@ def _visible_step(output: ParsedTurn, part: Part) -> str | None:
     return render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
 
 
-def _response_round(case: Case, response: str | None, with_notes: bool) -> list[Question]:
+def _response_round(case: Case, response: str | None, with_notes: bool) -> list[JudgeQuestion]:
     """The round that compares the response with the reference; none where there are not two.
 
     With `with_notes` the judge learns which of the two was written after the notes, and as what kind of help: a verdict
@@ -179,16 +182,16 @@ def _response_round(case: Case, response: str | None, with_notes: bool) -> list[
     meant = f" (after these notes, meant as {plan.strategy})" if with_notes and isinstance(plan, StrategyStep) else ""
     marked = [f"{meant}: {replies[0]}", f": {replies[1]}"]
     first, second = marked if case.candidate_first else marked[::-1]
-    return [Question("response", prompt_text("responses").format(first=first, second=second), RESPONSE_WORDS)]
+    return [JudgeQuestion("response", prompt_text("responses").format(first=first, second=second), RESPONSE_WORDS)]
 
 
-def _visible_response(case: Case, form: Form) -> str | None:
+def _visible_response(case: Case, form: JudgeForm) -> str | None:
     """The response as the judge reads it, before it is quoted, or None if there is none."""
     response = case.output.parts.get("response")
     return own_sentences(response, _steps_of(case, form)) if isinstance(response, str) else None
 
 
-def void_response(case: Case, form: Form) -> str | None:
+def void_response(case: Case, form: JudgeForm) -> str | None:
     """Why the response of a case counts for nothing whatever such a judge says of it, or None."""
     response = case.output.parts.get("response")
     if not isinstance(response, str) or form.kind == "process":
@@ -196,7 +199,7 @@ def void_response(case: Case, form: Form) -> str | None:
     return void_reason(response, case.reference, [one.text for one in case.history], _steps_of(case, form))
 
 
-def _steps_of(case: Case, form: Form) -> list[str]:
+def _steps_of(case: Case, form: JudgeForm) -> list[str]:
     """The texts of the steps, for a judge that reads them before the response."""
     steps = [step.text for step in case.output.parts.values() if not isinstance(step, str)]
     return steps if form.kind == "unified" else []
@@ -206,13 +209,13 @@ def _steps_of(case: Case, form: Form) -> list[str]:
 
 
 def chat(
-    case: Case, answers: Sequence[str], form: Form | None = None, branch: int = 0, images: bool = False
+    case: Case, answers: Sequence[str], form: JudgeForm | None = None, branch: int = 0, images: bool = False
 ) -> list[dict[str, Any]]:
     """The whole chat of one branch with the judge's answers, as a model is trained on it.
 
     Where nobody knows the kind of the response, it is not asked for.
     """
-    form = form or Form()
+    form = form or JudgeForm()
     messages: list[dict[str, Any]] = [system_message(form)]
     rounds = branches(case, form, images)[branch]
     if rounds[-1].part == "kind" and len(answers) == len(rounds) - 1:
@@ -224,7 +227,7 @@ def chat(
 
 
 def chats(
-    record: SerRecord, form: Form, candidate_first: bool | None = None, images: bool = False
+    record: SerRecord, form: JudgeForm, candidate_first: bool | None = None, images: bool = False
 ) -> list[list[dict[str, Any]]]:
     """The chats that teach a judge a record's labels, one a branch, in the recorded order unless another is given."""
     first = record.candidate_first if candidate_first is None else candidate_first
@@ -238,7 +241,7 @@ def chats(
     return found
 
 
-def _answer(record: SerRecord, part: Part, form: Form, candidate_first: bool) -> str:
+def _answer(record: SerRecord, part: Part, form: JudgeForm, candidate_first: bool) -> str:
     if part == "response":
         assert record.preference is not None, "a case without a preference has no such round"
         verdict = response_word(record.preference.value, candidate_first)

@@ -28,8 +28,8 @@ from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import (
     BEFORE_VERDICT,
     Case,
-    Form,
-    Question,
+    JudgeForm,
+    JudgeQuestion,
     branches,
     carried_out,
     prompt_text,
@@ -57,7 +57,7 @@ class ModelJudge:
     def __init__(
         self,
         model: TextModel,
-        form: Form | None = None,
+        form: JudgeForm | None = None,
         *,
         trained: bool = False,
         both_orders: bool = False,
@@ -67,7 +67,7 @@ class ModelJudge:
         progress: Callable[[int], None] | None = None,
         media: str | Path = "",
     ) -> None:
-        self.form = form or Form()
+        self.form = form or JudgeForm()
         self._media = media
         self._model, self._both_orders, self._retries = model, both_orders, retries
         self._name = name or model.name
@@ -106,30 +106,30 @@ class ModelJudge:
                 workers.create_task(work())
         return [_judgment(case, self.form, chats) for case, chats in zip(cases, asked, strict=True)]
 
-    def _begin(self, case: Case) -> list[_Chat]:
+    def _begin(self, case: Case) -> list[_AskedBranch]:
         turned = replace(case, candidate_first=not case.candidate_first)
         found = []
         for own, other in zip(self._questions(case), self._questions(turned), strict=True):
-            rounds: list[tuple[Question, ...]] = [(question,) for question in own]
+            rounds: list[tuple[JudgeQuestion, ...]] = [(question,) for question in own]
             if self._both_orders:  # what comes after a comparison in both orders refers to the last one
                 for number in [n for n, question in enumerate(own) if question.part == "response"]:
                     rounds[number:] = [(own[number], other[number]), *((one,) for one in other[number + 1 :])]
-            found.append(_Chat(rounds, [self._system]))
+            found.append(_AskedBranch(rounds, [self._system]))
         return found
 
-    def _questions(self, case: Case) -> list[list[Question]]:
+    def _questions(self, case: Case) -> list[list[JudgeQuestion]]:
         """The chats of a case; an untrained model gets the list of the kinds of help."""
         found = branches(case, self.form, images=True)
         if self._trained:
             return found
 
-        def listed(question: Question) -> Question:
+        def listed(question: JudgeQuestion) -> JudgeQuestion:
             text = f"{question.text} {', '.join(question.words)}?"
             return replace(question, text=text) if question.part == "kind" else question
 
         return [[listed(question) for question in one] for one in found]
 
-    async def _ask(self, block: Sequence[_Chat]) -> None:
+    async def _ask(self, block: Sequence[_AskedBranch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
         for branch in block:
             branch.load_pictures(self._model, self._media)
@@ -143,7 +143,7 @@ class ModelJudge:
         for branch in block:
             branch.pictures = []  # they are large, and there may be thousands of cases
 
-    async def _answers(self, asked: Sequence[tuple[_Chat, Question]]) -> list[Answer[str]]:
+    async def _answers(self, asked: Sequence[tuple[_AskedBranch, JudgeQuestion]]) -> list[Answer[str]]:
         grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
         requests = [
             Request(branch.messages_with(question), grammar=grammars[question.words]) for branch, question in asked
@@ -163,12 +163,12 @@ class ModelJudge:
 
 
 @dataclass
-class _Chat:
+class _AskedBranch:
     """A branch as far as it has come. A round has one question, or two where responses come in both orders."""
 
-    rounds: Sequence[tuple[Question, ...]]
+    rounds: Sequence[tuple[JudgeQuestion, ...]]
     messages: list[Message]
-    answers: list[tuple[Question, Read[str]]] = field(default_factory=list)
+    answers: list[tuple[JudgeQuestion, Read[str]]] = field(default_factory=list)
     problem: str | None = None
     pictures: list[dict[str, Any]] = field(default_factory=list)
 
@@ -180,14 +180,14 @@ class _Chat:
             except PicturesRefused as error:
                 self.problem = str(error)
 
-    def messages_with(self, question: Question) -> tuple[Message, ...]:
+    def messages_with(self, question: JudgeQuestion) -> tuple[Message, ...]:
         """The chat so far and a question; the pictures stand with the history, in the first message."""
         system, first, *others = (*self.messages, _user(question))
         if self.pictures:
             first = {"role": "user", "content": [*self.pictures, {"type": "text", "text": first["content"]}]}
         return (system, first, *others)
 
-    def take(self, question: Question, answer: Answer[str], reasons: bool) -> None:
+    def take(self, question: JudgeQuestion, answer: Answer[str], reasons: bool) -> None:
         """Adds an answer to the chat; of one that is none, notes why."""
         if isinstance(answer, Failure):
             self.problem = f"the judge could not be asked ({answer.kind}): {answer.reason}"
@@ -199,7 +199,7 @@ class _Chat:
             self.answers.append((question, answer))
 
 
-def _judgment(case: Case, form: Form, chats: Sequence[_Chat]) -> Judgment | Unscored:
+def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Judgment | Unscored:
     if problem := next((branch.problem for branch in chats if branch.problem is not None), None):
         return Unscored(problem)
     found = Answers()
@@ -218,7 +218,7 @@ def _judgment(case: Case, form: Form, chats: Sequence[_Chat]) -> Judgment | Unsc
 # --- questions and answers --------------------------------------------------------------------------------------------
 
 
-def untrained_system(form: Form) -> Message:
+def untrained_system(form: JudgeForm) -> Message:
     """The instruction for a model that was not trained as a judge."""
     answer = prompt_text("untrained_answer_reason" if form.reasons else "untrained_answer_verdict")
     return {"role": "system", "content": prompt_text("untrained_system").format(answer=answer)}
@@ -259,7 +259,7 @@ def verdict_grammar(allowed: Sequence[str], reasons: bool) -> str:
     return f'start: reason "Verdict: " verdict\nreason: /[^\\s][^\\n]{{1,400}}\\n/\nverdict: {words}'
 
 
-def _user(question: Question) -> Message:
+def _user(question: JudgeQuestion) -> Message:
     """A round's question. Control tokens that it quotes are broken up, so that no text can forge an answer."""
     text = _CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", question.text)
     return {"role": "user", "content": text}

@@ -26,7 +26,15 @@ from compeer.models.training import model_card
 from compeer.models.vision import Picture, PictureError, PictureReader, picture_reader
 from compeer.reasoning import MAX_RESPONSE, ParsedTurn, Part, Step
 from compeer.reward.anti_gaming import quoted
-from compeer.reward.conversation import Case, Form, Question, branches, carried_out, system_message, void_response
+from compeer.reward.conversation import (
+    Case,
+    JudgeForm,
+    JudgeQuestion,
+    branches,
+    carried_out,
+    system_message,
+    void_response,
+)
 from compeer.reward.rounds import Branch, EngineRounds, TorchRounds, Words
 from compeer.reward.score import Answers, Judgment, Unscored
 from compeer.reward.second_pass import PassWeights
@@ -50,7 +58,7 @@ class LocalJudge:
         dtype: torch.dtype | None = None,
         progress: Callable[[int], None] | None = None,
         *,
-        form: Form | None = None,
+        form: JudgeForm | None = None,
         both_orders: bool = False,
         threshold: float | None = None,
         reason_tokens: int = 64,
@@ -109,17 +117,17 @@ class LocalJudge:
         """The same in a thread of its own, for async callers."""
         return await asyncio.to_thread(self.judge, cases)
 
-    def pieces(self, case: Case, branch: int = 0) -> tuple[list[Question], list[list[int]]]:
+    def pieces(self, case: Case, branch: int = 0) -> tuple[list[JudgeQuestion], list[list[int]]]:
         """A branch's rounds, and the tokens fed before each answer: exactly those of the whole chat, cut there."""
         row = self._branch(0, case, branch, self._questions(case)[branch], {})
         self._tokenise([row])
         return row.rounds, row.pieces
 
-    def _questions(self, case: Case) -> list[list[Question]]:
+    def _questions(self, case: Case) -> list[list[JudgeQuestion]]:
         return branches(case, self.form, images=True) if self._reader else branches(case, self.form)
 
     def _branch(
-        self, case_number: int, case: Case, number: int, rounds: list[Question], read: dict[str, Picture]
+        self, case_number: int, case: Case, number: int, rounds: list[JudgeQuestion], read: dict[str, Picture]
     ) -> Branch:
         """A branch of a case as it is fed; `read` keeps pictures that were read."""
         pictures = []
@@ -229,7 +237,7 @@ class LocalJudge:
         too_long = self.form.kind != "process" and "response" in set(case.output.parts) - set(judged.output.parts)
         return f"the response is {_TOO_LONG}" if too_long else void_response(case, self.form)
 
-    def _hear(self, row: Branch, question: Question, values: list[float], reason: list[int], to: Answers) -> None:
+    def _hear(self, row: Branch, question: JudgeQuestion, values: list[float], reason: list[int], to: Answers) -> None:
         """Takes a verdict's probabilities; the next round follows the likeliest word."""
         word = question.words[max(range(len(values)), key=values.__getitem__)] if question.asked else "False"
         if question.asked:
@@ -240,9 +248,9 @@ class LocalJudge:
         row.unfed = list(self._words.answers[word])
 
 
-def form_of(card: Mapping[str, Any]) -> Form:
+def form_of(card: Mapping[str, Any]) -> JudgeForm:
     """The form in which a model was trained, by its card."""
-    return Form.model_validate({key: card[key] for key in Form.model_fields if key in card})
+    return JudgeForm.model_validate({key: card[key] for key in JudgeForm.model_fields if key in card})
 
 
 def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
@@ -281,7 +289,7 @@ class TemplateCache:
         self._control = local.control_tokens(tokenizer)
         self._around: dict[int, list[str] | None] = {}
 
-    def texts(self, rounds: Sequence[Question]) -> list[str]:
+    def texts(self, rounds: Sequence[JudgeQuestion]) -> list[str]:
         """What is fed before each answer."""
         messages = [question.text.replace(_GAP, "") for question in rounds]
         if rounds[0].images or any(text != text.strip() for text in messages):
@@ -292,7 +300,7 @@ class TemplateCache:
         around = self._around[len(rounds)]
         return self._rendered(rounds) if around is None else _filled(around, messages)
 
-    def _learn(self, rounds: Sequence[Question], messages: Sequence[str]) -> list[str] | None:
+    def _learn(self, rounds: Sequence[JudgeQuestion], messages: Sequence[str]) -> list[str] | None:
         """What stands around the messages of such a chat; None where filling it in is not what the template does."""
         around = self._render([_GAP] * len(rounds)).split(_GAP)
         probes = [_PROBE] * len(rounds)
@@ -300,7 +308,7 @@ class TemplateCache:
         same = _filled(around, messages) == self._rendered(rounds) and _filled(around, probes) == probed
         return around if same else None
 
-    def _rendered(self, rounds: Sequence[Question]) -> list[str]:
+    def _rendered(self, rounds: Sequence[JudgeQuestion]) -> list[str]:
         """The same by the template itself."""
         contents = [replace(question, text=question.text.replace(_GAP, "")).content for question in rounds]
         return self._render(contents).split(_GAP)[: len(rounds)]

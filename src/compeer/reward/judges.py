@@ -14,13 +14,13 @@ from pathlib import Path
 from compeer.errors import InputError
 from compeer.models.base import TextModel
 from compeer.models.opening import open_model
-from compeer.reward.conversation import Case, Form
+from compeer.reward.conversation import Case, JudgeForm
 from compeer.reward.score import Judge, Judgment, Unscored
 
 
 def open_judge(
     name: str | Path,
-    form: Form | None = None,
+    form: JudgeForm | None = None,
     *,
     model: Callable[[str], TextModel] = open_model,
     trained: bool = False,

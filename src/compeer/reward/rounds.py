@@ -26,7 +26,7 @@ from compeer.models.base import Sampling
 from compeer.models.local import position_limit
 from compeer.models.vision import Picture, PictureReader, SeeingCache
 from compeer.reasoning import STRATEGIES
-from compeer.reward.conversation import BEFORE_VERDICT, RESPONSE_WORDS, STEP_WORDS, Form, Question
+from compeer.reward.conversation import BEFORE_VERDICT, RESPONSE_WORDS, STEP_WORDS, JudgeForm, JudgeQuestion
 
 MISSING_REASON = "There is no note."
 
@@ -36,7 +36,7 @@ class Branch:
     """One branch of one case as it is fed to a model."""
 
     case: int
-    rounds: list[Question]
+    rounds: list[JudgeQuestion]
     texts: list[str]
     """What is fed before each answer."""
     pictures: list[Picture]
@@ -52,14 +52,14 @@ class Branch:
     """Tokens of its last answer that are not on the cache yet."""
 
 
-Hear = Callable[[Branch, Question, list[float], list[int]], None]
+Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]
 """Takes an answer: the branch, its question, the probabilities of the words and the tokens of the reason."""
 
 
 class Words:
     """The words that a judge may answer with, as tokens: a verdict is known by its first token, and fed by all."""
 
-    def __init__(self, tokenizer: Any, form: Form, folder: str | Path) -> None:
+    def __init__(self, tokenizer: Any, form: JudgeForm, folder: str | Path) -> None:
         self.tokenizer = tokenizer
         self.before = self.ids(BEFORE_VERDICT)
         questions = (STEP_WORDS, RESPONSE_WORDS, *((STRATEGIES,) if form.alone else ()))
@@ -126,7 +126,7 @@ class EngineRounds:
                     logits = self._engine.logits(ids).result()
                     hear(branch, question, self._words.probabilities(logits, question.words), reason)
 
-    def _reason(self, question: Question, ids: list[int]) -> list[int]:
+    def _reason(self, question: JudgeQuestion, ids: list[int]) -> list[int]:
         """Writes a reason, and adds it and what leads over to the verdict to what was fed."""
         if not question.asked:
             reason = self._words.ids(MISSING_REASON)
@@ -209,7 +209,7 @@ class TorchRounds:
         return [own[: len(row)] for own, row in zip(found, tokens, strict=True)]
 
     def _give_reasons(
-        self, questions: Sequence[Question], logits: torch.Tensor, cache: Any, mask: torch.Tensor
+        self, questions: Sequence[JudgeQuestion], logits: torch.Tensor, cache: Any, mask: torch.Tensor
     ) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
         """Writes a reason for each row, token by token, and feeds what leads over to the verdict."""
         found = [[] if question.asked else self._words.ids(MISSING_REASON) for question in questions]

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
 from compeer.reward.anti_gaming import COPIED_REFERENCE
-from compeer.reward.conversation import Case, Form, Question, preferred
+from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, preferred
 from compeer.reward.second_pass import PassWeights, weighed
 from compeer.ser.record import ACCEPTABLE, Preferred
 
@@ -86,7 +86,7 @@ class Answers:
     """The probability of each strategy of the response, each time this was asked."""
     reasons: dict[Part, str] = field(default_factory=dict)
 
-    def add(self, question: Question, probabilities: Sequence[float], branch: int, candidate_first: bool) -> None:
+    def add(self, question: JudgeQuestion, probabilities: Sequence[float], branch: int, candidate_first: bool) -> None:
         """Takes the probabilities of the words that may answer a question, in their order."""
         answer = dict(zip(question.words, probabilities, strict=True))
         if question.part == "response":
@@ -101,7 +101,7 @@ class Answers:
     def judgment(
         self,
         case: Case,
-        form: Form,
+        form: JudgeForm,
         void: str | None,
         threshold: float = 0.5,
         weights: PassWeights | None = None,

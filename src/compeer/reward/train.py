@@ -33,7 +33,7 @@ from compeer.models.training import CARD, SftSettings, last_checkpoint, train_sf
 from compeer.models.vision import PictureError, open_picture, picture_reader
 from compeer.reasoning import STEPS
 from compeer.reward.compare import write_judgments
-from compeer.reward.conversation import Form, chats, pictures_of, record_case, with_whole_paths
+from compeer.reward.conversation import JudgeForm, chats, pictures_of, record_case, with_whole_paths
 from compeer.reward.judge import LocalJudge
 from compeer.reward.metrics import Judgments
 from compeer.reward.score import Judgment
@@ -83,8 +83,8 @@ class RewardSettings(SftSettings):
     media: str = Field(default="", description="the folder from which paths of pictures count, for a judge that sees")
 
     @property
-    def form(self) -> Form:
-        return Form(**{name: getattr(self, name) for name in Form.model_fields})
+    def form(self) -> JudgeForm:
+        return JudgeForm(**{name: getattr(self, name) for name in JudgeForm.model_fields})
 
 
 def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: Path, seed: int) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     }
 
 
-def is_usable(record: SerRecord, form: Form) -> bool:
+def is_usable(record: SerRecord, form: JudgeForm) -> bool:
     """Whether a record has the labels that a judge of this form learns from."""
     steps = form.kind == "outcome" or record.labels is not None
     return steps and (form.kind == "process" or record.preference is not None)
