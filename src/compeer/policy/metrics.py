@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from compeer.policy.grpo_settings import GrpoSettings
 from compeer.policy.redundancy import advantages, factors, history_similarity, in_group_similarity, length_gate, tied
-from compeer.policy.rewards import Reweighting, Rollout, group_arrays
+from compeer.policy.rewards import Rollout, group_arrays
 from compeer.reasoning import PARTS, parse_turn
 from compeer.statistics import distinct
 
@@ -28,7 +29,7 @@ STILL_STEPS = 20
 Groups = Sequence[Sequence[Rollout]]
 
 
-def group_metrics(groups: Groups, rewards: Sequence[Sequence[float]], settings: Reweighting) -> dict[str, float]:
+def group_metrics(groups: Groups, rewards: Sequence[Sequence[float]], settings: GrpoSettings) -> dict[str, float]:
     """The metrics of a step's groups and their rewards; NaN where there is nothing to take a mean of."""
     everyone = [rollout for group in groups for rollout in group]
     multiplied = [factor for group in groups for factor in _factors(group, settings)]
@@ -64,7 +65,7 @@ def group_metrics(groups: Groups, rewards: Sequence[Sequence[float]], settings: 
     return found
 
 
-def _factors(group: Sequence[Rollout], settings: Reweighting) -> list[float]:
+def _factors(group: Sequence[Rollout], settings: GrpoSettings) -> list[float]:
     """What reweighting multiplies the scores of a group with."""
     raw, responses, history, lengths = group_arrays(group)
     if tied(raw):
@@ -72,7 +73,7 @@ def _factors(group: Sequence[Rollout], settings: Reweighting) -> list[float]:
     return factors(raw, responses, history, lengths, settings.alpha, settings.beta, settings.negatives)
 
 
-def _redundancy(group: Sequence[Rollout], settings: Reweighting) -> tuple[list[float], list[float], float]:
+def _redundancy(group: Sequence[Rollout], settings: GrpoSettings) -> tuple[list[float], list[float], float]:
     """s_in, s_hi and τ of a group."""
     _, responses, history, lengths = group_arrays(group)
     gate = length_gate(lengths, settings.alpha, settings.beta)
@@ -111,7 +112,7 @@ def still_parts(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
 
 
 def sample_rows(
-    step: int, groups: Groups, rewards: Sequence[Sequence[float]], settings: Reweighting
+    step: int, groups: Groups, rewards: Sequence[Sequence[float]], settings: GrpoSettings
 ) -> Iterator[dict[str, Any]]:
     """The table of a step's outputs, a row each: what was written, what each part earned, and what it came to."""
     for number, (group, given) in enumerate(zip(groups, rewards, strict=True)):

@@ -15,19 +15,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from compeer.models.embedder import Embeds, Matrix
 from compeer.policy.control import decisions
-from compeer.policy.redundancy import Negatives, reweight, tied
+from compeer.policy.redundancy import reweight, tied
 from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
 from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
 from compeer.reward.contradiction import StrategyClassifier
 from compeer.safety.output import check_reply, floored
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator, words
+
+if TYPE_CHECKING:
+    from compeer.policy.grpo_settings import GrpoSettings
 
 DECISIONS = ("stage", "emotion", "strategy")
 
@@ -276,26 +279,13 @@ def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
-class Reweighting(Protocol):
-    """The settings that a group's rewards depend on."""
-
-    @property
-    def alpha(self) -> float: ...
-    @property
-    def beta(self) -> float: ...
-    @property
-    def negatives(self) -> Negatives: ...
-    @property
-    def guard(self) -> bool: ...
-
-
 def group_arrays(rollouts: Sequence[Rollout]) -> tuple[list[float], Matrix, Matrix, list[int]]:
     """Raw rewards, embedded responses, embedded history and lengths of one group."""
     responses = np.stack([rollout.response for rollout in rollouts])
     return [one.raw for one in rollouts], responses, rollouts[0].history, [one.length for one in rollouts]
 
 
-def group_rewards(rollouts: Sequence[Rollout], settings: Reweighting) -> list[float]:
+def group_rewards(rollouts: Sequence[Rollout], settings: GrpoSettings) -> list[float]:
     """The rewards of one group: equation 5 unless the raw ones tie, then the floor. The same on every process."""
     raw, responses, history, lengths = group_arrays(rollouts)
     rewards = raw

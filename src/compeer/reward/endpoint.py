@@ -31,7 +31,6 @@ from compeer.reward.conversation import (
     JudgeForm,
     JudgeQuestion,
     branches,
-    carried_out,
     prompt_text,
     system_message,
     void_response,
@@ -212,7 +211,7 @@ def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Jud
             reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
             if label and reason.strip() and question.part != "kind":
                 found.reasons.setdefault(question.part, quoted(reason, len(reason)))
-    return found.judgment(case, form, void_response(case, form), plan=carried_out(case, found.kinds))
+    return found.judgment(case, form, void_response(case, form))
 
 
 # --- questions and answers --------------------------------------------------------------------------------------------

@@ -26,15 +26,7 @@ from compeer.models.training import model_card
 from compeer.models.vision import Picture, PictureError, PictureReader, picture_reader
 from compeer.reasoning import MAX_RESPONSE, ParsedTurn, Part, Step
 from compeer.reward.anti_gaming import quoted
-from compeer.reward.conversation import (
-    Case,
-    JudgeForm,
-    JudgeQuestion,
-    branches,
-    carried_out,
-    system_message,
-    void_response,
-)
+from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, branches, system_message, void_response
 from compeer.reward.rounds import Branch, EngineRounds, TorchRounds, Words
 from compeer.reward.score import Answers, Judgment, Unscored
 from compeer.reward.second_pass import PassWeights
@@ -189,12 +181,7 @@ class LocalJudge:
         return [
             failed.get(number)
             or answers[number].judgment(
-                case,
-                self.form,
-                voids[number],
-                self.threshold,
-                self.pass_weights,
-                carried_out(judged[number], answers[number].kinds),
+                case, self.form, voids[number], self.threshold, self.pass_weights, judged[number]
             )
             for number, case in enumerate(cases)
         ]

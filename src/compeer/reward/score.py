@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
 from compeer.reward.anti_gaming import COPIED_REFERENCE
-from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, preferred
+from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, carried_out, preferred
 from compeer.reward.second_pass import PassWeights, weighed
 from compeer.ser.record import ACCEPTABLE, Preferred
 
@@ -105,13 +105,13 @@ class Answers:
         void: str | None,
         threshold: float = 0.5,
         weights: PassWeights | None = None,
-        plan: float | None = None,
+        read: Case | None = None,
     ) -> Judgment | Unscored:
         """One judgment: orders are averaged, passes are weighed, a copy of the reference is at most as good as it.
 
-        `plan` is the probability that the response carries out step 3.
+        `read` is the case as the judge read it, where parts were too long.
         """
-        steps = self.steps
+        steps, plan = self.steps, carried_out(read or case, self.kinds)
         if form.kind != "outcome":  # a step that is there, but in which nothing is visible, is False
             steps = {part: self.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
         orders = {order: weighed([*found.values()]) for order, found in self.compared.items()}

@@ -45,27 +45,16 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 THRESHOLDS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
-class RewardSettings(SftSettings):
-    """How the judge is trained."""
+class RewardSettings(JudgeForm, SftSettings):
+    """How the judge is trained, and the form in which it will be asked; with `alone`, `batch` counts both chats."""
 
     model: str = Field(default="embedded", description="the model to start from: a folder, or 'embedded'")
-    kind: Literal["unified", "process", "outcome"] = Field(
-        default="unified", description="UnifiReward, steps alone (PRM) or responses alone (ORM)"
-    )
-    reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
-    history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
-    blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
-    marked: bool = Field(default=True, description="UnifiReward is told which response was written after the steps")
-    alone: bool = Field(
-        default=False,
-        description="UnifiReward looks at the responses once more without the steps; `batch` counts both chats",
-    )
     sources: dict[Literal["human", "llm", "silver"], NonNegative] = Field(
-        default={}, description="how often records of a label source are drawn, beside 1 for the others"
+        default={}, description="how often records of a label source are sampled, beside 1 for the others"
     )
-    balance: float = Field(default=0, ge=0, lt=1, description="share of False among the steps drawn; 0: as they are")
+    balance: float = Field(default=0, ge=0, lt=1, description="share of False among the sampled steps; 0: as they are")
     order: Literal["recorded", "drawn"] = Field(
-        default="recorded", description="order of the two responses: as recorded, or drawn anew each epoch"
+        default="recorded", description="order of the two responses: as recorded, or sampled anew each epoch"
     )
     response_weight: float = Field(
         default=1.0, gt=0, description="weight of the response's verdict in UnifiReward's loss; a step's is 1"
@@ -80,7 +69,7 @@ class RewardSettings(SftSettings):
     )
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
     patience: int = Field(default=0, ge=0, description="measurements without a better one before stopping; 0: never")
-    media: str = Field(default="", description="the folder from which paths of pictures count, for a judge that sees")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal judge")
 
     @property
     def form(self) -> JudgeForm:
