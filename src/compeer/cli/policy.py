@@ -80,7 +80,7 @@ def grpo(
 ) -> None:
     """Train a supporter by a judge's rewards. Stopped anywhere, it goes on when called again."""
     from compeer.models.embedder import Embedder
-    from compeer.models.local import model_folder
+    from compeer.models.resolve import model_folder
     from compeer.models.training import model_card
     from compeer.policy.grpo import GrpoSettings, train_grpo
 
@@ -127,7 +127,7 @@ def generate(
     Stopped anywhere, it goes on when called again.
     """
     from compeer.models import Sampling
-    from compeer.models.opening import folder_mark
+    from compeer.models.resolve import folder_mark
     from compeer.models.training import model_card
     from compeer.policy.control import read_control
     from compeer.policy.prompt import with_whole_paths
@@ -192,7 +192,7 @@ def _records(path: Path, split: str) -> list[SerRecord]:
 
 def _supporter(name: str, batch: int, call: Sequence[str] | None, cache: Path) -> TextModel:
     from compeer.cli.ser import open_named
-    from compeer.models.opening import ModelSettings, open_model
+    from compeer.models.resolve import ModelSettings, open_model
 
     return open_named(name, call, cache) if "@http" in name else open_model(name, settings=ModelSettings(batch=batch))
 

@@ -267,7 +267,7 @@ def _judge_form(
     A judge in a folder is asked in the form of its card; for a model behind a server options say it. Options that would
     change nothing are refused.
     """
-    from compeer.models.local import card_folder
+    from compeer.models.resolve import card_folder
     from compeer.models.training import model_card
     from compeer.reward.conversation import JudgeForm
     from compeer.reward.judge import form_of

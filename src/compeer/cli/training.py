@@ -12,7 +12,7 @@ import typer
 
 from compeer.cli.printing import plain
 from compeer.errors import InputError
-from compeer.models.spread import first_process
+from compeer.models.distributed import first_process
 from compeer.progress import console
 
 if TYPE_CHECKING:

@@ -25,14 +25,20 @@ import torch
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from compeer.engine.multimodal import picture_reader
+from compeer.engine.network import defuse, load_tokenizer
 from compeer.errors import InputError
 from compeer.io import write_text
+from compeer.models.distributed import first_process
 from compeer.models.embedder import Embeds
-from compeer.models.local import defuse, load_tokenizer
-from compeer.models.network import lora_config, trainable_network
-from compeer.models.spread import first_process
-from compeer.models.training import last_checkpoint, run_trainer, save_model, save_trained
-from compeer.models.vision import picture_reader
+from compeer.models.training import (
+    last_checkpoint,
+    lora_config,
+    run_trainer,
+    save_model,
+    save_trained,
+    trainable_network,
+)
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
 from compeer.policy.metrics import STILL_STEPS, Groups, group_metrics, sample_rows, still_parts

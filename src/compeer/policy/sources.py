@@ -17,7 +17,7 @@ from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.models import TextModel
 from compeer.models.base import Failure, Generation, Request, Sampling
-from compeer.models.opening import ModelSettings, open_model
+from compeer.models.resolve import ModelSettings, open_model
 from compeer.policy.grpo_settings import SourceSettings
 from compeer.policy.rewards import DecisionSource, JudgeAway, JudgeSource, PlanSource, RewardSource, Weighted, shares_of
 from compeer.progress import console

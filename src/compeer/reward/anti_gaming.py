@@ -3,7 +3,7 @@
 Invisible characters, which a model still reads, are taken out. A response counts for nothing if it copies the reference
 or the history, speaks to the judge instead of the seeker, or is no language at all. A sentence that stands in the steps
 and again in the response makes the two fit each other, whatever it says: the response is shown without it. Control
-tokens are broken up later, where the model's tokenizer is known (`compeer.models.local.defuse`).
+tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
 """
 
 from __future__ import annotations

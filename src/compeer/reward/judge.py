@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import Prepared, is_file, prepare
+from compeer.engine import network as networks
+from compeer.engine.attention import use_folded_attention
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.multimodal import Picture, PictureError, PictureReader, picture_reader
 from compeer.errors import InputError
-from compeer.models import local
-from compeer.models.attention import use_folded_attention
-from compeer.models.catalogue import is_base
+from compeer.models.resolve import cpu_files, model_folder
 from compeer.models.training import model_card
-from compeer.models.vision import Picture, PictureError, PictureReader, picture_reader
 from compeer.reasoning import MAX_RESPONSE, ParsedTurn, Part, Step
 from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, branches, system_message, void_response
@@ -59,8 +58,9 @@ class LocalJudge:
         tokenizer: Any = None,
         media: str | Path | None = None,
     ) -> None:
-        prepared = _on_llama(model) if network is None and (device or local.best_device()).type == "cpu" else None
-        folder = (prepared.card or prepared.tokenizer) if prepared else local.model_folder(model)
+        device = device or networks.best_device()
+        prepared = cpu_files(model, "judge") if network is None and device.type == "cpu" else None
+        folder = (prepared.card or prepared.tokenizer) if prepared else model_folder(model)
         card = model_card(folder)
         self._name = name or str(model)
         self.form = form or form_of(card)
@@ -72,7 +72,7 @@ class LocalJudge:
         self._batch_size, self._both_orders = batch_size, both_orders
         self._reason_tokens = reason_tokens if self.form.reasons else 0
         self._progress = progress or (lambda done: None)
-        self._tokenizer = tokenizer or local.load_tokenizer(prepared.tokenizer if prepared else folder)
+        self._tokenizer = tokenizer or networks.load_tokenizer(prepared.tokenizer if prepared else folder)
         self._words = Words(self._tokenizer, self.form, folder)
         self._template = TemplateCache(self._tokenizer, system_message(self.form))
         self._reader: PictureReader | None = None
@@ -82,8 +82,7 @@ class LocalJudge:
             self._rounds = EngineRounds(engine, self._words, self._reason_tokens)
         else:
             self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
-            device = device or local.best_device()
-            own = network or local.load_network(folder, device, dtype or local.fast_dtype(device))
+            own = network or networks.load_network(folder, device, dtype or networks.fast_dtype(device))
             if network is None and not self._reader:  # one that is given may be in training, and stays as it is
                 use_folded_attention(own)
             self._rounds = TorchRounds(own, self._words, self._reason_tokens, self._reader)
@@ -153,7 +152,7 @@ class LocalJudge:
         for row in rows:
             row.pieces = [next(ids) for _ in row.texts]
             if self._reader and row.pictures:
-                row.pieces[0] = self._reader.spread(row.pieces[0], [picture.grid for picture in row.pictures])
+                row.pieces[0] = self._reader.expand(row.pieces[0], [picture.grid for picture in row.pictures])
 
     def _judge_batch(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         failed: dict[int, Unscored] = {}
@@ -246,15 +245,6 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
     return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})
 
 
-def _on_llama(model: str | Path) -> Prepared | None:
-    """The files of a judge that llama.cpp is to run: a base of the catalogue, a GGUF file, or adapters over such.
-
-    Smaller judges are read faster by torch (docs/engine.md), and a judge does nothing but read.
-    """
-    adapters = (Path(model) / "adapter_config.json").is_file() and not (Path(model) / "config.json").is_file()
-    return prepare(model) if is_base(model) or is_file(model) or adapters else None
-
-
 # --- chats as text ----------------------------------------------------------------------------------------------------
 
 _GAP = "\u241f"
@@ -273,7 +263,7 @@ class TemplateCache:
 
     def __init__(self, tokenizer: Any, system: Mapping[str, Any]) -> None:
         self._tokenizer, self._system = tokenizer, system
-        self._control = local.control_tokens(tokenizer)
+        self._control = networks.control_tokens(tokenizer)
         self._around: dict[int, list[str] | None] = {}
 
     def texts(self, rounds: Sequence[JudgeQuestion]) -> list[str]:
@@ -281,7 +271,7 @@ class TemplateCache:
         messages = [question.text.replace(_GAP, "") for question in rounds]
         if rounds[0].images or any(text != text.strip() for text in messages):
             return self._rendered(rounds)
-        messages = [local.broken_up(text, self._control) for text in messages]
+        messages = [networks.broken_up(text, self._control) for text in messages]
         if len(rounds) not in self._around:
             self._around[len(rounds)] = self._learn(rounds, messages)
         around = self._around[len(rounds)]
@@ -305,7 +295,7 @@ class TemplateCache:
         for content in contents:
             messages.append({"role": "user", "content": content})
             messages.append({"role": "assistant", "content": _GAP})
-        text: str = self._tokenizer.apply_chat_template(local.defuse(self._tokenizer, messages), tokenize=False)
+        text: str = self._tokenizer.apply_chat_template(networks.defuse(self._tokenizer, messages), tokenize=False)
         return text
 
 

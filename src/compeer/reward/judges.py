@@ -13,7 +13,7 @@ from pathlib import Path
 
 from compeer.errors import InputError
 from compeer.models.base import TextModel
-from compeer.models.opening import open_model
+from compeer.models.resolve import open_model
 from compeer.reward.conversation import Case, JudgeForm
 from compeer.reward.score import Judge, Judgment, Unscored
 
@@ -49,7 +49,7 @@ def open_judge(
 
 def check_judge(name: str | Path, kind: str | None = None) -> None:
     """An error if a folder holds no judge, or none of the kind that is needed."""
-    from compeer.models.local import card_folder
+    from compeer.models.resolve import card_folder
     from compeer.models.training import model_card
 
     card = model_card(card_folder(name))

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from compeer.engine.loaded import CpuEngine
+from compeer.engine.attention import roomy_cache
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.multimodal import MultimodalCache, Picture, PictureReader
+from compeer.engine.network import position_limit
 from compeer.engine.rows import Ending, NotWritten
 from compeer.engine.rows import Row as EngineRow
 from compeer.errors import InputError
-from compeer.models.attention import roomy_cache
 from compeer.models.base import Sampling
-from compeer.models.local import position_limit
-from compeer.models.vision import Picture, PictureReader, SeeingCache
 from compeer.reasoning import STRATEGIES
 from compeer.reward.conversation import BEFORE_VERDICT, RESPONSE_WORDS, STEP_WORDS, JudgeForm, JudgeQuestion
 
@@ -249,7 +249,7 @@ class TorchRounds:
         indices = self._on_device(owner)
         if self._reader:
             pictures = [branches[members[0]].pictures for members in groups.values()]
-            cache: Any = SeeingCache(self._reader, pictures, self._device)
+            cache: Any = MultimodalCache(self._reader, pictures, self._device)
             empty = torch.zeros((len(prefixes), 0), dtype=torch.long, device=self._device)
             _, mask = self._feed(prefixes, cache, empty)
         else:
