@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from compeer.policy.rollout import Output, generate_turns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +32,14 @@ from compeer.policy.control import (
 )
 from compeer.policy.prompt import supporter_prompt, with_whole_paths
 from compeer.policy.rewards import JudgeSource
-from compeer.policy.selection import Candidate, best_candidates, candidate_stage, read_candidates
+from compeer.policy.selection import (
+    Candidate,
+    Output,
+    best_candidates,
+    candidate_stage,
+    generate_turns,
+    read_candidates,
+)
 from compeer.policy.sft import SupporterSettings, merge_adapter, train_supporter, training_chats
 from compeer.reasoning import (
     EMOTIONS,
