@@ -21,7 +21,7 @@ from compeer.engine.attention import roomy_cache
 from compeer.engine.llama_table import CpuEngine
 from compeer.engine.multimodal import MultimodalCache, Picture, PictureReader
 from compeer.engine.network import position_limit
-from compeer.engine.rows import Ending, NotWritten
+from compeer.engine.rows import Ending, NotWritten, common
 from compeer.engine.rows import Row as EngineRow
 from compeer.errors import InputError
 from compeer.models.base import Sampling
@@ -291,7 +291,4 @@ class TorchRounds:
 def common_prefix(rows: Sequence[list[int]]) -> list[int]:
     """The tokens that all rows begin with."""
     first, last = min(rows), max(rows)  # what these two share, all share: they are the furthest apart
-    for position, (one, other) in enumerate(zip(first, last, strict=False)):
-        if one != other:
-            return first[:position]
-    return first[: len(last)]
+    return first[: common(first, last)]
