@@ -76,7 +76,7 @@ def assert_learnt_the_same(mine: Path, theirs: Path, start: Path) -> None:
 
 def test_one_process_and_two_come_to_the_same(model: Path, records: Path, alone: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(WORKER.parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")])
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command = [*start, str(WORKER), str(model), str(records), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

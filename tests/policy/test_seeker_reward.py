@@ -179,5 +179,5 @@ def test_the_scorer_adds_it_to_other_sources() -> None:
     rollouts = scorer(["r"] * 3, texts, [False] * 3)
     assert [rollout.raw for rollout in rollouts] == [4, -1, -5]
     assert rollouts[0].score.sources == {"seeker": 8}
-    assert rollouts[0].score.parts()["emotion"] == 48
+    assert rollouts[0].score.given()["emotion"] == 48
     assert np.isfinite(rollouts[2].raw)
