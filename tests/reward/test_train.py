@@ -10,9 +10,9 @@ from transformers import TrainerCallback
 import compeer.reward.train as training
 from compeer.reasoning import STEPS
 from compeer.reward import Judgment, RewardSettings, Unscored, train_judge
-from compeer.reward.looks import FEWEST
-from compeer.reward.validation import best_threshold
-from tests.reward.test_judge import RECORDS, record
+from compeer.reward.second_pass import FEWEST
+from compeer.reward.train import best_threshold
+from tests.support.judging import RECORDS, record
 
 KEPT = ("validation.jsonl", "validated.jsonl", "metrics.jsonl", "model/model.safetensors", "model/compeer.json")
 

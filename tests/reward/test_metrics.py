@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import brier_score_loss
 
 from compeer.dialogue import Dialogue, Strategy, Utterance
 from compeer.errors import InputError
-from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, StrategyStep, SupportTurn
+from compeer.reasoning import STEPS, Part
 from compeer.reward import metrics
-from compeer.reward.calibration import (
-    ReliabilityPoint,
-    bins_of,
-    brier_score,
-    calibration_error,
-    calibration_figures,
-    position_figures,
-    reliability,
-)
 from compeer.reward.compare import (
     JudgedSet,
     always_true,
@@ -37,64 +30,27 @@ from compeer.reward.comparison_table import PUBLISHED, as_markdown, as_rich, com
 from compeer.reward.contradiction import (
     StrategyClassifier,
     against_the_steps,
-    contradiction_figures,
+    contradiction_metrics,
     despite_the_steps,
 )
-from compeer.reward.metrics import collapsed_verdicts, judge_figures, part_verdicts
+from compeer.reward.metrics import (
+    ReliabilityPoint,
+    bins_of,
+    calibration_metrics,
+    collapsed_verdicts,
+    judge_metrics,
+    part_verdicts,
+    position_metrics,
+    reliability,
+)
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import (
     PREFERENCES,
     LabelSource,
-    PreferenceLabel,
     Preferred,
     SerRecord,
-    StepLabel,
-    StepLabels,
 )
-
-
-def turn(strategy: Strategy = "Question", response: str = "What happened?") -> SupportTurn:
-    return SupportTurn(
-        history=HistoryStep(text="Lost her job.", stage="exploration"),
-        emotion=EmotionStep(text="Afraid.", sentiment="negative", emotion="fear", intensity=4),
-        strategy=StrategyStep(text="More has to be known.", strategy=strategy),
-        response=response,
-    )
-
-
-def record(
-    number: int = 0,
-    dialogue: str = "d",
-    false: tuple[str, ...] = (),
-    preferred: Preferred | None = "candidate",
-    source: LabelSource = "human",
-    kind: str | None = None,
-    candidate: SupportTurn | None = None,
-) -> SerRecord:
-    def label(part: str) -> StepLabel:
-        return StepLabel(value=part not in false, source=source, how="test", kind=kind if part in false else None)
-
-    return SerRecord(
-        id=f"r{number}",
-        dialogue=dialogue,
-        round=1,
-        language="en",
-        source="test",
-        split="test",
-        history=(Utterance(speaker="seeker", text="they let me go"),),
-        candidate=candidate or turn(),
-        author="test",
-        reference="And then?",
-        labels=StepLabels(history=label("history"), emotion=label("emotion"), strategy=label("strategy")),
-        preference=PreferenceLabel(value=preferred, source=source, how="test") if preferred else None,
-        candidate_first=True,
-    )
-
-
-def said(step: float = 0.9, response: Preferred | None = "candidate", **steps: float) -> Judgment:
-    chances: dict[Preferred, float] = {value: 0.7 if value == response else 0.1 for value in PREFERENCES}
-    found: dict[Part, float] = {part: steps.get(part, step) for part in STEPS}
-    return Judgment(steps=found, response=chances if response else None)
+from tests.support.judged_records import record, said, turn
 
 
 def random_set(
@@ -128,7 +84,7 @@ def test_figures_agree_with_scikit_learn(seed: int, count: int, skill: float) ->
     from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, roc_auc_score
 
     records, judgments = random_set(count, 5, skill, seed)
-    found = judge_figures(records, judgments, repeats=5)
+    found = judge_metrics(records, judgments, repeats=5)
     for part in STEPS:
         truth = [getattr(one.labels, part).value for one in records]
         verdicts = [one.step(part) for one in judgments if isinstance(one, Judgment)]
@@ -163,7 +119,7 @@ def test_figures_by_hand() -> None:
         said(history=0.9, response="candidate"),
         Unscored("too long"),
     ]
-    found = judge_figures(records, judgments, repeats=50)
+    found = judge_metrics(records, judgments, repeats=50)
     assert (found["records"], found["scored"], found["unscored"], found["dialogues"]) == (5, 4, {"too long": 1}, 3)
     step = found["history"]
     # labels F F T T, said F T F T
@@ -188,16 +144,16 @@ def test_figures_by_hand() -> None:
 def test_a_judge_has_figures_only_for_what_it_judges() -> None:
     records, judgments = random_set(12, 4, 1.0, 0)
     whole = [one for one in judgments if isinstance(one, Judgment)]
-    process = judge_figures(records, [Judgment(steps=one.steps) for one in whole], repeats=5)
-    outcome = judge_figures(records, [Judgment(steps={}, response=one.response) for one in whole], repeats=5)
+    process = judge_metrics(records, [Judgment(steps=one.steps) for one in whole], repeats=5)
+    outcome = judge_metrics(records, [Judgment(steps={}, response=one.response) for one in whole], repeats=5)
     assert "response" not in process
     assert not set(STEPS) & set(outcome)
-    both = judge_figures(records, judgments, repeats=5)
+    both = judge_metrics(records, judgments, repeats=5)
     assert process["history"] == both["history"]
     assert outcome["response"] == both["response"]
-    nothing = judge_figures(records, [Unscored("away")] * 12, repeats=5)
+    nothing = judge_metrics(records, [Unscored("away")] * 12, repeats=5)
     assert (nothing["scored"], collapsed_verdicts(nothing)) == (0, [])
-    assert judge_figures([], [])["records"] == 0
+    assert judge_metrics([], [])["records"] == 0
 
 
 def test_a_step_without_a_number_is_not_judged() -> None:
@@ -210,10 +166,10 @@ def test_intervals_are_by_dialogue() -> None:
     # a hundred records of one dialogue are one observation: drawn anew they are always the same
     records = [record(number, "one", ("history",) if number % 2 else ()) for number in range(100)]
     judgments: list[Judgment | Unscored] = [said(0.9 if number % 3 else 0.1) for number in range(100)]
-    low, high = judge_figures(records, judgments, repeats=100)["history"]["intervals"]["weighted_f1"]
+    low, high = judge_metrics(records, judgments, repeats=100)["history"]["intervals"]["weighted_f1"]
     assert low == high
     apart = [one.model_copy(update={"dialogue": one.id}) for one in records]
-    found = judge_figures(apart, judgments, repeats=300)["history"]
+    found = judge_metrics(apart, judgments, repeats=300)["history"]
     low, high = found["intervals"]["weighted_f1"]
     assert low < found["weighted_f1"] < high
     # as wide as the normal approximation of a share of a hundred, roughly
@@ -224,7 +180,7 @@ def test_intervals_are_by_dialogue() -> None:
 def test_a_thousand_draws_of_two_thousand_records_are_quick() -> None:
     records, judgments = random_set(2000, 500, 1.0, 1)
     start = time.process_time()
-    judge_figures(records, judgments)
+    judge_metrics(records, judgments)
     assert time.process_time() - start < 2
 
 
@@ -247,6 +203,12 @@ def test_the_hash_of_a_test_set() -> None:
     assert metrics.test_set_hash([records[0].model_copy(update={"round": 5}), records[1]]) == known
 
 
+def calibration_error(points: Sequence[ReliabilityPoint]) -> float:
+    """The expected calibration error: the mean gap of the bins, weighted by their sizes (0 of nothing)."""
+    total = sum(point.count for point in points)
+    return sum(point.count * abs(point.said - point.came_true) for point in points) / max(1, total)
+
+
 # --- calibration ----------------------------------------------------------------------------------------------------
 
 
@@ -256,7 +218,6 @@ def test_calibration_by_hand() -> None:
     points = reliability(chances, came_true, "equal width")
     assert points == [ReliabilityPoint(2, 0.1, 0.5), ReliabilityPoint(2, 0.9, 1.0)]
     assert calibration_error(points) == pytest.approx((0.4 + 0.1) / 2)
-    assert brier_score(chances, came_true) == pytest.approx((0.01 + 0.81 + 0.01 + 0.01) / 4)
     # edges belong to the bin below them; 0 to the first
     assert bins_of(np.array([0.0, 0.1, 0.1001, 1.0]), "equal width").tolist() == [0, 0, 1, 9]
     assert bins_of(np.arange(6.0), "equal mass", 3).tolist() == [0, 0, 1, 1, 2, 2]
@@ -279,7 +240,7 @@ def test_bins_keep_equal_probabilities_together_and_lose_nothing(rows: list[tupl
 
 def test_calibration_figures_are_those_of_the_points() -> None:
     records, judgments = random_set(300, 60, 1.0, 2)
-    found = calibration_figures(records, judgments, bins=5, repeats=100)
+    found = calibration_metrics(records, judgments, bins=5, repeats=100)
     for part in (*STEPS, "response"):
         for key, points in (("ece_equal_mass", "points"), ("ece_equal_width", "points_equal_width")):
             drawn = [ReliabilityPoint(**point) for point in found[part][points]]
@@ -288,8 +249,8 @@ def test_calibration_figures_are_those_of_the_points() -> None:
         assert low < found[part]["brier"] < high
     chances = np.array([one.steps["history"] for one in judgments if isinstance(one, Judgment)])
     came_true = np.array([float(one.labels.history.value) for one in records if one.labels])
-    assert found["history"]["brier"] == pytest.approx(brier_score(chances, came_true))
-    assert calibration_figures(records, [Unscored("away")] * 300, repeats=5) == {}
+    assert found["history"]["brier"] == pytest.approx(brier_score_loss(came_true, chances))
+    assert calibration_metrics(records, [Unscored("away")] * 300, repeats=5) == {}
 
 
 def test_position_bias() -> None:
@@ -306,10 +267,10 @@ def test_position_bias() -> None:
         said(),
         Unscored("away"),
     ]
-    found = position_figures(records, judgments, repeats=20)
+    found = position_metrics(records, judgments, repeats=20)
     assert (found["pairs"], found["changed"]) == (2, 0.5)
     assert found["first_minus_second"] == pytest.approx(0.2)
-    assert position_figures(records, [said()] * 4) == {"pairs": 0}
+    assert position_metrics(records, [said()] * 4) == {"pairs": 0}
 
 
 # --- judgments in a file --------------------------------------------------------------------------------------------
@@ -376,7 +337,7 @@ def test_a_comparison_says_what_each_judge_says() -> None:
     assert [row["judge"] for row in found["rows"]] == ["always True", "ours", "theirs"]
     baseline, row, other = found["rows"]
     assert baseline["parts"]["history"]["recall_false"]["value"] == 0.0
-    by_seed = [judge_figures(ours.records, ours.seeds[seed], repeats=1) for seed in range(3)]
+    by_seed = [judge_metrics(ours.records, ours.seeds[seed], repeats=1) for seed in range(3)]
     for part, name in (("history", "weighted_f1"), ("response", "acceptable_accuracy"), ("emotion", "auc")):
         figure = row["parts"][part][name]
         values = [one[part][name] for one in by_seed]
@@ -502,7 +463,7 @@ def test_contradictions_are_counted_on_the_same_outputs() -> None:
     ours = [said(), said(response="reference"), said(), said(), said(), said()]
     theirs = [said(), said(), said(strategy=0.1), said(), said(), Unscored("away")]
     judges = {"ours": {0: ours, 1: [said(response="reference")] * 6}, "theirs": {0: theirs}}
-    found = contradiction_figures(list("aabbcc"), follows, judges, rival="theirs", repeats=30)
+    found = contradiction_metrics(list("aabbcc"), follows, judges, rival="theirs", repeats=30)
     # the fifth is undecided, the sixth not judged by all
     assert (found["outputs"], found["judged"], found["decided"], found["following"]) == (6, 5, 4, 2)
     # ours: one of four with the first seed, none with the second
@@ -512,7 +473,7 @@ def test_contradictions_are_counted_on_the_same_outputs() -> None:
     assert (rival["contradictions"], rival["against_the_steps"], rival["despite_the_steps"]) == (0.75, 0.5, 0.25)
     assert found["judges"]["ours"]["to_rival"] == pytest.approx(1 / 6)
     assert rival["to_rival"] == 1.0
-    nothing = contradiction_figures(["a"], [None], {"ours": {0: [said()]}})
+    nothing = contradiction_metrics(["a"], [None], {"ours": {0: [said()]}})
     assert (nothing["decided"], nothing["judges"]) == (0, {})
 
 

@@ -11,7 +11,7 @@ from compeer.errors import InputError
 from compeer.reward.compare import read_judgments, write_judgments
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import SerRecord
-from tests.reward.test_reward_metrics import record, said, turn
+from tests.support.judged_records import record, said, turn
 
 OTHERS: dict[str, dict[str, Any]] = {
     "history": {"history": (Utterance(speaker="seeker", text="they kept me"),)},

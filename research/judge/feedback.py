@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from research.judge.people import ANCHORS, BAD, GOOD, Rated, situation_words
 
-from compeer.reward.people import ANCHORS, BAD, GOOD, Rated, told
 from compeer.ser.record import PreferenceLabel, Preferred, SerRecord, Split
 from compeer.ser.silver.reference import reference_of
 from compeer.ser.silver.responses import halves
@@ -57,11 +57,11 @@ def feedback_records(
 
 def is_held_back(entry: Rated, seed: int, test_share: float = 0.2) -> bool:
     """Whether a rated reply is of the test split: dialogues that tell the same situation go together."""
-    drawn = generator(seed, "feedback split", told(entry.situation) or entry.dialogue).random()
+    drawn = generator(seed, "feedback split", situation_words(entry.situation) or entry.dialogue).random()
     return bool(drawn < test_share)
 
 
-_LOOKS: tuple[Callable[[Rated], float | str], ...] = (
+_FEATURES: tuple[Callable[[Rated], float | str], ...] = (
     lambda entry: math.log(1 + len(words(entry.response))),
     lambda entry: entry.round,
     lambda entry: entry.dialogue,
@@ -77,7 +77,7 @@ def matched(good: Sequence[Rated], bad: Sequence[Rated]) -> list[tuple[Rated, Ra
     if not good or not bad:
         return []
     lengths, rounds, dialogues, strategies = (
-        [np.array([value(entry) for entry in side]) for side in (good, bad)] for value in _LOOKS
+        [np.array([value(entry) for entry in side]) for side in (good, bad)] for value in _FEATURES
     )
     costs = (
         np.abs(np.subtract.outer(*lengths))

@@ -13,11 +13,11 @@ from compeer.dialogue import Media, Utterance
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import parse_turn
-from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, chat
+from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, JudgeForm, chat
 from compeer.reward.endpoint import ModelJudge, read_verdict, untrained_system, verdict_grammar
-from compeer.reward.form import Form
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.asking import Complaint
+from tests.support.judging import words_of
 
 HISTORY = (Utterance(speaker="seeker", text="The river took our shed last night."),)
 OUTPUT = parse_turn(
@@ -25,11 +25,6 @@ OUTPUT = parse_turn(
     "Strategy: Ask what was in it. [Question]\nResponse: Was anything dear to you in there?"
 )
 CASE = Case(HISTORY, OUTPUT, "Water is wet, I suppose.")
-
-
-def words_of(request: Request) -> tuple[str, ...]:
-    """The words that the last question allows."""
-    return RESPONSE_WORDS if "Reply A" in str(request.messages[-1]["content"]) else STEP_WORDS
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -99,7 +94,7 @@ def test_a_reason_does_not_change_the_verdict_after_it(reason: str, verdict: str
 @pytest.mark.parametrize("reasons", [False, True])
 @pytest.mark.parametrize("kind", ["unified", "process", "outcome"])
 def test_a_trained_judge_is_asked_in_the_chat_of_its_training(kind: str, reasons: bool) -> None:
-    form = Form.model_validate({"kind": kind, "reasons": reasons, "history": 3})
+    form = JudgeForm.model_validate({"kind": kind, "reasons": reasons, "history": 3})
 
     def answer(request: Request) -> str:
         word = words_of(request)[0]
@@ -132,7 +127,7 @@ def test_each_round_sees_the_verdicts_before() -> None:
 
 def test_a_process_judge_does_not_see_its_other_verdicts() -> None:
     model = ScriptedModel(["True", "False", "True"])
-    (found,) = ModelJudge(model, Form(kind="process")).judge([CASE])
+    (found,) = ModelJudge(model, JudgeForm(kind="process")).judge([CASE])
     assert isinstance(found, Judgment)
     assert found.response is None
     assert all(m["role"] != "assistant" for request in model.requests for m in request.messages)
@@ -140,7 +135,7 @@ def test_a_process_judge_does_not_see_its_other_verdicts() -> None:
 
 def test_an_untrained_model_is_told_what_is_asked() -> None:
     for reasons in (False, True):
-        text = str(untrained_system(Form(reasons=reasons))["content"])
+        text = str(untrained_system(JudgeForm(reasons=reasons))["content"])
         assert all(word in text for word in (*STEP_WORDS, *RESPONSE_WORDS, "exploration", "Self-disclosure"))
         assert ("Verdict:" in text) == reasons
         assert "{" not in text
@@ -177,7 +172,7 @@ def seen(*pictures: str) -> Case:
 def test_the_pictures_of_a_history_are_sent_with_it(kind: str, tmp_path: Path) -> None:
     (tmp_path / "shed.jpg").write_bytes(b"not really a picture")
     model = ScriptedModel(lambda request: words_of(request)[0])
-    judge = ModelJudge(model, Form.model_validate({"kind": kind}), both_orders=True, media=tmp_path)
+    judge = ModelJudge(model, JudgeForm.model_validate({"kind": kind}), both_orders=True, media=tmp_path)
     (found,) = judge.judge([seen("shed.jpg", "https://example.org/river.png")])
     assert isinstance(found, Judgment)
     file = {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,bm90IHJlYWxseSBhIHBpY3R1cmU="}}
@@ -200,7 +195,7 @@ def test_a_picture_that_cannot_be_read_leaves_only_its_case_unscored(tmp_path: P
 
 
 def test_a_blind_judge_and_one_of_the_last_words_need_no_older_pictures() -> None:
-    for form in (Form(blind=True), Form(history=1)):
+    for form in (JudgeForm(blind=True), JudgeForm(history=1)):
         (found,) = ModelJudge(ScriptedModel(lambda request: words_of(request)[0]), form).judge([seen("gone.png")])
         assert isinstance(found, Judgment)
 
@@ -219,7 +214,9 @@ def test_a_model_in_this_process_that_sees_reads_the_file(tiny_seeing_model: Pat
     from compeer.models.local import LocalModel
 
     Image.new("RGB", (64, 64), "green").save(tmp_path / "shed.png")
-    judge = ModelJudge(LocalModel(tiny_seeing_model), Form(kind="outcome", history=2), trained=True, media=tmp_path)
+    judge = ModelJudge(
+        LocalModel(tiny_seeing_model), JudgeForm(kind="outcome", history=2), trained=True, media=tmp_path
+    )
     (found, lost) = judge.judge([seen("shed.png"), seen("gone.png")])
     assert isinstance(found, Judgment)
     assert isinstance(lost, Unscored)
@@ -264,7 +261,7 @@ def test_one_who_was_not_trained_is_told_which_kinds_of_help_there_are() -> None
     for both_orders in (False, True):
         for trained in (False, True):
             model = ScriptedModel(answer)
-            judge = ModelJudge(model, Form(alone=True), trained=trained, both_orders=both_orders)
+            judge = ModelJudge(model, JudgeForm(alone=True), trained=trained, both_orders=both_orders)
             (found,) = judge.judge([CASE])
             assert isinstance(found, Judgment)
             assert found.carried == 1, "it is asked about the reply that the candidate wrote"
@@ -318,7 +315,7 @@ class _Broken(ScriptedModel):
 
 def test_a_failed_connection_is_named_and_disturbs_no_other_case() -> None:
     model = _Broken(lambda request: words_of(request)[0], at_once=1)
-    found = ModelJudge(model, Form(kind="outcome")).judge([CASE] * 6)
+    found = ModelJudge(model, JudgeForm(kind="outcome")).judge([CASE] * 6)
     assert [isinstance(entry, Unscored) for entry in found] == [False, False, True] * 2
     assert isinstance(found[2], Unscored)
     assert found[2].reason == "the judge could not be asked (connection): no answer from http://localhost:1"
@@ -346,7 +343,7 @@ def test_a_cut_off_answer_is_not_taken() -> None:
         def _answer(self, request: Request, sampling: Sampling) -> Generation | Failure:
             return Generation("B", cut_off=True)
 
-    (found,) = ModelJudge(CutOff([]), Form(kind="outcome")).judge([CASE])
+    (found,) = ModelJudge(CutOff([]), JudgeForm(kind="outcome")).judge([CASE])
     assert isinstance(found, Unscored)
 
 
@@ -379,7 +376,7 @@ def test_a_local_untrained_model_is_held_to_the_grammar(tiny_model) -> None:  # 
 
     model = LocalModel(tiny_model, batch_size=4)
     history = (Utterance(speaker="seeker", text="Rain."),)
-    for form in (Form(history=1), Form(kind="outcome", reasons=True)):
+    for form in (JudgeForm(history=1), JudgeForm(kind="outcome", reasons=True)):
         judge = ModelJudge(model, form, trained=True, max_tokens=200)
         found = judge.judge([replace(CASE, history=history)])
         assert isinstance(found[0], Judgment) or "cut off" in found[0].reason

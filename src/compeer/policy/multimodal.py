@@ -1,8 +1,8 @@
-"""What TRL's GRPO needs to train a supporter that sees: prompts with pictures, turned into tokens and patches.
+"""What TRL's GRPO needs to train a multimodal supporter: prompts with pictures, turned into tokens and patches.
 
 TRL expects a processor of transformers', and those read pictures with torchvision or want a video processor beside the
-one for images. `SeeingProcessor` has the few methods that TRL calls, and reads pictures as judge and fine-tuning do, so
-that all three see the same numbers. Histories with and without pictures mix in a batch.
+one for images. `MultimodalProcessor` has the few methods that TRL calls, and reads pictures as judge and fine-tuning
+do. Histories with and without pictures mix in a batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from compeer.engine.multimodal import PictureReader
 from compeer.engine.network import defuse
 
 
-class SeeingProcessor(ProcessorMixin):  # type: ignore[misc]
+class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]
     """A tokenizer and a reader of pictures behind the face of a processor; pictures are given by path."""
 
     def __init__(self, tokenizer: Any, reader: PictureReader) -> None:
@@ -25,7 +25,7 @@ class SeeingProcessor(ProcessorMixin):  # type: ignore[misc]
         self.tokenizer, self.chat_template, self._reader = tokenizer, tokenizer.chat_template, reader
 
     def __call__(self, images: Sequence[Sequence[str] | None], text: Sequence[str], **_: Any) -> BatchFeature:
-        """The texts as padded tokens with what is seen in them; None or nothing for a text without pictures."""
+        """The texts as padded tokens with their patches; None or nothing for a text without pictures."""
         fields = self._encoded(text, images)
         kinds = fields.pop("mm_token_type_ids")
         padded = self.tokenizer.pad({"input_ids": fields.pop("input_ids")}, padding_side="left", return_tensors="pt")
@@ -34,7 +34,7 @@ class SeeingProcessor(ProcessorMixin):  # type: ignore[misc]
         return BatchFeature({**padded, **fields, "mm_token_type_ids": marks})
 
     def apply_chat_template(self, conversation: Any, tokenize: bool = False, **more: Any) -> Any:
-        """The chats as text, or as tokens with what is seen in them; a single chat as its text."""
+        """The chats as text, or as tokens with their patches; a single chat as its text."""
         chats = [_plain(chat) for chat in (conversation if isinstance(conversation[0], list) else [conversation])]
         ask = bool(more.get("add_generation_prompt"))
         texts = [self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=ask) for chat in chats]
@@ -48,10 +48,10 @@ class SeeingProcessor(ProcessorMixin):  # type: ignore[misc]
         for text, row in zip(texts, images, strict=True):
             grids = [read[path].grid for path in row or ()]
             ids.append(self._reader.expand(self.tokenizer(text, add_special_tokens=False)["input_ids"], grids))
-        shown = self._reader.inputs([read[path] for row in images for path in row or ()])
+        patches = self._reader.inputs([read[path] for row in images for path in row or ()])
         fields: dict[str, Any] = {"input_ids": ids}
-        if shown:
-            fields |= shown
+        if patches:
+            fields |= patches
             fields["mm_token_type_ids"] = [[int(token == self._reader.token) for token in row] for row in ids]
         return fields
 
@@ -62,7 +62,7 @@ class SeeingProcessor(ProcessorMixin):  # type: ignore[misc]
         return self.tokenizer.save_pretrained(save_directory)
 
     def __repr__(self) -> str:
-        return "SeeingProcessor"
+        return "MultimodalProcessor"
 
 
 def blocks(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def _images(chat: Sequence[Mapping[str, Any]]) -> list[str]:
     return [part["image"] for message in chat for part in message["content"] if part["type"] == "image"]
 
 
-def drop_nothing_seen(_: Any, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def drop_empty_patches(_: Any, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Before a forward pass: takes out the empty patches of rows without pictures, which a vision tower cannot take."""
     patches = given.get("pixel_values")
     if patches is not None and not len(patches):

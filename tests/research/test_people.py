@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from compeer.dialogue import Dialogue, Intensity, Utterance
-from compeer.reward.conversation import Case
-from compeer.reward.feedback import feedback_records, matched
-from compeer.reward.form import Form
-from compeer.reward.people import (
+from research.judge.feedback import feedback_records, matched
+from research.judge.people import (
     ANCHORS,
     Rated,
     agreement,
@@ -25,6 +21,9 @@ from compeer.reward.people import (
     spearman,
     within_groups,
 )
+
+from compeer.dialogue import Dialogue, Intensity, Utterance
+from compeer.reward.conversation import Case, JudgeForm
 from compeer.reward.score import Judgment, Unscored
 from compeer.reward.train import is_usable
 from compeer.ser.record import SerRecord
@@ -202,7 +201,7 @@ def test_records_teach_good_and_bad_replies_equally_often(rated: list[Rated]) ->
         assert record.preference is not None
         assert record.preference.source == "human"
         assert record.labels is None
-        assert is_usable(record, Form(kind="outcome"))
+        assert is_usable(record, JudgeForm(kind="outcome"))
         assert _says(record, own) == (own.rating >= 4)
     assert sum(by_id[r.id.removesuffix(":feedback")].rating >= 4 for r in records) * 2 == len(records)
     places = Counter((r.preference.value, r.candidate_first) for r in records if r.preference)

@@ -28,12 +28,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from compeer.dialogue import Dialogue, Utterance, rounds_of
 from compeer.reasoning import MAX_RESPONSE, parse_turn, render_turn
 from compeer.reward.conversation import Case
-from compeer.reward.form import Judge
-from compeer.reward.score import Judgment, Unscored
+from compeer.reward.score import Judge, Judgment, Unscored
 from compeer.ser.record import PREFERENCES, Preferred
 from compeer.ser.sampling import Context, contexts_of
 from compeer.ser.silver.reference import reference_of
-from compeer.statistics import Numbers, auc_by_group, drawn_interval, group_weights, ratio, words
+from compeer.statistics import Estimate, Numbers, auc_by_group, group_weights, ratio, words
 
 BAD, GOOD = 2, 4
 """Ratings up to which a reply counts as bad, and from which on as good."""
@@ -96,11 +95,11 @@ def held_out(rated: Iterable[Rated], ids: Iterable[str], situations: Iterable[st
 
     A corpus may hold the same dialogue under another id and re-tokenised; the situation finds it by its words.
     """
-    used, known = set(ids), {told(situation) for situation in situations} - {""}
-    return [entry for entry in rated if entry.dialogue not in used and told(entry.situation) not in known]
+    used, known = set(ids), {situation_words(situation) for situation in situations} - {""}
+    return [entry for entry in rated if entry.dialogue not in used and situation_words(entry.situation) not in known]
 
 
-def told(situation: str | None) -> str:
+def situation_words(situation: str | None) -> str:
     """A situation by its words alone; empty where there is none."""
     return " ".join(words(situation or ""))
 
@@ -142,16 +141,6 @@ def as_good(preference: Mapping[Preferred, float] | Unscored) -> float | None:
 # --- agreement --------------------------------------------------------------------------------------------------------
 
 
-class Figure(BaseModel):
-    """A figure with its 95 % interval; None where there is nothing to compute it from."""
-
-    model_config = ConfigDict(frozen=True)
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-
 class Agreement(BaseModel):
     """How one way of telling good replies from bad ones goes together with the seekers' ratings."""
 
@@ -164,9 +153,9 @@ class Agreement(BaseModel):
     bad: int = Field(description="replies rated 1 or 2")
     good: int = Field(description="replies rated 4 or 5")
     left_out: int = Field(description="rated replies without an opinion")
-    auc: Figure = Field(description="a good reply's opinion against a bad one's; 0.5 is chance")
-    within: Figure = Field(description="the same among replies of one dialogue")
-    spearman: Figure
+    auc: Estimate = Field(description="a good reply's opinion against a bad one's; 0.5 is chance")
+    within: Estimate = Field(description="the same among replies of one dialogue")
+    spearman: Estimate
 
 
 _BASELINES: dict[str, Callable[[Rated], float]] = {
@@ -209,18 +198,10 @@ def _agreement(
         bad=int(bad.sum()),
         good=int(good.sum()),
         left_out=left_out,
-        auc=_figure(auc_by_group(groups[sure], good[sure], scores[sure], weights)),
-        within=_figure(within_groups(good[sure], scores[sure], groups[sure], weights)),
-        spearman=_figure(spearman(scores, ratings, weights[:, groups])),
+        auc=Estimate.of_draws(auc_by_group(groups[sure], good[sure], scores[sure], weights), len(places), fewest=0),
+        within=Estimate.of_draws(within_groups(good[sure], scores[sure], groups[sure], weights), len(places), fewest=0),
+        spearman=Estimate.of_draws(spearman(scores, ratings, weights[:, groups]), len(places), fewest=0),
     )
-
-
-def _figure(draws: Numbers) -> Figure:
-    """The sample's own figure stands first, its draws after it."""
-    if not len(draws) or not np.isfinite(draws[0]):
-        return Figure(value=None)
-    low, high = drawn_interval(draws[1:]) or (None, None)
-    return Figure(value=float(draws[0]), low=low, high=high)
 
 
 def within_groups(

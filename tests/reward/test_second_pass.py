@@ -1,4 +1,4 @@
-"""Two looks at a response: how they are weighed, how the weights are found, and that a trained judge keeps them."""
+"""Two passes over a response: how they are weighed, how the weights are found, and that a trained judge keeps them."""
 
 import json
 import math
@@ -13,17 +13,17 @@ from compeer.models.training import CARD
 from compeer.reasoning import STEPS, Part
 from compeer.reward.conversation import record_case
 from compeer.reward.judge import LocalJudge
-from compeer.reward.looks import FEWEST, LookWeights, find_weights, weighed, would_contradict
 from compeer.reward.score import Judgment, Unscored
+from compeer.reward.second_pass import FEWEST, PassWeights, fit_weights, weighed, would_contradict
 from compeer.reward.train import RewardSettings, train_judge
 from compeer.ser.record import ACCEPTABLE, PREFERENCES, PreferenceLabel, Preferred, SerRecord
 from compeer.statistics import generator
-from tests.reward.test_judge import record
+from tests.support.judging import record
 
 CHANCES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
     lambda values: {name: value / sum(values) for name, value in zip(PREFERENCES, values, strict=True)}
 )
-WEIGHTS = LookWeights(with_steps=1, alone=1, follows_right=0.5, follows_wrong=-0.5, steps=0.1, plan=0.1, offset=-0.2)
+WEIGHTS = PassWeights(with_steps=1, alone=1, follows_right=0.5, follows_wrong=-0.5, steps=0.1, plan=0.1, offset=-0.2)
 
 
 def steps_with(plan: float | None) -> dict[Part, float]:
@@ -42,7 +42,7 @@ def accepting(chance: float) -> dict[Preferred, float]:
 
 
 @given(CHANCES, CHANCES, st.floats(0, 1) | st.none(), st.floats(0, 1) | st.none())
-def test_one_verdict_of_two_looks(
+def test_one_verdict_of_two_passes(
     one: dict[Preferred, float], other: dict[Preferred, float], does: float | None, plan: float | None
 ) -> None:
     looks, steps = [one, other], steps_with(plan)
@@ -70,7 +70,7 @@ def test_to_carry_out_a_plan_is_as_good_as_the_plan(
 
 def test_certainty_is_no_error() -> None:
     sure: dict[Preferred, float] = {"candidate": 1.0, "reference": 0.0, "both": 0.0, "neither": 0.0}
-    strong = LookWeights(with_steps=50, alone=50, follows_right=50, follows_wrong=0, steps=0, plan=0, offset=0)
+    strong = PassWeights(with_steps=50, alone=50, follows_right=50, follows_wrong=0, steps=0, plan=0, offset=0)
     steps = steps_with(1.0)
     assert weighed([sure, sure], 1.0, steps, strong) == pytest.approx(sure, abs=1e-6)
     refused = weighed([sure, sure], 1.0, steps, strong.model_copy(update={"offset": -5000.0}))
@@ -107,18 +107,18 @@ def drawn(count: int) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
 
 def test_weights_are_found_where_the_truth_is_known() -> None:
     records, judgments = drawn(400)
-    weights = find_weights(records, judgments, cost=0)
+    weights = fit_weights(records, judgments, cost=0)
     assert weights is not None
     assert weights.follows_right > 0.3
 
-    def accepted(chosen: LookWeights | None) -> list[bool]:
+    def accepted(chosen: PassWeights | None) -> list[bool]:
         found = [weighed(j.looks, j.carried, j.steps, chosen) for j in judgments if isinstance(j, Judgment)]
         return [one["candidate"] > one["reference"] for one in found]
 
     truth = [would_contradict(one) for one in records]
     right = [sum(a != t for a, t in zip(accepted(w), truth, strict=True)) for w in (None, weights)]
     assert right[1] > right[0] + 40, "what kind of help it is tells more than both comparisons"
-    careful = find_weights(records, judgments, cost=3)
+    careful = fit_weights(records, judgments, cost=3)
     against = [sum(a and t for a, t in zip(accepted(w), truth, strict=True)) for w in (weights, careful)]
     assert against[1] < against[0] / 1.5, "contradictions that cost more are fewer"
 
@@ -126,18 +126,18 @@ def test_weights_are_found_where_the_truth_is_known() -> None:
 def test_records_that_do_not_say_what_the_response_does_count_only_among_themselves() -> None:
     records, judgments = drawn(200)
     hidden = [one.model_copy(update={"response_strategy": None}) for one in records]
-    assert find_weights(records + hidden, judgments * 2, 1) == find_weights(records, judgments, 1)
-    assert find_weights(hidden, judgments, 1) == find_weights(records, judgments, 0)
+    assert fit_weights(records + hidden, judgments * 2, 1) == fit_weights(records, judgments, 1)
+    assert fit_weights(hidden, judgments, 1) == fit_weights(records, judgments, 0)
 
 
 def test_too_little_to_find_weights() -> None:
     records, judgments = drawn(FEWEST)
-    assert find_weights(records, judgments, 1) is not None
-    assert find_weights(records[1:], judgments[1:], 1) is None
-    assert find_weights(records, [Unscored("it failed"), *judgments[1:]], 1) is None
-    assert find_weights([record(n) for n in range(FEWEST)], judgments, 1) is None, "all are accepted"
-    assert find_weights([record(n, None) for n in range(FEWEST)], judgments, 1) is None
-    assert find_weights(records, [Judgment({}, {"candidate": 1.0})] * FEWEST, 1) is None
+    assert fit_weights(records, judgments, 1) is not None
+    assert fit_weights(records[1:], judgments[1:], 1) is None
+    assert fit_weights(records, [Unscored("it failed"), *judgments[1:]], 1) is None
+    assert fit_weights([record(n) for n in range(FEWEST)], judgments, 1) is None, "all are accepted"
+    assert fit_weights([record(n, None) for n in range(FEWEST)], judgments, 1) is None
+    assert fit_weights(records, [Judgment({}, {"candidate": 1.0})] * FEWEST, 1) is None
 
 
 def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_model: Path, tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_mod
     assert figures["validation_records"] >= FEWEST
     card = json.loads((tmp_path / "model" / CARD).read_text(encoding="utf-8"))
     judge = LocalJudge(tmp_path / "model", device=torch.device("cpu"))
-    assert judge.looks == LookWeights.model_validate(card["looks"])
+    assert judge.pass_weights == PassWeights.model_validate(card["looks"])
     (found,) = judge.judge([record_case(records[0])])
     assert isinstance(found, Judgment)
-    assert found.response == pytest.approx(weighed(found.looks, found.carried, found.steps, judge.looks))
+    assert found.response == pytest.approx(weighed(found.looks, found.carried, found.steps, judge.pass_weights))
     lines = (tmp_path / "validated.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == figures["validation_records"]
     assert all(json.loads(line)["judgment"]["carried"] > 0 for line in lines)

@@ -1,11 +1,9 @@
 """What an output could try on a judge, and what is done about it before the judge is asked. Pure functions on text.
 
-Invisible characters could hide words from people that a model still reads: they are taken out. A response that repeats
-the reference, or the history, could be rated as good as what it copies: it counts for nothing. So does whatever speaks
-to the judge instead of the seeker, and what is no language at all: no judge is taught to refuse a hundred smileys.
-A sentence that stands in the steps and again in the response makes the two fit each other, whatever it says: the
-response is shown without it.
-Control tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
+Invisible characters, which a model still reads, are taken out. A response counts for nothing if it copies the reference
+or the history, speaks to the judge instead of the seeker, or is no language at all. A sentence that stands in the steps
+and again in the response makes the two fit each other, whatever it says: the response is shown without it. Control
+tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from functools import lru_cache
 from compeer.reasoning import one_line
 from compeer.statistics import words
 
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn"}
-"""Categories nobody sees: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
+"""Invisible categories: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
 _BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and marks that are drawn as nothing."""
 _UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
@@ -64,13 +62,13 @@ def visible(text: str) -> str:
     """Text without the characters that people cannot see; white space stays."""
     if _UNCOMMON.search(text) is None:
         return text
-    return "".join(character for character in text if character.isspace() or not _is_unseen(character))
+    return "".join(character for character in text if character.isspace() or not _is_invisible(character))
 
 
-def _is_unseen(character: str) -> bool:
+def _is_invisible(character: str) -> bool:
     code = ord(character)
     selector = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or 0x180B <= code <= 0x180F
-    return selector or character in _BLANK_LETTERS or unicodedata.category(character) in _UNSEEN
+    return selector or character in _BLANK_LETTERS or unicodedata.category(character) in _INVISIBLE
 
 
 def quoted(text: str, limit: int) -> str:
@@ -80,17 +78,17 @@ def quoted(text: str, limit: int) -> str:
 
 def speaks_to_the_judge(text: str) -> bool:
     """Whether a text, as people see it, tells the judge what to find."""
-    seen = folded(text)
-    return any(word in seen for word in _IN_SUCH) and _TO_THE_JUDGE.search(seen) is not None
+    plain = folded(text)
+    return any(word in plain for word in _IN_SUCH) and _TO_THE_JUDGE.search(plain) is not None
 
 
 def says_nothing(text: str) -> bool:
     """Whether there is no language in a text: no words, hardly a letter, marks piled up, or the same words for ever."""
-    seen, said = "".join(visible(text).split()), _said(text)
-    if not said or sum(map(str.isalnum, seen)) < _LETTER_SHARE * len(seen) or _piled(seen):
+    letters, found = "".join(visible(text).split()), _words(text)
+    if not found or sum(map(str.isalnum, letters)) < _LETTER_SHARE * len(letters) or _piled(letters):
         return True
-    kinds = len(set(said))
-    return (len(said) >= 4 and kinds == 1) or (len(said) >= 12 and kinds <= max(3, len(said) // 8))
+    kinds = len(set(found))
+    return (len(found) >= 4 and kinds == 1) or (len(found) >= 12 and kinds <= max(3, len(found) // 8))
 
 
 def _piled(text: str) -> bool:
@@ -101,36 +99,33 @@ def _piled(text: str) -> bool:
 
 def own_sentences(response: str, steps: Sequence[str]) -> str:
     """A response without the sentences that its steps hold word for word."""
-    noted = [f" {' '.join(_said(step))} " for step in steps]
+    noted = [f" {' '.join(_words(step))} " for step in steps]
 
     def own(sentence: str) -> bool:
-        said = _said(sentence)
-        return len(said) <= _SHORT_SENTENCE or not any(f" {' '.join(said)} " in note for note in noted)
+        own_words = _words(sentence)
+        return len(own_words) <= _SHORT_SENTENCE or not any(f" {' '.join(own_words)} " in note for note in noted)
 
     return "".join(filter(own, _SENTENCE_END.split(response)))
 
 
-def gains_nothing(
-    response: str, reference: str | None, history: Sequence[str], steps: Sequence[str] = ()
-) -> str | None:
+def void_reason(response: str, reference: str | None, history: Sequence[str], steps: Sequence[str] = ()) -> str | None:
     """Why a response counts for nothing whatever the judge says, or None.
 
-    So that there is nothing to gain by what a judge was never taught to refuse, or by copying: a copy of the reference
-    would be "both good", a sentence of the seeker sounds like understanding. Short utterances of the history may be
-    said again, but not the last one alone.
+    A copy of the reference would be "both good", a sentence of the seeker sounds like understanding. Short utterances
+    of the history may be said again, but not the last one alone.
     """
-    said = _said(response)
+    found = _words(response)
     if not quoted(response, len(response)):
         return "the response has nothing that can be seen"
     if says_nothing(response):
         return "the response says nothing"
-    if reference is not None and (said == _said(reference) or _copies(said, (reference,))):
+    if reference is not None and (found == _words(reference) or _copies(found, (reference,))):
         return COPIED_REFERENCE
     if speaks_to_the_judge(response):
         return "the response speaks to the judge"
     if says_nothing(own_sentences(response, steps)):
         return "the response repeats its steps"
-    if (history and said == _said(history[-1])) or _copies(said, tuple(history)):
+    if (history and found == _words(history[-1])) or _copies(found, tuple(history)):
         return "the response repeats the history"
     return None
 
@@ -146,25 +141,25 @@ def folded(text: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def _said(text: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """The words of a text; a history is asked about once for every output that answers it."""
     return words(folded(text))
 
 
-def _copies(said: Sequence[str], sources: tuple[str, ...]) -> bool:
-    """Whether most of what was said stands in the sources, in runs of words, and is long enough to be no chance."""
-    if len(said) < LONG_UTTERANCE:
+def _copies(found: Sequence[str], sources: tuple[str, ...]) -> bool:
+    """Whether most of some words stand in the sources, in runs, and are enough to be no chance."""
+    if len(found) < LONG_UTTERANCE:
         return False
     runs = _runs(sources)
-    copied = [False] * len(said)
-    for at in range(len(said) - COPIED_RUN + 1):
-        if tuple(said[at : at + COPIED_RUN]) in runs:
+    copied = [False] * len(found)
+    for at in range(len(found) - COPIED_RUN + 1):
+        if tuple(found[at : at + COPIED_RUN]) in runs:
             copied[at : at + COPIED_RUN] = [True] * COPIED_RUN
-    return sum(copied) >= _COPIED_SHARE * len(said)
+    return sum(copied) >= _COPIED_SHARE * len(found)
 
 
 @lru_cache(maxsize=64)
 def _runs(sources: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
     """All runs of words in some texts; several outputs are compared with one history."""
-    all_said = map(_said, sources)
-    return frozenset(tuple(said[at : at + COPIED_RUN]) for said in all_said for at in range(len(said) - COPIED_RUN + 1))
+    every = map(_words, sources)
+    return frozenset(tuple(one[at : at + COPIED_RUN]) for one in every for at in range(len(one) - COPIED_RUN + 1))

@@ -1,13 +1,10 @@
-"""Two looks at a response become one verdict.
+"""Two passes over a response become one verdict.
 
-A UnifiReward that looks at the responses `alone` as well (`Form.alone`) has said three things about a response: how it
-compares after the steps, how it compares without them, and what kind of help it is. If that is not the kind that right
-steps ask for, the response is wrong too, however well it reads; if it is the kind that a wrong step 3 asks for, it is
-wrong as well. A logistic regression, taught on held-out dialogues, weighs what was said; without one the two
-comparisons count alike and the third not at all.
-
-Accepting such a response is a contradiction, which is worse than an ordinary mistake: the reward would praise a plan
-and its opposite. So it counts as `1 + cost` mistakes when the weights are found.
+A UnifiReward with a second pass (`alone`) gives three answers about a response: how it compares after the steps,
+how it compares without them, and what kind of help it is. If that is not the kind that right steps ask for, or just the
+kind that a wrong step 3 asks for, the response is wrong too. A logistic regression, fitted on held-out dialogues,
+weighs the answers; without one both comparisons count alike and the third not at all. Accepting such a response is a
+contradiction, which counts as `1 + cost` mistakes when the weights are fitted.
 """
 
 from __future__ import annotations
@@ -16,8 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
-
+from compeer.io import Frozen
 from compeer.reasoning import STEPS, STRATEGIES, Part
 from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord
 
@@ -27,15 +23,13 @@ if TYPE_CHECKING:
 LEAST = 1e-4
 """Probabilities are kept this far from 0 and 1."""
 FEWEST = 50
-"""Records below which no weights are found."""
+"""Records below which nothing is fitted."""
 
-Chances = Mapping[Preferred, float]
+Preferences = Mapping[Preferred, float]
 
 
-class LookWeights(BaseModel):
-    """What each look counts for the log-odds that a response is accepted; it stands in the model's card."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class PassWeights(Frozen):
+    """What each answer counts for the log-odds that a response is accepted; the model's card has it as `looks`."""
 
     with_steps: float
     alone: float
@@ -45,20 +39,20 @@ class LookWeights(BaseModel):
     plan: float
     offset: float
 
-    def odds(self, looks: Sequence[Chances], carried: float | None, steps: Mapping[Part, float]) -> float:
+    def odds(self, passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> float:
         """The log-odds of a response that two chats compared, the one with the steps first."""
         weights = (self.with_steps, self.alone, self.follows_right, self.follows_wrong, self.steps, self.plan)
-        values = features(looks, carried, steps)
+        values = features(passes, carried, steps)
         return self.offset + sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
-def features(looks: Sequence[Chances], carried: float | None, steps: Mapping[Part, float]) -> list[float]:
+def features(passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> list[float]:
     """What is weighed, in the order of the weights.
 
     The log-odds of both comparisons; how much likelier than a guess step 3 is carried out, as far as all steps are
-    right, and once more, apart, as far as step 3 is wrong; and how far all steps are right, and step 3.
+    right, and once more as far as step 3 is wrong; and how far all steps are right, and step 3.
     """
-    first, second = (_logit(sum(look.get(value, 0.0) for value in ACCEPTABLE)) for look in looks)
+    first, second = (_logit(sum(one.get(value, 0.0) for value in ACCEPTABLE)) for one in passes)
     if carried is None or any(part not in steps for part in STEPS):
         return [first, second, 0.0, 0.0, 0.0, 0.0]
     more = math.log(max(carried, LEAST) * len(STRATEGIES))
@@ -67,29 +61,29 @@ def features(looks: Sequence[Chances], carried: float | None, steps: Mapping[Par
 
 
 def weighed(
-    looks: Sequence[Chances],
+    passes: Sequence[Preferences],
     carried: float | None = None,
     steps: Mapping[Part, float] | None = None,
-    weights: LookWeights | None = None,
+    weights: PassWeights | None = None,
 ) -> dict[Preferred, float]:
-    """One verdict of all looks: their mean, with as much of it on acceptable preferences as the weights say."""
-    mean = {value: sum(look.get(value, 0.0) for look in looks) / len(looks) for value in PREFERENCES}
-    if weights is None or len(looks) != 2:
+    """One verdict of all passes: their mean, with as much of it on acceptable preferences as the weights say."""
+    mean = {value: sum(one.get(value, 0.0) for one in passes) / len(passes) for value in PREFERENCES}
+    if weights is None or len(passes) != 2:
         return mean
-    chance = 1 / (1 + math.exp(-min(max(weights.odds(looks, carried, steps or {}), -30.0), 30.0)))
+    accepted = 1 / (1 + math.exp(-min(max(weights.odds(passes, carried, steps or {}), -30.0), 30.0)))
     found: dict[Preferred, float] = {}
-    for values, share in ((ACCEPTABLE, chance), (tuple(v for v in PREFERENCES if v not in ACCEPTABLE), 1 - chance)):
+    for values, share in ((ACCEPTABLE, accepted), (tuple(v for v in PREFERENCES if v not in ACCEPTABLE), 1 - accepted)):
         total = sum(mean[value] for value in values)
         found |= {value: share * (mean[value] / total if total else 1 / len(values)) for value in values}
     return {value: found[value] for value in PREFERENCES}
 
 
-def find_weights(
+def fit_weights(
     records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored], cost: float
-) -> LookWeights | None:
+) -> PassWeights | None:
     """The weights that fit records whose preference is known, or None where there are too few of either kind.
 
-    What a response does is known of some only; where these are enough, the others say nothing.
+    The strategy of a response is known of some records only; where these are enough, the others are not used.
     """
     pairs = [
         (record, judgment)
@@ -100,23 +94,22 @@ def find_weights(
     return _fitted(known, cost) or _fitted(pairs, cost)
 
 
-def _fitted(pairs: Sequence[tuple[SerRecord, Any]], cost: float) -> LookWeights | None:
+def _fitted(pairs: Sequence[tuple[SerRecord, Any]], cost: float) -> PassWeights | None:
     accepted = [record.preference is not None and record.preference.value in ACCEPTABLE for record, _ in pairs]
     if len(pairs) < FEWEST or len(set(accepted)) < 2:
         return None
     from sklearn.linear_model import LogisticRegression
 
-    rows = [features(said.looks, said.carried, said.steps) for _, said in pairs]
+    rows = [features(found.looks, found.carried, found.steps) for _, found in pairs]
     contradicting = [not good and would_contradict(record) for good, (record, _) in zip(accepted, pairs, strict=True)]
     counts = [1 + cost * one for one in contradicting]
     model = LogisticRegression(max_iter=1000).fit(rows, accepted, sample_weight=counts)
-    names = [name for name in LookWeights.model_fields if name != "offset"]
-    found = dict(zip(names, map(float, model.coef_[0]), strict=True))
-    return LookWeights(**found, offset=float(model.intercept_[0]))
+    names = [name for name in PassWeights.model_fields if name != "offset"]
+    return PassWeights(**dict(zip(names, map(float, model.coef_[0]), strict=True)), offset=float(model.intercept_[0]))
 
 
 def would_contradict(record: SerRecord) -> bool:
-    """Whether accepting the response would contradict right verdicts on the steps, as far as is known what it does.
+    """Whether accepting the response would contradict right verdicts on the steps, as far as its strategy is known.
 
     It carries out another strategy than step 3's and all steps are right, or just the one of a wrong step 3.
     """
@@ -127,6 +120,6 @@ def would_contradict(record: SerRecord) -> bool:
     return all(getattr(record.labels, part).value for part in STEPS)
 
 
-def _logit(chance: float) -> float:
-    chance = min(max(chance, LEAST), 1 - LEAST)
-    return math.log(chance / (1 - chance))
+def _logit(value: float) -> float:
+    value = min(max(value, LEAST), 1 - LEAST)
+    return math.log(value / (1 - value))

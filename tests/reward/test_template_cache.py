@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Template
 
-from compeer.reward.conversation import Question
-from compeer.reward.frames import Frames
+from compeer.reward.conversation import JudgeQuestion
+from compeer.reward.judge import TemplateCache
 
 SYSTEM = {"role": "system", "content": "You judge."}
 TEMPLATES = {
@@ -43,28 +43,28 @@ def by_template(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
     return tokenizer.apply_chat_template(messages, False).split("\u241f")[: len(texts)]
 
 
-def questions(texts: list[str]) -> list[Question]:
-    return [Question("history", text, ("True", "False")) for text in texts]
+def questions(texts: list[str]) -> list[JudgeQuestion]:
+    return [JudgeQuestion("history", text, ("True", "False")) for text in texts]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @given(chats=st.lists(st.lists(st.sampled_from(["a", "b c", " d ", "e\n", "<|end|>", "é"]), min_size=1, max_size=4)))
 def test_a_chat_is_what_the_template_renders(name: str, chats: list[list[str]]) -> None:
     tokenizer = Tokenizer(TEMPLATES[name])
-    frames = Frames(tokenizer, SYSTEM)
+    cache = TemplateCache(tokenizer, SYSTEM)
     for texts in chats:
-        assert frames.texts(questions(texts)) == by_template(tokenizer, texts)
+        assert cache.texts(questions(texts)) == by_template(tokenizer, texts)
 
 
 def test_the_template_is_asked_once_for_each_number_of_rounds() -> None:
     tokenizer = Tokenizer(TEMPLATES["plain"])
-    frames = Frames(tokenizer, SYSTEM)
+    cache = TemplateCache(tokenizer, SYSTEM)
     for number in range(50):
-        frames.texts(questions([f"first {number}", "second"]))
+        cache.texts(questions([f"first {number}", "second"]))
     assert tokenizer.rendered == 3  # around the messages, and two chats for comparison
 
 
 def test_what_stands_for_an_answer_cannot_be_quoted() -> None:
     tokenizer = Tokenizer(TEMPLATES["plain"])
-    (text,) = Frames(tokenizer, SYSTEM).texts(questions(["one \u241f two"]))
+    (text,) = TemplateCache(tokenizer, SYSTEM).texts(questions(["one \u241f two"]))
     assert text == by_template(tokenizer, ["one  two"])[0]
