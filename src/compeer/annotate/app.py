@@ -12,7 +12,6 @@ import math
 import mimetypes
 import shutil
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -335,20 +334,15 @@ def export_file(
             (out / "interface.xml").write_text(label_config(chosen.task), encoding="utf-8")
         else:
             export_project(store, chosen, out, me)
-        name = f"project-{project}-records.jsonl" if format == "records" else f"project-{project}.zip"
-        made = out / "records.jsonl"
+        made, kind = out / "records.jsonl", "application/x-ndjson"
         if format != "records":
-            name = name if format == "ours" else f"project-{project}-label-studio.zip"
-            made = folder / name
-            with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-                for file in sorted(out.iterdir()):
-                    archive.write(file, file.name)
+            made, kind = Path(shutil.make_archive(str(folder / "all"), "zip", out)), "application/zip"
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    kind = "application/x-ndjson" if format == "records" else "application/zip"
+    name = {"ours": ".zip", "records": "-records.jsonl", "label-studio": "-label-studio.zip"}[format]
     gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
-    return FileResponse(made, media_type=kind, filename=name, background=gone)
+    return FileResponse(made, media_type=kind, filename=f"project-{project}{name}", background=gone)
 
 
 # --- the application --------------------------------------------------------------------------------------------------
