@@ -240,7 +240,8 @@ def serve(
     rate: Annotated[float, typer.Option(help="Requests a minute for each address; 0 for no limit.", min=0)] = 6000,
 ) -> None:
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
-    from compeer.annotate.app import WorkbenchSettings, workbench_app
+    from compeer.annotate.app import workbench_app
+    from compeer.annotate.forms import WorkbenchSettings
     from compeer.cli.serve import served_hosts
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
     from compeer.web.serving import serve as serve_app
