@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from compeer.engine.network import position_limit
 from compeer.evaluate.diversity import Measured, measured
 from compeer.models.base import Message
-from compeer.models.local import LocalModel, position_limit
+from compeer.models.local import LocalModel
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import render_turn
 from compeer.ser.record import SerRecord

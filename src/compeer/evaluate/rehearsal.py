@@ -17,7 +17,7 @@ from typing import Any
 from compeer.evaluate.esc_eval.rubric import DIMENSIONS
 from compeer.evaluate.running import Evaluation, Talk
 from compeer.models.base import Failure, Generation, Request, Sampling
-from compeer.models.estimate import prompt_tokens
+from compeer.models.costs import prompt_tokens
 from compeer.simulate import Scenario, run_dialogues
 
 TYPICAL = {"supporter": 120, "structured": 220, "seeker": 50, "judge": 80}

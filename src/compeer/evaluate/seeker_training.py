@@ -21,7 +21,7 @@ from pydantic import Field
 
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
-from compeer.models.local import model_folder
+from compeer.models.resolve import model_folder
 from compeer.models.scripted import ScriptedModel
 from compeer.models.training import SftSettings, train_sft
 from compeer.simulate import Scenario, Turn, View, mark_of

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from compeer.models.catalogue import find_base, is_base
-from compeer.models.shipped import is_shipped
+from compeer.models.packaged import is_packaged
 from compeer.report.charts import MANY_POINTS
 from compeer.report.drawn import judge_chart, reward_charts, supervised_charts, supporter_charts
 from compeer.report.headlines import headlines
@@ -97,7 +97,7 @@ def _what_was_run(figures: RunFigures, recipe: dict[str, Any]) -> list[str]:
 
 
 def _started(judge: Any, supporter: Any) -> str:
-    if is_shipped(str(judge)) and is_shipped(str(supporter)):
+    if is_packaged(str(judge)) and is_packaged(str(supporter)):
         return "Judge and supporter start as those that come with the package, trained on a larger corpus before."
     if judge == supporter:
         return f"Judge and supporter both start from {_model(judge)}."
@@ -115,7 +115,7 @@ def _learnt(recipe: dict[str, Any]) -> str:
 def _model(name: Any) -> str:
     if name == "embedded":
         return "the packaged SmolLM2-135M-Instruct"
-    if is_shipped(str(name)):
+    if is_packaged(str(name)):
         return f"the packaged {name}"
     if is_base(str(name)):
         return find_base(str(name)).title

@@ -1,4 +1,4 @@
-"""The page's own files, from the package: read once, and found by their exact names only, so that no path leads out."""
+"""The pages' own files, from the package: read once, found by their exact names only, so that no path leads out."""
 
 from __future__ import annotations
 
@@ -31,9 +31,6 @@ class Files:
 
 def _below(folder: Traversable, before: str) -> list[tuple[str, bytes]]:
     found = []
-    for one in folder.iterdir() if folder.is_dir() else ():
-        if one.is_dir():
-            found += _below(one, f"{before}{one.name}/")
-        elif not one.name.endswith((".py", ".pyc")):
-            found.append((before + one.name, one.read_bytes()))
+    for one in folder.iterdir():
+        found += _below(one, f"{before}{one.name}/") if one.is_dir() else [(before + one.name, one.read_bytes())]
     return found

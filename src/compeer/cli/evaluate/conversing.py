@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compeer.evaluate.players import Players
     from compeer.evaluate.rehearsal import Expected
     from compeer.evaluate.running import Evaluation
-    from compeer.models.opening import ModelSettings
+    from compeer.models.resolve import ModelSettings
     from compeer.simulate import Scenario
 
 _MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
@@ -83,7 +83,7 @@ def named_players(
 def call_settings(call: Sequence[str] | None, at_once: int) -> ModelSettings:
     """How models are called: what `--call` says, with `--at-once` for both kinds of models."""
     from compeer.cli.training import read_settings
-    from compeer.models.opening import ModelSettings
+    from compeer.models.resolve import ModelSettings
 
     return read_settings(ModelSettings, {"concurrency": at_once, "batch": at_once}, call)
 

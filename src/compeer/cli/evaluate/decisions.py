@@ -133,7 +133,7 @@ def _write(
     from compeer.cli.ser import open_named
     from compeer.corpora import corpus_path
     from compeer.models import Sampling
-    from compeer.models.opening import ModelSettings, folder_mark, open_model
+    from compeer.models.resolve import ModelSettings, folder_mark, open_model
     from compeer.models.training import model_card
     from compeer.policy.prompt import refuse_direct
     from compeer.policy.selection import candidate_stage

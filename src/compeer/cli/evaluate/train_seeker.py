@@ -10,7 +10,7 @@ import typer
 
 from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.training import Changes, claim, read_settings
-from compeer.models.spread import first_process
+from compeer.models.distributed import first_process
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def train_seeker(
     from compeer.evaluate.seeker_training import SeekerSettings, hold_out
     from compeer.evaluate.seeker_training import train_seeker as train
     from compeer.models.embedder import Embedder
-    from compeer.models.local import LocalModel, model_folder
+    from compeer.models.local import LocalModel
+    from compeer.models.resolve import model_folder
 
     silence_libraries()
     start = {"steps": 300, "learning_rate": 5e-4, "lora_rank": 16, "save_every": 50, "max_length": 2048}

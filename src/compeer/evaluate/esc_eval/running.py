@@ -17,7 +17,7 @@ from compeer.evaluate.esc_eval.scoring import JudgeSettings, read_rows, score_st
 from compeer.evaluate.folder import CONVERSATIONS
 from compeer.evaluate.running import TEMPERATURE, Evaluation, RunSettings, Talk
 from compeer.models.base import Request, Sampling, TextModel
-from compeer.models.estimate import prompt_tokens, text_tokens
+from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
 
 JUDGED = "judged.jsonl"
