@@ -44,7 +44,7 @@ from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
 from compeer.web.application import application
-from compeer.web.description import describe, refusals
+from compeer.web.description import Health, describe, refusals
 from compeer.web.errors import Refusal, from_input_error
 from compeer.web.files import Files
 
@@ -364,10 +364,10 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
         app.include_router(router, prefix="/api", responses=_REFUSALS)
 
     @app.get("/healthz", tags=["operation"], responses=refusals(421, 503))
-    def health() -> dict[str, str]:
+    def health() -> Health:
         """Whether the server takes requests, and reaches its store."""
         store.length()
-        return {"status": "ok", "version": __version__}
+        return Health(version=__version__)
 
     return app
 
