@@ -93,7 +93,7 @@ def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.Ne
     chosen = [project_by_number(store, number)] if number else projects(store)
     far = [progress(store, me, project) for project in chosen]
     mine, left = (sum(one[part] for one in far) for part in (0, 1))
-    day = today(store, me, chosen[0] if number else None)
+    day = today(store, me, *(chosen if number else []))
     return forms.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
 
 
