@@ -22,9 +22,8 @@ from compeer.evaluate.running import run_evaluation
 from compeer.evaluate.sage.running import Sage, SageSettings
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
-from compeer.report.evaluation import write_evaluation
-from compeer.report.evaluation_curves import Curve, emotion_chart, mean_emotions
-from compeer.report.evaluation_figures import bands
+from compeer.report.charts import Curve, emotion_chart, mean_emotions
+from compeer.report.evaluation import bands, write_evaluation
 from compeer.simulate import Scenario
 from compeer.statistics import generator
 

@@ -12,8 +12,9 @@ import pytest
 
 from compeer.report import write_report
 from compeer.report.charts import Dot, Series, dot_chart, line_chart, nice_ticks
-from compeer.report.differences import Difference, paired, wilson
+from compeer.report.run_metrics import conclusion, paired, share_estimate
 from compeer.report.wording import decimal, percent, signed, toml, without_place
+from compeer.statistics import Estimate
 
 RECIPE: dict[str, Any] = {
     "name": "little",
@@ -411,11 +412,13 @@ def test_paired_differences_and_their_verdicts() -> None:
     found = paired({str(i): 0.0 for i in range(30)}, {str(i): float(i % 3) for i in range(30)})
     assert found is not None
     assert found.value == pytest.approx(1.0)
+    assert found.low is not None
+    assert found.high is not None
     assert found.low < 1 < found.high
-    assert "too few" in Difference(3, 2, 4, pairs=3).verdict
-    low, high = wilson(0.0, 12)
-    assert low == 0
-    assert high == pytest.approx(0.2425, abs=1e-3)
+    assert "too few" in conclusion(Estimate(value=3, low=2, high=4, n=3))
+    share = share_estimate(0.0, 12)
+    assert share.low == 0
+    assert share.high == pytest.approx(0.2425, abs=1e-3)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (-5, 5), (3, 3), (0, 0), (1e-6, 2e-6), (-1e6, 7)])

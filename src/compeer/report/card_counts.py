@@ -53,9 +53,31 @@ class RecordCounts:
     examples: list[SerRecord] = field(default_factory=list)
 
     @property
+    def all_dialogues(self) -> set[int]:
+        return set().union(*self.dialogues.values())
+
+    @property
+    def label_sources(self) -> set[str]:
+        return {*self.of("labels of steps"), *self.of("preferences")}
+
+    @property
+    def ways(self) -> list[tuple[tuple[str, str, str, str], int]]:
+        """How labels came about and how often, the most frequent way of each kind first."""
+        return sorted(self.hows.items(), key=lambda item: (item[0][:2], -item[1], item[0]))
+
+    def strategies_of(self, stage: str) -> Counter[str]:
+        """How often each strategy was chosen in a stage."""
+        return Counter({strategy: times for (at, strategy), times in self.strategies.items() if at == stage})
+
+    def intensities(self, emotions: Iterable[str]) -> list[tuple[str, list[int]]]:
+        """How often each emotion has each intensity from 1 to 5, the most frequent emotion first."""
+        found = [(name, [self.emotions[name, level] for level in range(1, 6)]) for name in emotions]
+        return sorted((item for item in found if sum(item[1])), key=lambda item: -sum(item[1]))
+
+    @property
     def shared_dialogues(self) -> int:
         """How many dialogues stand in more than one split."""
-        return sum(len(found) for found in self.dialogues.values()) - len(set().union(*self.dialogues.values()))
+        return sum(map(len, self.dialogues.values())) - len(self.all_dialogues)
 
     def of(self, aspect: str) -> list[str]:
         """The values of an aspect, the most frequent first."""
