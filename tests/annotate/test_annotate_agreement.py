@@ -18,7 +18,7 @@ from compeer.annotate.projects import Project, ProjectSettings
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store
 from compeer.annotate.tasks import DIMENSIONS, QUESTIONS
-from compeer.evaluate.esc_eval.rubric import DIMENSIONS as THEIRS
+from compeer.evaluate.esc_eval import DIMENSIONS as THEIRS
 from tests.support.annotation import (  # noqa: F401
     RIGHT,
     Clock,

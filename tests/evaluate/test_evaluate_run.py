@@ -18,19 +18,16 @@ from typer.testing import CliRunner
 
 from compeer.cli import app
 from compeer.errors import InputError
-from compeer.evaluate.cost import Prices, cost_of, read_prices
-from compeer.evaluate.esc_eval import DIMENSIONS, read_rows
-from compeer.evaluate.esc_eval.running import EscEval, EscEvalSettings
-from compeer.evaluate.players import Player, Players
-from compeer.evaluate.rehearsal import rehearse
-from compeer.evaluate.running import Evaluation, choose, run_evaluation
-from compeer.evaluate.sage import RLVER, SAGE, SAGE_RELEASED
-from compeer.evaluate.sage.running import Sage, SageSettings, own_profiles, read_seekers, sage_figures
+from compeer.evaluate.esc_eval import DIMENSIONS, EscEval, EscEvalSettings, read_rows
+from compeer.evaluate.players import Player, Players, Prices, cost_of, read_prices
+from compeer.evaluate.runner import Evaluation, choose, rehearse, run_evaluation
+from compeer.evaluate.sage import SAGE, Sage, SageSettings, own_profiles, read_seekers, sage_figures
 from compeer.models import Failure, Generation, Request, Sampling
 from compeer.simulate import Complaint, Said, Scenario, read_conversations
 from compeer.simulate.conversation import view_of
 from compeer.simulate.seekers import CardSeeker, own_cards, read_cards
 from compeer.simulate.sentient import SeekerProfile
+from compeer.simulate.sentient.rules import RLVER, SAGE_RELEASED
 
 STRUCTURED = (
     "History: They lost a job. [exploration]\nEmotion: Low. [negative, sadness, 4]\n"
@@ -350,7 +347,7 @@ def test_another_evaluation_in_the_same_folder_is_refused_by_name(tmp_path: Path
 
 def test_a_second_process_is_kept_out_of_the_folder(tmp_path: Path) -> None:
     folder, evaluation = tmp_path / "run", sage(1)
-    hold = "import sys; from pathlib import Path; from compeer.pipeline import only_one\n"
+    hold = "import sys; from pathlib import Path; from compeer.io import only_one\n"
     hold += "with only_one(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     folder.mkdir()
     with subprocess.Popen(

@@ -14,38 +14,25 @@ from pydantic import ValidationError
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.evaluate.sage import (
-    PRESETS,
-    RLVER,
-    SAGE,
-    SAGE_PAPER,
-    SAGE_RELEASED,
-    EmotionAnswer,
-    Rules,
-    SeekerProfile,
-    SentientSeeker,
-    emotions,
-    preset,
-    read_emotion_answer,
-    read_profiles,
-    rescore,
-    rescore_command,
-    update,
-)
-from compeer.evaluate.sage.rescore import UnreadLine
+from compeer.evaluate.sage import SAGE, Rules, UnreadLine, rescore, rescore_command, update
 from compeer.models import Generation, Request, ScriptedModel
 from compeer.simulate import Complaint, Conversation, DialogueSettings, ScriptedAgent, run_dialogues
-from compeer.simulate.sentient.answers import tells_change
+from compeer.simulate.sentient.answers import EmotionAnswer, read_emotion_answer, tells_change
+from compeer.simulate.sentient.rules import PRESETS, RLVER, SAGE_PAPER, SAGE_RELEASED, preset
 from compeer.simulate.sentient.seeker import (
     Feeling,
     Language,
     SeekerMessage,
+    SeekerProfile,
+    SentientSeeker,
     emotion_grammar,
     emotion_request,
+    emotions,
     feel,
     opening_request,
     read_emotion,
     read_message,
+    read_profiles,
     reply_request,
 )
 

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.errors import InputError
-from compeer.evaluate.esc_eval import DIMENSIONS
-from compeer.evaluate.esc_eval.running import EscEval, EscEvalSettings
+from compeer.evaluate.esc_eval import DIMENSIONS, EscEval, EscEvalSettings
 from compeer.evaluate.players import Player, Players
-from compeer.evaluate.running import run_evaluation
-from compeer.evaluate.sage.running import Sage, SageSettings
+from compeer.evaluate.runner import run_evaluation
+from compeer.evaluate.sage import Sage, SageSettings
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
 from compeer.report.charts import Curve, emotion_chart, mean_emotions

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from compeer.errors import InputError
-from compeer.evaluate.diversity import Measured, measured
-from compeer.evaluate.esc_eval.rubric import DIMENSIONS, HIGHEST
-from compeer.io import read_json_lines
-from compeer.statistics import Numbers, group_weights, ratio
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST
+from compeer.evaluate.diversity import FEW_DIALOGUES
+from compeer.io import Frozen, read_json_lines
+from compeer.statistics import Estimate, Numbers, group_weights, ratio
 
 Pair = tuple[str, int]
 """A scenario's id and the repeat."""
@@ -33,10 +33,8 @@ _OF_THE_SUPPORTER = ("mode", "supporter_tokens", "batch")
 """Settings in which the two may differ."""
 
 
-class RunFolder(BaseModel):
+class RunFolder(Frozen):
     """What a comparison needs of a run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str
     supporter: str
@@ -45,26 +43,22 @@ class RunFolder(BaseModel):
     lines: dict[Pair, dict[str, Any]]
 
 
-class DimensionComparison(BaseModel):
+class DimensionComparison(Frozen):
     """The first supporter against the second in one dimension."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pairs: int
     scenarios: int
     first: float | None = Field(description="the first one's mean over the pairs")
     second: float | None
-    difference: Measured = Field(description="first less second")
+    difference: Estimate = Field(description="first less second")
     wins: int = Field(description="pairs in which the first is better")
     ties: int
     losses: int
-    win_rate: Measured = Field(description="wins and half of the ties, as a share of the pairs")
+    win_rate: Estimate = Field(description="wins and half of the ties, as a share of the pairs")
 
 
-class Comparison(BaseModel):
+class Comparison(Frozen):
     """Two runs side by side."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     protocol: str
     first: str
@@ -233,9 +227,9 @@ def _dimension(
         scenarios=units,
         first=_mean([one for one, _ in pairs.values()]) if pairs else None,
         second=_mean([other for _, other in pairs.values()]) if pairs else None,
-        difference=measured(ratio(weights @ differences, weights @ counts), units),
+        difference=Estimate.of_draws(ratio(weights @ differences, weights @ counts), units, FEW_DIALOGUES),
         wins=signs.count(1),
         ties=signs.count(0),
         losses=signs.count(-1),
-        win_rate=measured(ratio(weights @ won, weights @ counts), units),
+        win_rate=Estimate.of_draws(ratio(weights @ won, weights @ counts), units, FEW_DIALOGUES),
     )

@@ -17,20 +17,38 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+import torch
+from pydantic import Field
 
 from compeer.corpora import read_corpus
-from compeer.evaluate.diversity import Measured, measured
-from compeer.reasoning import STAGES, STRATEGIES, EmotionStep, HistoryStep, ParsedTurn, StrategyStep, SupportTurn
+from compeer.evaluate.diversity import FEW_DIALOGUES
+from compeer.io import Frozen
+from compeer.models.base import Message
+from compeer.models.local import LocalModel, position_limit
+from compeer.policy.prompt import supporter_prompt
+from compeer.reasoning import (
+    STAGES,
+    STRATEGIES,
+    EmotionStep,
+    HistoryStep,
+    ParsedTurn,
+    StrategyStep,
+    SupportTurn,
+    render_turn,
+)
 from compeer.ser.record import SerRecord
 from compeer.ser.sampling import contexts_of
 from compeer.ser.silver.reference import reference_of, why_not
+from compeer.simulate import Scenario, Turn, chat
+from compeer.simulate.agents import Mode, plain_prompt
+from compeer.simulate.conversation import view_of
 from compeer.statistics import (
+    Estimate,
     Numbers,
     accuracy_of,
     confusion_by_group,
@@ -133,38 +151,32 @@ def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[st
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-class DecisionFigure(BaseModel):
+class DecisionFigure(Frozen):
     """How often one decision is that of the corpus."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     turns: int
     missing: int = Field(description="decisions that could not be read; they count as wrong")
-    accuracy: Measured
-    macro_f1: Measured
+    accuracy: Estimate
+    macro_f1: Estimate
     majority: str = Field(description="the most frequent class of these turns")
     majority_accuracy: float
     majority_macro_f1: float
-    above_majority: Measured = Field(description="accuracy less that of the majority class")
+    above_majority: Estimate = Field(description="accuracy less that of the majority class")
 
 
-class SpreadFigure(BaseModel):
+class SpreadFigure(Frozen):
     """How a supporter spreads its strategies, beside the humans of the same turns."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     turns: int
     missing: int = Field(description="turns without a strategy that could be read; left out of the model's spread")
     human: dict[str, float]
     model: dict[str, float]
-    kl: Measured = Field(description="KL(human ‖ model) in nats, smoothed by half a turn a strategy")
+    kl: Estimate = Field(description="KL(human ‖ model) in nats, smoothed by half a turn a strategy")
     by_chance: float | None = Field(description="its mean if the model drew from the humans' own spread")
 
 
-class DecisionReport(BaseModel):
+class DecisionReport(Frozen):
     """All that is said of a supporter's decisions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     turns: int
     dialogues: int
@@ -226,12 +238,12 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     return DecisionFigure(
         turns=len(rows),
         missing=sum(said is None for _, _, said in rows),
-        accuracy=measured(accuracy_of(confusions), units),
-        macro_f1=measured(macro_f1_of(confusions), units),
+        accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_DIALOGUES),
+        macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_DIALOGUES),
         majority=majority,
         majority_accuracy=float(accuracy_of(always)[0]),
         majority_macro_f1=float(macro_f1_of(always)[0]),
-        above_majority=measured(accuracy_of(confusions) - accuracy_of(always), units),
+        above_majority=Estimate.of_draws(accuracy_of(confusions) - accuracy_of(always), units, FEW_DIALOGUES),
     )
 
 
@@ -255,13 +267,13 @@ def _spread(rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.r
     if said_at_all:
         drawn = rng.multinomial(said_at_all, human[0] / human[0].sum(), size=_CHANCE_DRAWS).astype(np.float64)
         chance = float(divergence(human[0], drawn).mean())
-    nothing = np.full(len(weights), np.nan)
+    nothing, units = np.full(len(weights), np.nan), len({group for group, _, _ in rows})
     return SpreadFigure(
         turns=len(rows),
         missing=len(rows) - said_at_all,
         human=_shares(human[0]),
         model=_shares(model[0]),
-        kl=measured(divergence(human, model) if said_at_all else nothing, len({group for group, _, _ in rows})),
+        kl=Estimate.of_draws(divergence(human, model) if said_at_all else nothing, units, FEW_DIALOGUES),
         by_chance=chance,
     )
 
@@ -279,3 +291,80 @@ def divergence(human: Numbers, model: Numbers) -> Numbers:
     )
     total: Numbers = (p * np.log(p / q)).sum(-1)
     return total
+
+
+class PerplexityFigures(Frozen):
+    """How probable a model finds human responses; the lower, the more."""
+
+    given: str = Field(description="what the model was given")
+    responses: int
+    tokens: int
+    too_long: int = Field(description="responses left out, since the model takes no such long prompt")
+    perplexity: Estimate
+    bits_per_character: Estimate
+
+
+def perplexity_figures(
+    model: LocalModel,
+    records: Sequence[SerRecord],
+    mode: Mode = "structured",
+    last: int | None = None,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda done: None,
+) -> PerplexityFigures:
+    """The perplexity of the records' own responses; intervals over dialogues."""
+    dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
+    surprise, tokens, characters = np.zeros((3, len(dialogues)))
+    known = too_long = 0
+    for record in records:
+        messages, said, response = _asked(record, mode, last)
+        found = response_surprise(model, messages, said, response)
+        advance(1)
+        if found is None:
+            too_long += 1
+            continue
+        known += 1
+        place = dialogues[record.dialogue]
+        surprise[place] += sum(found)
+        tokens[place] += len(found)
+        characters[place] += len(response)
+    weights = group_weights(len(dialogues), seed=seed)
+    total = weights @ surprise
+    bits = ratio(total / np.log(2), weights @ characters)
+    return PerplexityFigures(
+        given="prompt and history" if mode == "plain" else "prompt, history and reference steps",
+        responses=known,
+        tokens=int(tokens.sum()),
+        too_long=too_long,
+        perplexity=Estimate.of_draws(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_DIALOGUES),
+        bits_per_character=Estimate.of_draws(bits, len(dialogues), FEW_DIALOGUES),
+    )
+
+
+def _asked(record: SerRecord, mode: Mode, last: int | None) -> tuple[list[Message], str, str]:
+    """The messages, what the model has said before the response, and the response as it would write it."""
+    if mode == "structured":
+        written = render_turn(record.candidate)
+        steps = render_turn(record.candidate.model_copy(update={"response": "x"})).removesuffix("x")
+        return supporter_prompt(record.history, last), steps, written.removeprefix(steps)
+    shown = record.history[-last:] if last else record.history
+    turns = [Turn(speaker=one.speaker, text=one.text) for one in shown if one.text.strip()]
+    view = view_of(Scenario(id=record.id), turns, "supporter")
+    return chat(view, plain_prompt()), "", record.candidate.response
+
+
+@torch.inference_mode()
+def response_surprise(model: LocalModel, messages: Sequence[Message], said: str, response: str) -> list[float] | None:
+    """−log p of each token of the response, in nats; None if the model cannot take so many tokens."""
+    before = model.prompt_text(messages, said)
+    encoded = model.tokenizer(before + response, add_special_tokens=False, return_offsets_mapping=True)
+    ids, ends = encoded["input_ids"], [end for _, end in encoded["offset_mapping"]]
+    if len(ids) > position_limit(model.network):
+        return None
+    # A token that holds the blank before the response and its first word belongs to the response.
+    first = max(1, next(number for number, end in enumerate(ends) if end > len(before)))
+    rows = torch.tensor([ids], device=model.device)
+    count = len(ids) - first
+    kept = model.network(input_ids=rows, use_cache=False, logits_to_keep=count + 1).logits[0]
+    scores = kept[-count - 1 : -1].float()
+    return torch.nn.functional.cross_entropy(scores, rows[0, first:], reduction="none").tolist()

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
+from compeer.io import Frozen
 from compeer.models import Failure, Sampling
 from compeer.models.embedder import Embedder
 from compeer.models.local import LocalModel, model_folder
@@ -36,10 +37,8 @@ BEFORE = 2
 """Utterances kept of a history beside its last one, so that a reader sees what a turn answers."""
 
 
-class EvaluateSettings(BaseModel):
+class EvaluateSettings(Frozen):
     """How judge and supporters are measured on the test split."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     histories: int = Field(default=64, ge=2, description="held-out histories that each supporter answers")
     records: int = Field(default=500, ge=2, description="held-out records that the judge is measured on")

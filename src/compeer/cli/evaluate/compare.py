@@ -11,7 +11,7 @@ from compeer.cli.printing import plain
 
 if TYPE_CHECKING:
     from compeer.evaluate.compare import Comparison
-    from compeer.evaluate.diversity import Measured
+    from compeer.statistics import Estimate
 
 
 def compare(
@@ -55,7 +55,7 @@ def _print(found: Comparison) -> None:
     typer.echo("95 % intervals over scenarios; where one holds 0 (50 % for wins), chance may explain the difference.")
 
 
-def _shown(figure: Measured, form: str) -> str:
+def _shown(figure: Estimate, form: str) -> str:
     if figure.value is None:
         return "–"
     if figure.low is None or figure.high is None:

@@ -15,10 +15,8 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.evaluate.cost import Prices
-    from compeer.evaluate.players import Players
-    from compeer.evaluate.rehearsal import Expected
-    from compeer.evaluate.running import Evaluation
+    from compeer.evaluate.players import Players, Prices
+    from compeer.evaluate.runner import Evaluation, Expected
     from compeer.models.opening import ModelSettings
     from compeer.simulate import Scenario
 
@@ -100,8 +98,8 @@ def in_languages(scenarios: Sequence[Scenario], languages: Sequence[str] | None)
 
 def conduct(evaluation: Evaluation, out: Path, calling: ModelSettings, prices: Prices, yes: bool) -> dict[str, Any]:
     """Says what it will cost, asks, runs, writes the report, and says what came out."""
-    from compeer.evaluate.folder import check_folder, claim_folder
-    from compeer.evaluate.running import run_evaluation
+    from compeer.evaluate.players import check_folder, claim_folder
+    from compeer.evaluate.runner import run_evaluation
     from compeer.report.evaluation import write_evaluation
 
     for player in evaluation.players.all:
@@ -124,8 +122,8 @@ def conduct(evaluation: Evaluation, out: Path, calling: ModelSettings, prices: P
 
 def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> None:
     """Shows what is left to do and what it will take; a person agrees before a server is called."""
-    from compeer.evaluate.cost import finished_dialogues
-    from compeer.evaluate.rehearsal import rehearse
+    from compeer.evaluate.players import finished_dialogues
+    from compeer.evaluate.runner import rehearse
 
     dialogues = len(evaluation.repeated)
     done = finished_dialogues(out)
@@ -150,7 +148,7 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
 def _print_expected(players: Players, expected: Mapping[str, Expected], prices: Prices) -> None:
     from rich.table import Table
 
-    from compeer.evaluate.cost import cost_of
+    from compeer.evaluate.players import cost_of
 
     table = Table("role", "model", "calls", "prompt tokens", "answer tokens", "at most", box=None)
     for column in table.columns[2:]:

@@ -14,8 +14,8 @@ from compeer.progress import console, progress
 
 if TYPE_CHECKING:
     from compeer.evaluate.decisions import DecisionReport
-    from compeer.evaluate.diversity import Measured
     from compeer.ser.record import SerRecord
+    from compeer.statistics import Estimate
 
 
 def decisions(
@@ -162,7 +162,7 @@ def _write(
     if served:
         console.print("  Perplexity needs a model in this process; it is left out.", highlight=False)
         return None
-    from compeer.evaluate.perplexity import perplexity_figures
+    from compeer.evaluate.decisions import perplexity_figures
     from compeer.models.local import LocalModel
 
     assert isinstance(supporter, LocalModel)
@@ -180,7 +180,7 @@ def _print(report: DecisionReport, unanswered: int, dropped: Counter[str], surpr
     from rich.console import Console
     from rich.table import Table
 
-    from compeer.evaluate.diversity import Measured
+    from compeer.statistics import Estimate
 
     typer.echo(f"{report.turns:,} held-out turns of {report.dialogues:,} dialogues; 95 % intervals over dialogues.")
     typer.echo(f"Everything could be read in {report.complete or 0:.1%} of the outputs; no output: {unanswered:,}.")
@@ -202,14 +202,14 @@ def _print(report: DecisionReport, unanswered: int, dropped: Counter[str], surpr
         table.add_row(stage, _shown(spread.kl), chance, f"{spread.turns:,}")
     Console(soft_wrap=True).print(table)
     if surprise:
-        figures = [_shown(Measured.model_validate(surprise[name]), "") for name in ("perplexity", "bits_per_character")]
+        figures = [_shown(Estimate.model_validate(surprise[name]), "") for name in ("perplexity", "bits_per_character")]
         typer.echo(
             f"\nHuman responses given {surprise['given']}: perplexity {figures[0]} a token, {figures[1]} bits a "
             f"character ({surprise['responses']:,} responses; too long: {surprise['too_long']:,})".replace("\\[", "[")
         )
 
 
-def _shown(figure: Measured, sign: str = "") -> str:
+def _shown(figure: Estimate, sign: str = "") -> str:
     if figure.value is None:
         return "–"
     if figure.low is None or figure.high is None:

@@ -13,7 +13,8 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.evaluate.diversity import DiversityFigures, Measured
+    from compeer.evaluate.diversity import DiversityFigures
+from compeer.statistics import Estimate
 
 
 def diversity(
@@ -32,8 +33,7 @@ def diversity(
 ) -> None:
     """Measure how varied replies are: distinct-n, self-BLEU, openings, similarity; at equal sizes, with intervals."""
     from compeer.cli.evaluate.writing import check_place, write_figures
-    from compeer.evaluate.diversity import HALVES, compare_diversity
-    from compeer.evaluate.replies import read_replies
+    from compeer.evaluate.diversity import HALVES, compare_diversity, read_replies
     from compeer.models.embedder import Embedder
     from compeer.ser.record import read_records
 
@@ -100,7 +100,7 @@ def _print(language: str, found: Sequence[tuple[str, DiversityFigures]], package
     typer.echo()
 
 
-def _shown(figure: Measured, name: str) -> str:
+def _shown(figure: Estimate, name: str) -> str:
     if figure.value is None:
         return "–"
     digits = 1 if name == "self_bleu" else 3

@@ -41,9 +41,9 @@ def esc_eval(
     out: Annotated[Path, typer.Option(help="The folder to write; called again, it goes on there.")] = Path("esc-eval"),
 ) -> None:
     """Score a supporter from 0 to 100 in seven dimensions. Without options: the packaged models in all roles."""
-    from compeer.evaluate.cost import read_prices
-    from compeer.evaluate.esc_eval.running import EscEval, EscEvalSettings
-    from compeer.evaluate.running import choose
+    from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
+    from compeer.evaluate.players import read_prices
+    from compeer.evaluate.runner import choose
     from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
 
     players = conversing.named_players(supporter, seeker, judge or [], endpoint)

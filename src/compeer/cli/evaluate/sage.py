@@ -40,9 +40,9 @@ def run(
     """SAGE: seekers with an emotion, which the supporter should lift. Without options: the packaged models."""
     if context.invoked_subcommand:
         return
-    from compeer.evaluate.cost import read_prices
-    from compeer.evaluate.running import choose
-    from compeer.evaluate.sage.running import Sage, SageSettings, own_profiles, read_seekers
+    from compeer.evaluate.players import read_prices
+    from compeer.evaluate.runner import choose
+    from compeer.evaluate.sage import Sage, SageSettings, own_profiles, read_seekers
     from compeer.simulate.sentient.rules import preset
 
     players = conversing.named_players(supporter, seeker, None, endpoint)
@@ -73,6 +73,6 @@ def run(
 @sage.command()
 def rescore(transcripts: Annotated[Path, typer.Argument(help="Transcripts of the released kind, one a line.")]) -> None:
     """Mean final emotion, successes and failures of transcripts that somebody else made."""
-    from compeer.evaluate.sage.rescore import rescore_command
+    from compeer.evaluate.sage import rescore_command
 
     typer.echo(rescore_command(transcripts))

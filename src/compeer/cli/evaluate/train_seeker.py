@@ -14,8 +14,8 @@ from compeer.models.spread import first_process
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
-    from compeer.evaluate.diversity import Measured
-    from compeer.evaluate.realism import RealismFigures
+    from compeer.evaluate.seeker_training import RealismFigures
+    from compeer.statistics import Estimate
 
 
 def train_seeker(
@@ -37,8 +37,7 @@ def train_seeker(
     """
     from compeer.cli.evaluate.writing import write_figures
     from compeer.corpora import corpus_path, read_corpus
-    from compeer.evaluate.realism import SAMPLING, measure_seeker
-    from compeer.evaluate.seeker_training import SeekerSettings, hold_out
+    from compeer.evaluate.seeker_training import SAMPLING, SeekerSettings, hold_out, measure_seeker
     from compeer.evaluate.seeker_training import train_seeker as train
     from compeer.models.embedder import Embedder
     from compeer.models.local import LocalModel, model_folder
@@ -96,7 +95,7 @@ def _print(found: Sequence[RealismFigures]) -> None:
     typer.echo("Nearness of humans is that of two different dialogues. Diversity is at equal sizes.")
 
 
-def _shown(figure: Measured, digits: int = 3) -> str:
+def _shown(figure: Estimate, digits: int = 3) -> str:
     if figure.value is None:
         return "–"
     if figure.low is None or figure.high is None:

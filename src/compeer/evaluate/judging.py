@@ -13,36 +13,122 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, model_validator
 
-from compeer.errors import InputError, from_validation
-from compeer.evaluate.esc_eval.answers import read_score, read_scores
-from compeer.evaluate.esc_eval.figures import EscEvalFigures, ScoreRow, Unscored, esc_eval_figures
-from compeer.evaluate.esc_eval.rubric import (
-    DIMENSIONS,
-    HIGHEST,
-    Conversation,
-    Dimension,
-    answer_grammar,
-    check_speakers,
-    judge_messages,
-    rubric_texts,
-)
-from compeer.io import read_json_lines
-from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
+from compeer.dialogue import Speaker
+from compeer.errors import InputError
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric, rubric_texts
+from compeer.io import Frozen, json_line, read_lines
+from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, ask_through, in_blocks
 from compeer.ser.asking import Answer, Complaint, Unread, ask_until_read
 from compeer.statistics import generator
 
+
+class Scorable(Protocol):
+    """What is scored. Repeats of one scenario have the same `id` and differ in `repeat`, counted from 1."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def repeat(self) -> int: ...
+    @property
+    def language(self) -> str: ...
+    @property
+    def said(self) -> Sequence[tuple[Speaker, str]]: ...
+
+
+def judge_messages(conversation: Scorable, dimensions: Sequence[Dimension]) -> tuple[Message, ...]:
+    """The question to a judge: about the one dimension given, or about several at once."""
+    wording = rubric(conversation.language)
+    shown = _shown(conversation, wording)
+    if len(dimensions) == 1:
+        one = wording[dimensions[0]]
+        content = wording["one"].format(
+            conversation=shown, name=one["name"], question=one["question"], levels=_levels(one)
+        )
+    else:
+        described = "\n\n".join(
+            wording["dimension"].format(
+                name=wording[key]["name"], key=key, question=wording[key]["question"], levels=_levels(wording[key])
+            )
+            for key in dimensions
+        )
+        keys = ", ".join(f'"{key}": ...' for key in dimensions)
+        content = wording["all"].format(conversation=shown, dimensions=described, keys=keys)
+    return ({"role": "system", "content": wording["system"].strip()}, {"role": "user", "content": content.strip()})
+
+
+def answer_grammar(dimensions: Sequence[Dimension], reason_characters: int = 240) -> str:
+    """A Lark grammar of the answer to `judge_messages`, for models that can decode under one."""
+    keys = ["score"] if len(dimensions) == 1 else list(dimensions)
+    scores = " ".join(rf'", \"{key}\": " SCORE' for key in keys)
+    return "\n".join(
+        [
+            rf'start: "{{\"reason\": \"" REASON {scores} "}}"',
+            # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
+            rf'REASON: /[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"/',
+            f"SCORE: /[0-{HIGHEST}]/",
+        ]
+    )
+
+
+def _levels(one: dict[str, Any]) -> str:
+    return "\n".join(f"{score}: {text}" for score, text in enumerate(one["levels"]))
+
+
+def _shown(conversation: Scorable, wording: dict[str, Any]) -> str:
+    """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
+    return "\n".join(
+        f"{wording[speaker]}{wording['colon']}{' '.join(text.split()).replace('conversation>', 'conversation >')}"
+        for speaker, text in conversation.said
+    )
+
+
+def check_speakers(conversation: Scorable) -> None:
+    """Stops where somebody speaks who is neither seeker nor supporter."""
+    for place, (speaker, _) in enumerate(conversation.said, start=1):
+        if speaker not in get_args(Speaker):
+            raise InputError(
+                f"message {place} of conversation '{conversation.id}' is by '{speaker}'.",
+                field="said",
+                do="A speaker is 'seeker' or 'supporter'.",
+            )
+
+
 Scores = dict[Dimension, int]
+Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
 
 
-class JudgeSettings(BaseModel):
+class ScoreRow(Frozen):
+    """What one judge gave one conversation in one dimension, or why there is no score."""
+
+    conversation: str = Field(description="the scenario's id")
+    repeat: int = Field(default=1, ge=1, description="which conversation of the scenario")
+    language: str
+    judge: str
+    dimension: Dimension
+    score: int | None = Field(default=None, ge=0, le=HIGHEST)
+    unscored: Unscored | None = Field(
+        default=None,
+        description="unreadable: what the judge wrote; refused: the question cannot be answered as it is, being too "
+        "long, say; failed: the judge could not be reached; nothing said: there is no supporter's message",
+    )
+    reason: str | None = Field(default=None, description="more on why it is unscored")
+    answer: str | None = Field(default=None, description="the judge's answer as it was")
+    tries: int = Field(default=0, ge=0, description="how often the judge answered")
+
+    @model_validator(mode="after")
+    def _scored_or_not(self) -> Self:
+        if (self.score is None) == (self.unscored is None):
+            raise ValueError("a row has a score, or says why it has none")
+        return self
+
+
+class JudgeSettings(Frozen):
     """How judges are asked for scores."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     calls: Literal["dimension", "conversation"] = Field(
         default="dimension", description="one call for each dimension, or one for all seven of a conversation"
@@ -52,39 +138,30 @@ class JudgeSettings(BaseModel):
     max_tokens: int = Field(default=400, ge=16, description="longest answer, in tokens")
 
 
-@dataclass(frozen=True)
-class Scored:
-    """The rows in the order of conversations, judges and dimensions, and their figures."""
-
-    rows: list[ScoreRow]
-    figures: EscEvalFigures
-
-
-async def score_conversations(
-    conversations: Sequence[Conversation],
+async def judge_conversations(
+    conversations: Sequence[Scorable],
     judges: Sequence[TextModel],
     settings: JudgeSettings,
     seed: int = 0,
     advance: Callable[[int], None] = lambda _: None,
-) -> Scored:
-    """Scores conversations by every judge; `advance` is told how many more are done."""
+) -> list[ScoreRow]:
+    """The rows of all judges, in the order of conversations, judges and dimensions; `advance` counts conversations."""
     _check(conversations, judges)
     work = _work(judges, settings, seed)
     room = asyncio.Semaphore(max(judge.at_once for judge in judges))
 
-    async def block_rows(block: list[Conversation]) -> list[ScoreRow]:
+    async def block_rows(block: list[Scorable]) -> list[ScoreRow]:
         async with room:
             found = await work(block)
             advance(len(block))
             return found
 
     blocks = in_blocks(conversations, _block_size(judges, settings))
-    rows = [row for part in await asyncio.gather(*map(block_rows, blocks)) for row in part]
-    return Scored(rows, esc_eval_figures(rows, seed=seed))
+    return [row for part in await asyncio.gather(*map(block_rows, blocks)) for row in part]
 
 
 async def score_stage(
-    conversations: Sequence[Conversation],
+    conversations: Sequence[Scorable],
     inputs: Mapping[str, Path | str],
     out: Path,
     judges: Sequence[TextModel],
@@ -104,14 +181,14 @@ async def score_stage(
     if found := stage.finished():
         return found
 
-    async def block_done(block: list[Conversation]) -> Done:
+    async def block_done(block: list[Scorable]) -> Done:
         rows = await work(block)
         advance(len(block))
         counts = {
             "scores": Counter("scored" if row.unscored is None else row.unscored for row in rows),
             "failed": Counter(row.judge for row in rows if row.unscored == "failed"),
         }
-        return Done([row.model_dump_json(exclude_defaults=True) for row in rows], counts=counts)
+        return Done(list(map(json_line, rows)), counts=counts)
 
     with stage:
         advance(min(stage.units * size, len(conversations)))
@@ -123,13 +200,7 @@ def read_rows(path: Path) -> list[ScoreRow]:
     """The rows of a file that `score_stage` wrote; an error names the file, line and field."""
     if not path.is_file():
         raise InputError("there is no such file of scores.", file=path, do="Make it with: compeer evaluate esc-eval")
-    rows = []
-    for number, value in read_json_lines(path):
-        try:
-            rows.append(ScoreRow.model_validate(value))
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
-    return rows
+    return list(read_lines(path, ScoreRow))
 
 
 # --- one judge, a few conversations -----------------------------------------------------------------------------------
@@ -137,15 +208,15 @@ def read_rows(path: Path) -> list[ScoreRow]:
 
 def _work(
     judges: Sequence[TextModel], settings: JudgeSettings, seed: int
-) -> Callable[[list[Conversation]], Awaitable[list[ScoreRow]]]:
+) -> Callable[[list[Scorable]], Awaitable[list[ScoreRow]]]:
     """What is done with a block: all judges at once, each as often at the same time as it likes."""
     gates = {judge.name: asyncio.Semaphore(judge.at_once) for judge in judges}
 
-    async def ask(judge: TextModel, block: Sequence[Conversation]) -> list[list[ScoreRow]]:
+    async def ask(judge: TextModel, block: Sequence[Scorable]) -> list[list[ScoreRow]]:
         async with gates[judge.name]:
             return await _judged(judge, block, settings, seed)
 
-    async def work(block: list[Conversation]) -> list[ScoreRow]:
+    async def work(block: list[Scorable]) -> list[ScoreRow]:
         by_judge = await asyncio.gather(*(ask(judge, block) for judge in judges))
         return [row for of_one in zip(*by_judge, strict=True) for rows in of_one for row in rows]
 
@@ -153,7 +224,7 @@ def _work(
 
 
 async def _judged(
-    judge: TextModel, block: Sequence[Conversation], settings: JudgeSettings, seed: int
+    judge: TextModel, block: Sequence[Scorable], settings: JudgeSettings, seed: int
 ) -> list[list[ScoreRow]]:
     """The judge's rows for each conversation of a block, a row a dimension."""
     groups = [(dimension,) for dimension in DIMENSIONS] if settings.calls == "dimension" else [DIMENSIONS]
@@ -192,7 +263,7 @@ async def _judged(
 class _Call:
     """One question to a judge, and what its answers have given so far."""
 
-    conversation: Conversation
+    conversation: Scorable
     dimensions: tuple[Dimension, ...]
     scores: Scores = field(default_factory=dict)
     answer: str | None = None
@@ -241,7 +312,7 @@ def _block_size(judges: Sequence[TextModel], settings: JudgeSettings) -> int:
     return max(1, max(judge.batch_size for judge in judges) // calls)
 
 
-def _check(conversations: Sequence[Conversation], judges: Sequence[TextModel]) -> None:
+def _check(conversations: Sequence[Scorable], judges: Sequence[TextModel]) -> None:
     names = [judge.name for judge in judges]
     if not names or len(set(names)) < len(names):
         raise InputError("the judges need a name each, and there must be one at least.", field="judges")

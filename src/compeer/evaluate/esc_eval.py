@@ -1,53 +1,58 @@
-"""From scores to the figures of ESC-Eval: 100·Σ/(4N) for each dimension, their average, how sure, and how many.
-
-An item is one dimension of one conversation. Its score is the mean over the judges that scored it; an item that no
-judge scored is left out of Σ and N and counted. A dimension's figure is 100·Σ/(4N), the average is the mean of the
-seven figures. Scenarios are drawn anew, with all their repeats and judges together, for 95 % intervals: conversations
-of one scenario are alike, and counting them one by one would make the figures look surer than they are.
-"""
+"""ESC-Eval end to end: seekers that play role cards talk with the supporter, and judges score the conversations."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from compeer.dialogue import Speaker
 from compeer.errors import InputError
-from compeer.evaluate.esc_eval.rubric import DIMENSIONS, HIGHEST, Dimension
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric_texts
+from compeer.evaluate.judging import (
+    JudgeSettings,
+    Scorable,
+    ScoreRow,
+    judge_conversations,
+    judge_messages,
+    read_rows,
+    score_stage,
+)
+from compeer.evaluate.players import CONVERSATIONS
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, Talk
 from compeer.io import Frozen
+from compeer.models.base import Request, Sampling, TextModel
+from compeer.models.estimate import prompt_tokens, text_tokens
+from compeer.simulate.seekers import CardSeeker, seeker_prompts
 from compeer.statistics import Numbers, drawn_interval, group_weights, ratio, reweighted
 
-Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
+__all__ = [
+    "DIMENSIONS",
+    "HIGHEST",
+    "Dimension",
+    "EscEval",
+    "EscEvalFigures",
+    "EscEvalSettings",
+    "JudgeSettings",
+    "ScoreRow",
+    "Scored",
+    "esc_eval_figures",
+    "item_scores",
+    "read_rows",
+    "read_score",
+    "read_scores",
+    "rubric_texts",
+    "score_conversations",
+    "score_stage",
+]
+
 Item = tuple[str, int, Dimension]
 """A scenario's id, the repeat, and the dimension."""
-
-
-class ScoreRow(Frozen):
-    """What one judge gave one conversation in one dimension, or why there is no score."""
-
-    conversation: str = Field(description="the scenario's id")
-    repeat: int = Field(default=1, ge=1, description="which conversation of the scenario")
-    language: str
-    judge: str
-    dimension: Dimension
-    score: int | None = Field(default=None, ge=0, le=HIGHEST)
-    unscored: Unscored | None = Field(
-        default=None,
-        description="unreadable: what the judge wrote; refused: the question cannot be answered as it is, being too "
-        "long, say; failed: the judge could not be reached; nothing said: there is no supporter's message",
-    )
-    reason: str | None = Field(default=None, description="more on why it is unscored")
-    answer: str | None = Field(default=None, description="the judge's answer as it was")
-    tries: int = Field(default=0, ge=0, description="how often the judge answered")
-
-    @model_validator(mode="after")
-    def _scored_or_not(self) -> Self:
-        if (self.score is None) == (self.unscored is None):
-            raise ValueError("a row has a score, or says why it has none")
-        return self
 
 
 class Figure(Frozen):
@@ -202,3 +207,133 @@ def _refuse_twice(rows: Sequence[ScoreRow]) -> None:
                 f"conversation '{conversation}' (repeat {repeat}) has {count} rows by judge '{judge}' for {dimension}.",
                 do="Give each conversation an id and repeat of its own, and each judge a name of its own.",
             )
+
+
+JUDGED = "judged.jsonl"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rows in the order of conversations, judges and dimensions, and their figures."""
+
+    rows: list[ScoreRow]
+    figures: EscEvalFigures
+
+
+async def score_conversations(
+    conversations: Sequence[Scorable],
+    judges: Sequence[TextModel],
+    settings: JudgeSettings,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Scored:
+    """Scores conversations by every judge; `advance` is told how many more are done."""
+    rows = await judge_conversations(conversations, judges, settings, seed, advance)
+    return Scored(rows, esc_eval_figures(rows, seed=seed))
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+class EscEvalSettings(RunSettings):
+    """What a run of ESC-Eval settles."""
+
+    one_call: bool = Field(default=False, description="ask a judge for all seven dimensions in one call")
+    judge_tokens: int = Field(default=400, ge=16, description="a judge's longest answer")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A talk as judges see it."""
+
+    talk: Talk
+
+    @property
+    def id(self) -> str:
+        return self.talk.scenario
+
+    @property
+    def repeat(self) -> int:
+        return self.talk.repeat
+
+    @property
+    def language(self) -> str:
+        return self.talk.conversation.language
+
+    @property
+    def said(self) -> list[tuple[Speaker, str]]:
+        return [(turn.speaker, turn.text) for turn in self.talk.conversation.turns]
+
+
+class EscEval(Evaluation):
+    """A run of ESC-Eval; its scenarios are role cards."""
+
+    protocol = "esc-eval"
+    settings: EscEvalSettings
+
+    def seeker(self, model: TextModel) -> CardSeeker:
+        return CardSeeker(model, Sampling(temperature=TEMPERATURE, max_tokens=self.settings.seeker_tokens))
+
+    def prompts(self) -> dict[str, str]:
+        rubrics = {f"rubric {language}.toml": text for language, text in rubric_texts().items()}
+        return {**seeker_prompts(), **rubrics}
+
+    @property
+    def judging(self) -> JudgeSettings:
+        """How judges are asked."""
+        return JudgeSettings(
+            calls="conversation" if self.settings.one_call else "dimension",
+            retries=self.settings.retries,
+            max_tokens=self.settings.judge_tokens,
+        )
+
+    async def judge(
+        self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
+    ) -> None:
+        inputs = {"conversations": folder / CONVERSATIONS}
+        judged = [Judged(talk) for talk in talks]
+        await score_stage(judged, inputs, folder / JUDGED, judges, self.judging, self.seed, advance)
+
+    def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
+        by_talk: dict[tuple[str, int], list[ScoreRow]] = {}
+        for row in read_rows(folder / JUDGED):
+            by_talk.setdefault((row.conversation, row.repeat), []).append(row)
+        return [_score_line(by_talk.get((talk.scenario, talk.repeat), [])) for talk in talks]
+
+    def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+        rows = read_rows(folder / JUDGED)
+        found = esc_eval_figures(rows, seed=self.seed)
+        kinds = Counter((row.unscored, f"{row.judge}: {row.unscored}") for row in rows if row.unscored)
+        return {
+            "figures": found.model_dump(mode="json"),
+            "coverage": {name: {"scored": one.scored, "of": len(lines)} for name, one in found.dimensions.items()},
+            "unread": {name: count for (kind, name), count in kinds.items() if kind != "failed"},
+            "unreached": {name: count for (kind, name), count in kinds.items() if kind == "failed"},
+        }
+
+    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
+        """By the rows, in the tokens that the questions and the last answers have by our own count."""
+        by_key = {(talk.scenario, talk.repeat): Judged(talk) for talk in talks}
+        role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
+        took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in role_of.values()}
+        for row in read_rows(folder / JUDGED):
+            if self.settings.one_call and row.dimension != DIMENSIONS[0]:
+                continue  # the seven rows of a conversation came from the same answers
+            asked = DIMENSIONS if self.settings.one_call else (row.dimension,)
+            question = judge_messages(by_key[row.conversation, row.repeat], asked)
+            told = took[role_of[row.judge]]
+            told["calls"] += row.tries
+            told["prompt_tokens"] += row.tries * prompt_tokens(Request(question))
+            told["tokens"] += row.tries * text_tokens(row.answer or "")
+        return took
+
+
+def _score_line(rows: Sequence[ScoreRow]) -> dict[str, Any]:
+    """What the judges gave one conversation, and why they gave nothing."""
+    judges: dict[str, dict[str, int | None]] = {}
+    unscored: dict[str, dict[str, str]] = {}
+    for row in rows:
+        judges.setdefault(row.judge, {})[row.dimension] = row.score
+        if row.unscored:
+            unscored.setdefault(row.judge, {})[row.dimension] = row.unscored
+    return {"judges": judges, "unscored": unscored}
