@@ -21,13 +21,13 @@ from compeer.errors import InputError
 from compeer.evaluate.esc_eval import DIMENSIONS, EscEval, EscEvalSettings, read_rows
 from compeer.evaluate.players import Player, Players, Prices, cost_of, read_prices
 from compeer.evaluate.runner import Evaluation, choose, rehearse, run_evaluation
-from compeer.evaluate.sage import SAGE, Sage, SageSettings, own_profiles, read_seekers, sage_figures
+from compeer.evaluate.sage import SAGE, Sage, SageSettings, sage_figures
 from compeer.models import Failure, Generation, Request, Sampling
 from compeer.simulate import Complaint, Said, Scenario, read_conversations
 from compeer.simulate.conversation import view_of
+from compeer.simulate.emotion import RLVER, SAGE_RELEASED
 from compeer.simulate.seekers import CardSeeker, own_cards, read_cards
-from compeer.simulate.sentient import SeekerProfile
-from compeer.simulate.sentient.rules import RLVER, SAGE_RELEASED
+from compeer.simulate.sentient import SeekerProfile, own_profiles, read_profiles
 
 STRUCTURED = (
     "History: They lost a job. [exploration]\nEmotion: Low. [negative, sadness, 4]\n"
@@ -79,7 +79,7 @@ def esc_eval(count: int = 3, seed: int = 0, **settings: Any) -> EscEval:
 
 
 def sage(count: int = 2, seed: int = 0, **settings: Any) -> Sage:
-    profiles = [profile.scenario for profile in read_seekers(own_profiles())][:count]
+    profiles = [profile.scenario for profile in read_profiles(own_profiles())][:count]
     rules = settings.get("rules", SAGE)
     players = Players(PLAYERS.supporter, PLAYERS.seeker)
     return Sage(players, profiles, SageSettings(**{"rounds": rules.turns, **settings}), seed)
@@ -113,7 +113,7 @@ def test_our_cards_and_profiles_load() -> None:
     assert len(cards) >= 40
     assert {card.language for card in cards} == {"en", "zh"}
     assert all(card.opening for card in cards)
-    profiles = read_seekers(own_profiles())
+    profiles = read_profiles(own_profiles())
     assert len(profiles) >= 20
     first = json.loads(own_profiles().read_text(encoding="utf-8").splitlines()[0])
     assert first["hidden_intention"] in profiles[0].intention
@@ -140,7 +140,7 @@ def test_released_cards_and_profiles_load(tmp_path: Path) -> None:
         "cha_group": [],
     }
     (tmp_path / "p.jsonl").write_text(json.dumps(profile), encoding="utf-8")
-    [seeker] = read_seekers(tmp_path / "p.jsonl")
+    [seeker] = read_profiles(tmp_path / "p.jsonl")
     assert (seeker.language, seeker.opening) == ("zh", "在吗")
 
 
@@ -166,7 +166,7 @@ def test_a_bad_profile_is_named(tmp_path: Path) -> None:
     path = tmp_path / "profiles.jsonl"
     path.write_text('{"id": "a", "hidden_intention": "x"}\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"line 1, field 'language'"):
-        read_seekers(path)
+        read_profiles(path)
 
 
 def test_the_seeker_is_told_its_card_in_its_language_and_begins_where_no_opening_is_given() -> None:

@@ -17,9 +17,17 @@ from compeer.errors import InputError
 from compeer.evaluate.sage import SAGE, Rules, UnreadLine, rescore, rescore_command, update
 from compeer.models import Generation, Request, ScriptedModel
 from compeer.simulate import Complaint, Conversation, DialogueSettings, ScriptedAgent, run_dialogues
-from compeer.simulate.sentient.answers import EmotionAnswer, read_emotion_answer, tells_change
-from compeer.simulate.sentient.rules import PRESETS, RLVER, SAGE_PAPER, SAGE_RELEASED, preset
-from compeer.simulate.sentient.seeker import (
+from compeer.simulate.emotion import (
+    PRESETS,
+    RLVER,
+    SAGE_PAPER,
+    SAGE_RELEASED,
+    EmotionAnswer,
+    preset,
+    read_emotion_answer,
+    tells_change,
+)
+from compeer.simulate.sentient import (
     Feeling,
     Language,
     SeekerMessage,
@@ -652,7 +660,7 @@ def test_profiles_of_both_kinds_load(tmp_path: Path) -> None:
     [
         ({key: value for key, value in RELEASED.items() if key != "task"}, "line 2, field 'task': Field required"),
         ({**RELEASED, "id": "b", "language": "de"}, "line 2, field 'language'"),
-        (RELEASED, "line 2, field 'id': this id was there before"),
+        (RELEASED, "line 2, field 'id': the profile 'a' was there before"),
     ],
 )
 def test_a_bad_profile_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:

@@ -18,8 +18,8 @@ from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Unscored
 from compeer.ser.record import SerRecord
 from compeer.simulate import Said, ScriptedAgent, SupporterAgent, View
-from compeer.simulate.sentient.rules import RLVER, SAGE
-from compeer.simulate.sentient.seeker import SentientSeeker
+from compeer.simulate.emotion import RLVER, SAGE
+from compeer.simulate.sentient import SentientSeeker
 
 OUTPUT = (
     "History: Just began. [exploration]\nEmotion: Tense. [negative, anxiety, 3]\n"

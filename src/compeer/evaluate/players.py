@@ -26,7 +26,7 @@ from compeer.models.base import TextModel
 from compeer.models.catalogue import base_file, is_base
 from compeer.models.opening import ModelSettings, folder_mark, open_model
 from compeer.models.shipped import is_shipped, packaged_mark, shown_name
-from compeer.simulate.running import Entry
+from compeer.simulate.runner import Entry
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
 Part = Literal["supporter", "structured supporter", "seeker", "sentient seeker", "judge"]

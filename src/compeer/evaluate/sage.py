@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from compeer.corpora.reading import line_items
-from compeer.errors import InputError, from_validation
+from compeer.errors import InputError
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, Talk
-from compeer.io import Frozen, read_json_lines
 from compeer.models.base import Sampling, TextModel
-from compeer.simulate.agents import Said, Turning
-from compeer.simulate.conversation import View
-from compeer.simulate.seekers import Language, phrases
-from compeer.simulate.sentient.rules import HIGHEST, LOWEST, SAGE, Rules, outcome_of, update
-from compeer.simulate.sentient.seeker import PROMPTS, SeekerProfile, SentientSeeker, emotions
+from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, Rules, outcome_of, update
+from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
 from compeer.statistics import Numbers, drawn_interval, group_weights, mean, ratio, reweighted
 
 __all__ = [
@@ -33,72 +29,11 @@ __all__ = [
     "UnreadLine",
     "final_emotion",
     "outcome_of",
-    "own_profiles",
-    "read_seekers",
     "rescore",
     "rescore_command",
     "sage_figures",
     "update",
 ]
-
-# --- profiles ---------------------------------------------------------------------------------------------------------
-
-
-class _OwnProfile(Frozen):
-    """A profile as our files hold it; `cards/README.md` describes the fields."""
-
-    id: str = Field(min_length=1)
-    language: Language
-    who: str = Field(min_length=1)
-    event: str = Field(min_length=1)
-    hidden_intention: str = Field(min_length=1)
-    likes: tuple[str, ...] = ()
-    dislikes: tuple[str, ...] = ()
-    opening: str = Field(min_length=1)
-    start_emotion: int = Field(ge=0, le=100, description="not used: the rules of a run fix where emotion starts")
-
-    def profile(self) -> SeekerProfile:
-        words = phrases(self.language)
-        parts = [self.hidden_intention]
-        for name, told in (("likes", self.likes), ("dislikes", self.dislikes)):
-            if told:
-                parts.append("\n".join([words[name], *(f"- {one}" for one in told)]))
-        return SeekerProfile(
-            id=self.id,
-            person=self.who,
-            scene=self.event,
-            intention="\n".join(parts),
-            opening=self.opening,
-            language=self.language,
-        )
-
-
-def own_profiles() -> Path:
-    """The file of our profiles, which are English."""
-    return Path(str(files("compeer.simulate").joinpath("profiles", "en.jsonl")))
-
-
-def read_seekers(path: Path) -> list[SeekerProfile]:
-    """The profiles of a file: ours, those of SAGE and RLVER, or any with id, person, scene and intention."""
-    do = "A profile needs id, person, scene and intention, or the fields that the README beside our own cards names."
-    if not path.is_file():
-        raise InputError("there is no such file.", file=path, do="Give a file of profiles, one JSON object a line.")
-    found: dict[str, SeekerProfile] = {}
-    for line, value in read_json_lines(path):
-        try:
-            if isinstance(value, dict) and "hidden_intention" in value:
-                profile = _OwnProfile.model_validate(value).profile()
-            else:
-                profile = SeekerProfile.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=line, do=do) from None
-        if profile.id in found:
-            raise InputError("this id was there before.", file=path, line=line, field="id", do="Give each its own.")
-        found[profile.id] = profile
-    if not found:
-        raise InputError("there is no profile in it.", file=path, do="Give a file of profiles, one object a line.")
-    return list(found.values())
-
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
@@ -110,29 +45,6 @@ class SageSettings(RunSettings):
     rules: Rules = Field(default=SAGE, description="how emotion moves and when a conversation ends")
 
 
-class _BriefSeeker(SentientSeeker):
-    """A sentient seeker whose messages may be shorter than its reasons: what is said is in every later prompt."""
-
-    def __init__(self, model: TextModel, rules: Rules, sampling: Sampling, messages: Sampling) -> None:
-        super().__init__(model, rules, sampling)
-        self._messages = messages
-
-    @property
-    def described(self) -> dict[str, Any]:
-        return {**super().described, "messages": self._messages.model_dump()}
-
-    def turn(self, view: View) -> Turning:
-        turning = super().turn(view)
-        value = None
-        while True:
-            try:
-                ask = turning.send(value)
-            except StopIteration as done:
-                said: Said = done.value
-                return said
-            value = yield ask if ask.grammar else replace(ask, sampling=self._messages)
-
-
 class Sage(Evaluation):
     """A run of SAGE; its scenarios are profiles."""
 
@@ -142,10 +54,10 @@ class Sage(Evaluation):
     def seeker(self, model: TextModel) -> SentientSeeker:
         sampling = Sampling(temperature=TEMPERATURE, max_tokens=self.settings.seeker_tokens)
         messages = sampling.model_copy(update={"max_tokens": self.settings.message_tokens})
-        return _BriefSeeker(model, self.settings.rules, sampling, messages)
+        return SentientSeeker(model, self.settings.rules, sampling, messages)
 
     def prompts(self) -> dict[str, str]:
-        folder = files("compeer.simulate.sentient").joinpath("prompts")
+        folder = files("compeer.simulate").joinpath("prompts")
         return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in PROMPTS}
 
     async def judge(

@@ -29,7 +29,7 @@ from compeer.reward import Unscored
 from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Scenario, Turn
 from compeer.simulate.conversation import view_of
-from compeer.simulate.running import Taking
+from compeer.simulate.runner import Taking
 from compeer.statistics import generator
 
 Facts = Callable[[SerRecord], Mapping[str, Any]]

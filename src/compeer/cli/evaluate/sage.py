@@ -42,12 +42,13 @@ def run(
         return
     from compeer.evaluate.players import read_prices
     from compeer.evaluate.runner import choose
-    from compeer.evaluate.sage import Sage, SageSettings, own_profiles, read_seekers
-    from compeer.simulate.sentient.rules import preset
+    from compeer.evaluate.sage import Sage, SageSettings
+    from compeer.simulate.emotion import preset
+    from compeer.simulate.sentient import own_profiles, read_profiles
 
     players = conversing.named_players(supporter, seeker, None, endpoint)
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
-    read = [profile.scenario for profile in read_seekers(profiles or own_profiles())]
+    read = [profile.scenario for profile in read_profiles(profiles or own_profiles())]
     scenarios = choose(conversing.in_languages(read, language), limit, seed)
     calling = conversing.call_settings(call, at_once)
     settings = SageSettings(

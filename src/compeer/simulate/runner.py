@@ -7,7 +7,6 @@ end that another try may change.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import deque
@@ -16,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
+from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.estimate import prompt_tokens, text_tokens
 from compeer.simulate.agents import Agent, Ask, Complaint, Said, Turning
@@ -27,10 +27,8 @@ from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario,
 from compeer.statistics import generator
 
 
-class Entry(BaseModel):
+class Entry(Frozen):
     """A line of the log: a turn, or notes without a word, or the end; with the calls that it took."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     turn: Turn | None = None
     closing: dict[str, Any] | None = Field(default=None, description="noted without a word, at the end")
@@ -120,7 +118,7 @@ class RunningDialogue:
     def add(self, taking: Taking) -> None:
         """Saves what a turn came to, and goes on from there."""
         entry = self._entry(taking)
-        line = entry.model_dump_json(exclude_defaults=True) + "\n"
+        line = json_line(entry) + "\n"
         with self.path.open("ab") as file:
             file.write(line.encode())
         self._apply(Entry.model_validate_json(line))  # exactly what another run would read
@@ -247,7 +245,7 @@ def _spoken(text: str) -> Turning:
 def _file_name(scenario: str) -> str:
     """A name that any file system takes, readable, and another one for each id."""
     readable = re.sub(r"[^\w-]+", "_", scenario, flags=re.ASCII)[:40]
-    return f"{readable}-{hashlib.sha256(scenario.encode()).hexdigest()[:10]}"
+    return f"{readable}-{text_hash(scenario)[:10]}"
 
 
 def _opened(path: Path, head: dict[str, Any]) -> deque[Entry]:

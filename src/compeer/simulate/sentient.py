@@ -20,21 +20,29 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from compeer.dialogue import Utterance, language_of
-from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
+from compeer.io import Frozen
 from compeer.models.base import Generation, Message, Request, Sampling, TextModel
-from compeer.simulate import Ask, Complaint, Conversation, Said, Scenario, SeekerAgent, View, mark_of
-from compeer.simulate.agents import SPEAKING, Turning
-from compeer.simulate.sentient.answers import EmotionAnswer, plain_text, read_emotion_answer, tells_change
-from compeer.simulate.sentient.rules import HIGHEST, SAGE, Outcome, Rules, allowed_change, update
+from compeer.simulate.agents import SPEAKING, Ask, Complaint, Said, SeekerAgent, Turning, mark_of
+from compeer.simulate.conversation import Conversation, Scenario, View
+from compeer.simulate.emotion import (
+    HIGHEST,
+    SAGE,
+    EmotionAnswer,
+    Outcome,
+    Rules,
+    allowed_change,
+    plain_text,
+    read_emotion_answer,
+    tells_change,
+    update,
+)
+from compeer.simulate.seekers import LANGUAGES, Language, phrases, read_people
 
-Language = Literal["en", "zh"]
-LANGUAGES: tuple[Language, ...] = get_args(Language)
 MAX_MESSAGE = 4_000
 """Characters of a seeker's message; more is a model that does not stop."""
 _REASONS, _REASON_TOKENS = 200, 100
@@ -77,24 +85,47 @@ class SeekerProfile(BaseModel):
         return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
 
-def read_profiles(path: Path) -> list[SeekerProfile]:
-    """The profiles of a JSON lines file, ours or the released ones of SAGE and RLVER."""
-    if not path.is_file():
-        raise InputError(
-            "there is no such file.", file=path, do="Give a file of seeker profiles, one JSON object a line."
+class OwnProfile(Frozen):
+    """A profile as our files hold it; `cards/README.md` describes the fields."""
+
+    id: str = Field(min_length=1)
+    language: Language
+    who: str = Field(min_length=1)
+    event: str = Field(min_length=1)
+    hidden_intention: str = Field(min_length=1)
+    likes: tuple[str, ...] = ()
+    dislikes: tuple[str, ...] = ()
+    opening: str = Field(min_length=1)
+    start_emotion: int = Field(ge=0, le=100, description="not used: the rules of a run fix where emotion starts")
+
+    def profile(self) -> SeekerProfile:
+        parts = [self.hidden_intention]
+        for name, wishes in (("likes", self.likes), ("dislikes", self.dislikes)):
+            parts += ["\n".join([phrases(self.language)[name], *(f"- {one}" for one in wishes)])] if wishes else []
+        return SeekerProfile(
+            id=self.id,
+            person=self.who,
+            scene=self.event,
+            intention="\n".join(parts),
+            opening=self.opening,
+            language=self.language,
         )
-    found: dict[str, SeekerProfile] = {}
-    for line, value in read_json_lines(path):
-        try:
-            profile = SeekerProfile.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(
-                error, file=path, line=line, do="A profile needs id, person, scene and intention."
-            ) from None
-        if profile.id in found:
-            raise InputError("this id was there before.", file=path, line=line, field="id", do="Give each its own.")
-        found[profile.id] = profile
-    return list(found.values())
+
+
+def own_profiles() -> Path:
+    """The file of our profiles, which are English."""
+    return Path(str(files("compeer.simulate").joinpath("profiles", "en.jsonl")))
+
+
+def read_profiles(path: Path) -> list[SeekerProfile]:
+    """The profiles of a file: ours, those of SAGE and RLVER, or any with id, person, scene and intention."""
+
+    def profile(value: Any) -> SeekerProfile:
+        if isinstance(value, dict) and "hidden_intention" in value:
+            return OwnProfile.model_validate(value).profile()
+        return SeekerProfile.model_validate(value)
+
+    return read_people(path, profile, "profile", "id, person, scene and intention")
 
 
 # --- the first call: what the reply did -------------------------------------------------------------------------------
@@ -221,7 +252,7 @@ def read_message(answer: Generation) -> SeekerMessage | Complaint:
 
 @cache
 def _prompt(name: str) -> str:
-    return files("compeer.simulate.sentient").joinpath("prompts", name).read_text(encoding="utf-8").strip()
+    return files("compeer.simulate").joinpath("prompts", name).read_text(encoding="utf-8").strip()
 
 
 @cache
@@ -270,21 +301,25 @@ def _user(content: str) -> Message:
 class SentientSeeker(SeekerAgent):
     """Plays a profile for the engine, whose limit of rounds should be the rules' turns."""
 
-    def __init__(self, model: TextModel, rules: Rules = SAGE, sampling: Sampling = SPEAKING) -> None:
+    def __init__(
+        self, model: TextModel, rules: Rules = SAGE, sampling: Sampling = SPEAKING, messages: Sampling | None = None
+    ) -> None:
+        """`messages` is for its messages, which may be shorter than its reasons: they are in every later prompt."""
         super().__init__(model, sampling)
-        self.rules = rules
+        self.rules, self._messages = rules, messages
         self.looks_back = rules.score_last_reply
 
     @property
     def described(self) -> dict[str, Any]:
         prompts = mark_of([_prompt(name) for name in PROMPTS])
-        return {**super().described, "rules": self.rules.model_dump(), "prompts": prompts}
+        messages = {"messages": self._messages.model_dump()} if self._messages else {}
+        return {**super().described, "rules": self.rules.model_dump(), "prompts": prompts, **messages}
 
     def turn(self, view: View) -> Turning:
         profile = SeekerProfile.model_validate({"id": "seeker", "language": view.language, **view.facts})
         if not view.turns:
             request = opening_request(profile, self.rules)
-            first: SeekerMessage = yield Ask(request.messages, read_message)
+            first: SeekerMessage = yield Ask(request.messages, read_message, sampling=self._messages)
             return Said(first.text, extra={"emotion": self.rules.start})
         before = next(
             (turn.extra["emotion"] for turn in reversed(view.own) if "emotion" in turn.extra), self.rules.start
@@ -298,7 +333,7 @@ class SentientSeeker(SeekerAgent):
         if feeling.outcome or view.over:
             return Said("", extra=notes, stop=feeling.outcome)
         request = reply_request(profile, view.utterances, feeling, self.rules)
-        message: SeekerMessage = yield Ask(request.messages, read_message)
+        message: SeekerMessage = yield Ask(request.messages, read_message, sampling=self._messages)
         if message.cut_off:
             notes["cut_off"] = True
         return Said(message.text, feeling.reasons or None, notes, "goodbye" if message.goodbye else None)
