@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric_texts
 from compeer.evaluate.judging import (
@@ -23,13 +22,13 @@ from compeer.evaluate.judging import (
     read_rows,
     score_stage,
 )
-from compeer.evaluate.players import CONVERSATIONS
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, Talk
+from compeer.evaluate.players import CONVERSATIONS, Talk
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
 from compeer.io import Frozen
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.estimate import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
-from compeer.statistics import Numbers, drawn_interval, group_weights, ratio, reweighted
+from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
 __all__ = [
     "DIMENSIONS",
@@ -171,11 +170,9 @@ def _figures(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbe
     return ratio(100 * reweighted(weights, sums), HIGHEST * reweighted(weights, counts))
 
 
-def _shown(values: Numbers, scenarios: int) -> dict[str, float | None]:
-    """The figure, which comes first, and the interval of its draws."""
-    interval = drawn_interval(values[1:]) if scenarios > 1 else None
-    low, high = interval or (None, None)
-    return {"score": float(values[0]) if np.isfinite(values[0]) else None, "low": low, "high": high}
+def _shown(draws: Numbers, scenarios: int) -> dict[str, float | None]:
+    found = Estimate.of_draws(draws, scenarios)
+    return {"score": found.value, "low": found.low, "high": found.high}
 
 
 def _averages(rows: Sequence[ScoreRow]) -> Averages:
@@ -242,29 +239,6 @@ class EscEvalSettings(RunSettings):
     judge_tokens: int = Field(default=400, ge=16, description="a judge's longest answer")
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A talk as judges see it."""
-
-    talk: Talk
-
-    @property
-    def id(self) -> str:
-        return self.talk.scenario
-
-    @property
-    def repeat(self) -> int:
-        return self.talk.repeat
-
-    @property
-    def language(self) -> str:
-        return self.talk.conversation.language
-
-    @property
-    def said(self) -> list[tuple[Speaker, str]]:
-        return [(turn.speaker, turn.text) for turn in self.talk.conversation.turns]
-
-
 class EscEval(Evaluation):
     """A run of ESC-Eval; its scenarios are role cards."""
 
@@ -291,8 +265,7 @@ class EscEval(Evaluation):
         self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
     ) -> None:
         inputs = {"conversations": folder / CONVERSATIONS}
-        judged = [Judged(talk) for talk in talks]
-        await score_stage(judged, inputs, folder / JUDGED, judges, self.judging, self.seed, advance)
+        await score_stage(talks, inputs, folder / JUDGED, judges, self.judging, self.seed, advance)
 
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
         by_talk: dict[tuple[str, int], list[ScoreRow]] = {}
@@ -313,7 +286,7 @@ class EscEval(Evaluation):
 
     def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
         """By the rows, in the tokens that the questions and the last answers have by our own count."""
-        by_key = {(talk.scenario, talk.repeat): Judged(talk) for talk in talks}
+        by_key = {(talk.scenario, talk.repeat): talk for talk in talks}
         role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
         took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in role_of.values()}
         for row in read_rows(folder / JUDGED):

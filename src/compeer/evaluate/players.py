@@ -26,26 +26,20 @@ from compeer.models.base import TextModel
 from compeer.models.catalogue import base_file, is_base
 from compeer.models.opening import ModelSettings, folder_mark, open_model
 from compeer.models.shipped import is_shipped, packaged_mark, shown_name
+from compeer.simulate import Conversation
 from compeer.simulate.runner import Entry
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
 Part = Literal["supporter", "structured supporter", "seeker", "sentient seeker", "judge"]
-LONGEST: dict[Part, int] = {
-    "supporter": 512,
-    "structured supporter": 768,
-    "seeker": 256,
-    "sentient seeker": 400,
-    "judge": 400,
+LONGEST: dict[Part, tuple[int, int]] = {
+    "supporter": (512, 48),
+    "structured supporter": (768, 160),
+    "seeker": (256, 40),
+    "sentient seeker": (400, 128),
+    "judge": (400, 160),
 }
-"""Tokens of the longest answer. Models that think before they answer need more."""
-LONGEST_EMBEDDED: dict[Part, int] = {
-    "supporter": 48,
-    "structured supporter": 160,
-    "seeker": 40,
-    "sentient seeker": 128,
-    "judge": 160,
-}
-"""The same for the embedded model, which has little to say and seldom stops by itself: it should take minutes."""
+"""Tokens of the longest answer; more for models that think before they answer. The second is for the embedded model,
+which has little to say and seldom stops by itself: it should take minutes."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ class Player:
 
     def longest(self, part: Part) -> int:
         """Tokens of its longest answer in a part, where nothing else is asked for."""
-        return (LONGEST_EMBEDDED if self.kind == "embedded" else LONGEST)[part]
+        return LONGEST[part][self.kind == "embedded"]
 
     def longest_reply(self, mode: Literal["plain", "structured"]) -> int:
         """The same of a supporter that is asked in this mode."""
@@ -277,3 +271,32 @@ def versions(local: bool) -> dict[str, str]:
     packages = ("torch", "transformers") if local else ()
     told = {name: importlib.metadata.version(name) for name in packages}
     return {"compeer": __version__, "python": platform.python_version(), **told}
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Talk:
+    """One conversation of an evaluation. `failed` says why it came to no end, infrastructure told apart."""
+
+    scenario: str
+    repeat: int
+    conversation: Conversation
+
+    @property
+    def id(self) -> str:
+        return self.scenario
+
+    @property
+    def language(self) -> str:
+        return self.conversation.language
+
+    @property
+    def said(self) -> list[tuple[Speaker, str]]:
+        return [(turn.speaker, turn.text) for turn in self.conversation.turns]
+
+    @property
+    def failed(self) -> str | None:
+        outcome = self.conversation.outcome
+        return None if outcome.status == "ended" else f"{outcome.status}: {outcome.who}: {outcome.why}"

@@ -35,6 +35,7 @@ from compeer.evaluate.players import (
     SCORES,
     Players,
     Prices,
+    Talk,
     check_folder,
     claim_folder,
     cost_of,
@@ -86,11 +87,11 @@ class Evaluation(ABC):
     def prompts(self) -> dict[str, str]:
         """The texts that seekers and judges are asked with, by name."""
 
-    @abstractmethod
     async def judge(
         self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
     ) -> None:
         """Has the conversations that ended judged, where the protocol has judges."""
+        return
 
     @abstractmethod
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
@@ -100,9 +101,9 @@ class Evaluation(ABC):
     def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
         """`figures`, `coverage`, and counts of the judges' failures, by the lines of `scores.jsonl`."""
 
-    @abstractmethod
     def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
         """Calls and tokens of each judge, by its role; nothing where there are none."""
+        return {}
 
     def supporter(self, model: TextModel) -> SupporterAgent:
         """The supporter under test, asked in the run's mode."""
@@ -148,20 +149,6 @@ class Evaluation(ABC):
             "prompts": {name: text_hash(text) for name, text in sorted(prompts.items())},
             "versions": versions(self.players.any_local),
         }
-
-
-@dataclass(frozen=True)
-class Talk:
-    """One conversation of an evaluation. `failed` says why it came to no end, infrastructure told apart."""
-
-    scenario: str
-    repeat: int
-    conversation: Conversation
-
-    @property
-    def failed(self) -> str | None:
-        outcome = self.conversation.outcome
-        return None if outcome.status == "ended" else f"{outcome.status}: {outcome.who}: {outcome.why}"
 
 
 def choose(scenarios: Sequence[Scenario], limit: int | None, seed: int) -> list[Scenario]:
@@ -298,7 +285,13 @@ def _timeless(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {**figures, "cost": {**figures["cost"], "seconds": None}}
 
 
-TYPICAL = {"supporter": 120, "structured": 220, "seeker": 50, "judge": 80}
+# --- what it will cost ------------------------------------------------------------------------------------------------
+#
+# A few conversations are rehearsed with made-up answers, through the same agents, engine and judges as the run, so that
+# every prompt is as long as it will be. Answers have a typical length, or as many tokens as they may have: the first
+# gives what to expect, the second what it cannot exceed, retries apart. Token counts may be off by a third.
+
+TYPICAL = {"plain": 120, "structured": 220, "seeker": 50, "judge": 80}
 """Tokens of an answer, as larger models tend to give it. Those that think before they answer take far more."""
 LONGEST_SPOKEN = 600
 REHEARSED = 6
@@ -336,13 +329,10 @@ async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[
 async def _rehearsed(
     evaluation: Evaluation, scenarios: Sequence[Scenario], at_most: bool
 ) -> Mapping[str, RehearsingModel]:
-    if evaluation.settings.mode == "structured":
-        supporter = RehearsingModel(_structured, TYPICAL["structured"], at_most)
-    else:
-        supporter = RehearsingModel(_words, TYPICAL["supporter"], at_most)
-    seeker = RehearsingModel(_seeker, TYPICAL["seeker"], at_most)
+    supporter = RehearsingModel(TYPICAL[evaluation.settings.mode], at_most)
+    seeker = RehearsingModel(TYPICAL["seeker"], at_most)
     judges = {
-        role: RehearsingModel(_judge, TYPICAL["judge"], at_most, player.name)
+        role: RehearsingModel(TYPICAL["judge"], at_most, player.name)
         for role, player in evaluation.players.by_role.items()
         if role not in ("supporter", "seeker")
     }
@@ -371,11 +361,8 @@ class RehearsingModel:
     batch_size = 1
     at_once = 64
 
-    def __init__(
-        self, answer: Callable[[Request, int], str], tokens: int, at_most: bool, name: str = "rehearsal"
-    ) -> None:
-        self.name = name
-        self._answer, self._typical, self._at_most = answer, tokens, at_most
+    def __init__(self, typical: int, at_most: bool, name: str = "rehearsal") -> None:
+        self.name, self._typical, self._at_most = name, typical, at_most
         self.calls = self.prompt_tokens = self.tokens = 0
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
@@ -383,28 +370,21 @@ class RehearsingModel:
         self.calls += len(requests)
         self.prompt_tokens += sum(map(prompt_tokens, requests))
         self.tokens += tokens * len(requests)
-        return [Generation(self._answer(request, tokens)) for request in requests]
+        return [Generation(_made_up(request.grammar or "", tokens)) for request in requests]
 
 
-def _words(_: Request, tokens: int) -> str:
-    """A text of about so many tokens, of four characters each; what models think besides is not said."""
-    return ("word " * min(tokens, LONGEST_SPOKEN))[: 4 * tokens].strip()
+def _made_up(grammar: str, tokens: int) -> str:
+    """An answer of about so many tokens, of four characters each, in the form that the grammar asks for.
 
-
-def _structured(request: Request, tokens: int) -> str:
-    """A structured turn in which the response is a third: what is said aloud is what later prompts hold."""
-    return (
-        "History: word [exploration]\nEmotion: word [negative, sadness, 3]\nStrategy: word [Question]\n"
-        f"Response: {_words(request, tokens // 3)}"
-    )
-
-
-def _seeker(request: Request, tokens: int) -> str:
-    """A message; or, where the sentient seeker is asked what it felt, a change that ends nothing."""
-    return f"Reasons: {_words(request, tokens)}\nChange: +0" if request.grammar else _words(request, tokens)
-
-
-def _judge(request: Request, _: int) -> str:
-    """An answer in the wanted form."""
-    scores: dict[str, Any] = {key: 2 for key in ("score", *DIMENSIONS) if f'\\"{key}\\"' in (request.grammar or "")}
-    return json.dumps({"reason": "word", **scores})
+    Of a structured turn the response is a third: what is said aloud is what later prompts hold. A sentient seeker
+    feels a change that ends nothing. What models think besides is not said.
+    """
+    words = ("word " * min(tokens, LONGEST_SPOKEN))[: 4 * tokens].strip()
+    if "REASON:" in grammar:
+        return json.dumps({"reason": "word", **{key: 2 for key in ("score", *DIMENSIONS) if f'\\"{key}\\"' in grammar}})
+    if "\nchange:" in grammar:
+        return f"Reasons: {words}\nChange: +0"
+    if grammar:
+        steps = "History: word [exploration]\nEmotion: word [negative, sadness, 3]\nStrategy: word [Question]"
+        return f"{steps}\nResponse: {words[: 4 * (tokens // 3)].strip()}"
+    return words

@@ -14,11 +14,12 @@ from pydantic import Field
 
 from compeer.corpora.reading import line_items
 from compeer.errors import InputError
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, Talk
+from compeer.evaluate.players import Talk
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
 from compeer.models.base import Sampling, TextModel
 from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, Rules, outcome_of, update
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
-from compeer.statistics import Numbers, drawn_interval, group_weights, mean, ratio, reweighted
+from compeer.statistics import Estimate, Numbers, group_weights, mean, ratio, reweighted
 
 __all__ = [
     "SAGE",
@@ -60,11 +61,6 @@ class Sage(Evaluation):
         folder = files("compeer.simulate").joinpath("prompts")
         return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in PROMPTS}
 
-    async def judge(
-        self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
-    ) -> None:
-        """SAGE has no judges: its seekers say themselves what a reply did to them."""
-
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
         return [_score_line(talk, self.settings.rules) for talk in talks]
 
@@ -75,9 +71,6 @@ class Sage(Evaluation):
             "unread": {},
             "unreached": {},
         }
-
-    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
-        return {}
 
 
 def _score_line(talk: Talk, rules: Rules) -> dict[str, Any]:
@@ -107,9 +100,9 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         for line in known:
             sums[place[line["scenario"]]] += value(line)
         drawn: Numbers = ratio(reweighted(weights, sums), reweighted(weights, counts))
-        low, high = (drawn_interval(drawn[1:]) if len(scenarios) > 1 else None) or (None, None)
-        score = float(drawn[0]) if known else None
-        return {"score": score, "low": low, "high": high, "scored": len(known), "items": len(lines)}
+        found = Estimate.of_draws(drawn, len(scenarios))
+        bounds = {"score": found.value, "low": found.low, "high": found.high}
+        return {**bounds, "scored": len(known), "items": len(lines)}
 
     by_repeat = {
         str(repeat): {"average": float(np.mean([line["final"] for line in known if line["repeat"] == repeat]))}
@@ -120,17 +113,19 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         "scenarios": len({line["scenario"] for line in lines}),
         "conversations": len(lines),
         "emotion": figure(lambda line: line["final"]),
-        "success": {**figure(lambda line: line["end"] == "success"), "count": _count(known, "success")},
-        "failure": {**figure(lambda line: line["end"] == "failure"), "count": _count(known, "failure")},
+        "success": {
+            **figure(lambda line: line["end"] == "success"),
+            "count": sum(line["end"] == "success" for line in known),
+        },
+        "failure": {
+            **figure(lambda line: line["end"] == "failure"),
+            "count": sum(line["end"] == "failure" for line in known),
+        },
         "replies": figure(lambda line: len(line["emotions"]) - 1),
         "unmoved": sum(len(set(line["emotions"])) == 1 for line in known),
         "by_repeat": by_repeat,
         "repeat_deviation": float(np.std(averages, ddof=1)) if len(averages) > 1 else None,
     }
-
-
-def _count(lines: Sequence[Mapping[str, Any]], end: str) -> int:
-    return sum(line["end"] == end for line in lines)
 
 
 @dataclass(frozen=True)

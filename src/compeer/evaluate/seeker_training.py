@@ -2,8 +2,7 @@
 
 It is trained with the very messages that `CardSeeker` asks with: a dialogue's situation is its role card, the
 supporter's words are what it is told, and the loss is on what the human seeker wrote. A supporter block that opens a
-dialogue is left out, since in play the seeker speaks first. How lifelike the result is, `realism.py` says, on dialogues
-held out here.
+dialogue is left out, since in play the seeker speaks first. How lifelike the result is, `measure_seeker` says.
 """
 
 from __future__ import annotations

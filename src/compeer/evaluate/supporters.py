@@ -8,7 +8,6 @@ judged in the same way, against the corpus' reply; its row keeps what the judge 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pydantic import Field
 
 from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
-from compeer.io import Frozen
+from compeer.io import Frozen, write_json
 from compeer.models import Failure, Sampling
 from compeer.models.embedder import Embedder
 from compeer.models.local import LocalModel, model_folder
@@ -111,9 +110,7 @@ def evaluate_run(
 def _once(path: Path, make: Any) -> dict[str, Any]:
     """What the file holds, or what `make` returns, written whole."""
     if not path.is_file():
-        unfinished = path.with_name(path.name + ".unfinished")
-        unfinished.write_text(json.dumps(make(), ensure_ascii=False, indent=1), encoding="utf-8")
-        os.replace(unfinished, path)
+        write_json(path, make())
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 

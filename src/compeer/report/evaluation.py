@@ -41,8 +41,6 @@ from compeer.report.wording import (
 from compeer.statistics import Estimate, mean
 
 PROTOCOLS = {"esc-eval": "ESC-Eval", "sage": "SAGE"}
-MOSTLY_ALIKE = 0.8
-"""From this share on a judge's seven scores are one."""
 HUNDRED = (0.0, 25.0, 50.0, 75.0, 100.0)
 
 
@@ -64,10 +62,8 @@ def write_evaluation(folder: Path) -> Path:
         judges=[_model(judge) for judge in as_list(written.get("judges"))],
         scenarios=number(written, "scenarios"),
         main=metrics.get("emotion" if is_sage else "average"),
-        alike=_alike(metrics),
         broken=sum(as_number(times) or 0 for times in as_dict(find(written, "failures", "infrastructure")).values()),
         charts=_charts(is_sage, metrics, transcripts),
-        several=_several(metrics),
         coverage=_coverage_table(transcripts),
         by_language=_by_language(transcripts),
         dimensions=DIMENSIONS,
@@ -81,7 +77,6 @@ def write_evaluation(folder: Path) -> Path:
         as_dict=as_dict,
         estimate=_estimate,
         of=_of,
-        mostly_alike=MOSTLY_ALIKE,
     )
 
 
@@ -128,18 +123,6 @@ def _estimate(found: Any) -> Estimate:
 
 def _of(part: float | None, whole: float | None) -> str:
     return f"{count(part)}\u00a0of\u00a0{count(whole)}"
-
-
-def _several(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What each judge gave, where there are several."""
-    by_judge = as_dict(metrics.get("by_judge"))
-    return by_judge if len(by_judge) > 1 else {}
-
-
-def _alike(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Judges that give nearly every conversation one score in all dimensions, with how often they do."""
-    shares = {name: as_number(share) or 0.0 for name, share in as_dict(metrics.get("all_alike")).items()}
-    return {name: share for name, share in shares.items() if share >= MOSTLY_ALIKE}
 
 
 # --- charts and tables ------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def write_page(path: Path, template: str, markdown: bool = False, **content: Any
     """Renders a template to a file, whole or not at all."""
     page = environment(markdown).get_template(template).render(**content)
     if markdown:
-        page = re.sub(r"\n{3,}", "\n\n", page)
+        page = re.sub(r"\n{3,}", "\n\n", page).rstrip() + "\n"
     with atomic(path) as unfinished:
         unfinished.write_bytes(page.encode("utf-8", errors="replace"))  # a model may write half a surrogate pair
     return path
