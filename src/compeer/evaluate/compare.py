@@ -77,9 +77,9 @@ def read_run(folder: Path) -> RunFolder:
         missing = scores if manifest.is_file() else manifest
         raise InputError(f"there is no {missing.name} in it.", file=folder, do=do)
     try:
-        told = json.loads(manifest.read_text(encoding="utf-8"))
-        name, mode = told["models"]["supporter"]["name"], told["settings"]["mode"]
-        known = told["protocol"] in ("esc-eval", "sage")
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        name, mode = content["models"]["supporter"]["name"], content["settings"]["mode"]
+        known = content["protocol"] in ("esc-eval", "sage")
     except (ValueError, KeyError, TypeError):
         known = False
     if not known:
@@ -93,7 +93,7 @@ def read_run(folder: Path) -> RunFolder:
         if key in lines:
             raise InputError("this scenario and repeat were there before.", file=scores, line=number, do=do)
         lines[key] = value
-    return RunFolder(folder=str(folder), supporter=name, mode=mode, manifest=told, lines=lines)
+    return RunFolder(folder=str(folder), supporter=name, mode=mode, manifest=content, lines=lines)
 
 
 def compare_runs(first: RunFolder, second: RunFolder, seed: int = 0) -> Comparison:
@@ -104,8 +104,8 @@ def compare_runs(first: RunFolder, second: RunFolder, seed: int = 0) -> Comparis
         do = "Run both on the same cards or profiles, with the same --limit and seed."
         raise InputError("the two runs have no scenario in common.", file=second.folder, do=do)
     for run in (first, second):
-        if alone := len(run.lines) - len(shared):
-            notes.append(f"{alone} of {len(run.lines)} conversations of {run.folder} have no counterpart: left out.")
+        if unpaired := len(run.lines) - len(shared):
+            notes.append(f"{unpaired} of {len(run.lines)} conversations of {run.folder} have no counterpart: left out.")
     protocol = str(first.manifest["protocol"])
     read = _esc_eval_scores if protocol == "esc-eval" else _sage_scores
     pairs = {key: read(first.lines[key], second.lines[key]) for key in shared}
@@ -135,8 +135,8 @@ def _title(run: RunFolder, other: RunFolder) -> str:
     """What tells the run from the other: the supporter, its mode if both are of one name, else the folder too."""
     if run.supporter != other.supporter:
         return run.supporter
-    told = f"{run.supporter} ({run.mode})"
-    return told if run.mode != other.mode else f"{told}, {run.folder}"
+    title = f"{run.supporter} ({run.mode})"
+    return title if run.mode != other.mode else f"{title}, {run.folder}"
 
 
 def _check_alike(first: RunFolder, second: RunFolder) -> list[str]:

@@ -164,7 +164,7 @@ class DecisionFigure(Frozen):
     above_majority: Estimate = Field(description="accuracy less that of the majority class")
 
 
-class SpreadFigure(Frozen):
+class DistributionFigure(Frozen):
     """How a supporter spreads its strategies, beside the humans of the same turns."""
 
     turns: int
@@ -183,7 +183,7 @@ class DecisionReport(Frozen):
     complete: float | None = Field(description="share of the outputs in which everything could be read")
     gold: dict[str, DecisionFigure] = Field(description="by decision, where the corpus labels it")
     derived: dict[str, DecisionFigure] = Field(description="by decision, where a rule gave it")
-    strategies: dict[str, SpreadFigure] = Field(description="by the gold stage, and over all")
+    strategies: dict[str, DistributionFigure] = Field(description="by the gold stage, and over all")
 
 
 def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn], seed: int = 0) -> DecisionReport:
@@ -210,7 +210,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
         gold=parts[False],
         derived=parts[True],
         strategies={
-            stage: _spread(
+            stage: _distribution(
                 [(groups[row], str(truth[row]["strategy"]), said[row].get("strategy")) for row in rows],
                 weights,
                 generator(seed, "chance", stage),
@@ -228,10 +228,10 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     classes = {value: number for number, value in enumerate(sorted(counts))}
     other = len(classes)  # what is missing, or no class of the gold
     true = np.array([classes[truth] for _, truth, _ in rows])
-    told = np.array([classes.get(str(said), other) for _, _, said in rows])
+    predicted = np.array([classes.get(str(said), other) for _, _, said in rows])
     majority = max(sorted(counts), key=counts.__getitem__)
     size = (weights.shape[1], other + 1)
-    confusions = reweighted(weights, confusion_by_group(groups, true, told, size))
+    confusions = reweighted(weights, confusion_by_group(groups, true, predicted, size))
     constant = np.full(len(rows), classes[majority])
     always = reweighted(weights, confusion_by_group(groups, true, constant, size))
     units = len(set(groups.tolist()))
@@ -254,7 +254,9 @@ def macro_f1_of(confusions: Numbers) -> Numbers:
     return ratio(scores.sum(-1), (true > 0).sum(-1).astype(np.float64))
 
 
-def _spread(rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.random.Generator) -> SpreadFigure:
+def _distribution(
+    rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.random.Generator
+) -> DistributionFigure:
     counts = np.zeros((2, weights.shape[1], len(STRATEGIES)))
     place = {str(name): number for number, name in enumerate(STRATEGIES)}
     for group, truth, said in rows:
@@ -265,10 +267,10 @@ def _spread(rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.r
     said_at_all = int(counts[1].sum())
     chance = None
     if said_at_all:
-        drawn = rng.multinomial(said_at_all, human[0] / human[0].sum(), size=_CHANCE_DRAWS).astype(np.float64)
-        chance = float(divergence(human[0], drawn).mean())
+        sampled = rng.multinomial(said_at_all, human[0] / human[0].sum(), size=_CHANCE_DRAWS).astype(np.float64)
+        chance = float(divergence(human[0], sampled).mean())
     nothing, units = np.full(len(weights), np.nan), len({group for group, _, _ in rows})
-    return SpreadFigure(
+    return DistributionFigure(
         turns=len(rows),
         missing=len(rows) - said_at_all,
         human=_shares(human[0]),

@@ -127,7 +127,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
     scores = item_scores(rows)
     scenarios = sorted({row.conversation for row in rows})
     conversations = {(row.conversation, row.repeat) for row in rows}
-    drawn = _figures(scores, scenarios, group_weights(len(scenarios), draws, seed))
+    values = _figures(scores, scenarios, group_weights(len(scenarios), draws, seed))
     known = {dimension: {item[0] for item in scores if item[2] == dimension} for dimension in DIMENSIONS}
     whole = [one for one in conversations if all((*one, dimension) in scores for dimension in DIMENSIONS)]
     by_repeat = {
@@ -140,7 +140,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
         all_alike=all_alike(rows),
         dimensions={
             dimension: DimensionFigure(
-                **_shown(drawn[:, place], len(known[dimension])),
+                **_bounds(values[:, place], len(known[dimension])),
                 scored=sum(item[2] == dimension for item in scores),
                 items=len({(row.conversation, row.repeat) for row in rows if row.dimension == dimension}),
                 **_coverage([row for row in rows if row.dimension == dimension]),
@@ -148,7 +148,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
             for place, dimension in enumerate(DIMENSIONS)
         },
         average=Figure(
-            **_shown(drawn.mean(axis=1), min(len(found) for found in known.values())),
+            **_bounds(values.mean(axis=1), min(len(found) for found in known.values())),
             scored=len(whole),
             items=len(conversations),
         ),
@@ -170,7 +170,7 @@ def _figures(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbe
     return ratio(100 * reweighted(weights, sums), HIGHEST * reweighted(weights, counts))
 
 
-def _shown(draws: Numbers, scenarios: int) -> dict[str, float | None]:
+def _bounds(draws: Numbers, scenarios: int) -> dict[str, float | None]:
     found = Estimate.of_draws(draws, scenarios)
     return {"score": found.value, "low": found.low, "high": found.high}
 
@@ -294,10 +294,10 @@ class EscEval(Evaluation):
                 continue  # the seven rows of a conversation came from the same answers
             asked = DIMENSIONS if self.settings.one_call else (row.dimension,)
             question = judge_messages(by_key[row.conversation, row.repeat], asked)
-            told = took[role_of[row.judge]]
-            told["calls"] += row.tries
-            told["prompt_tokens"] += row.tries * prompt_tokens(Request(question))
-            told["tokens"] += row.tries * text_tokens(row.answer or "")
+            counts = took[role_of[row.judge]]
+            counts["calls"] += row.tries
+            counts["prompt_tokens"] += row.tries * prompt_tokens(Request(question))
+            counts["tokens"] += row.tries * text_tokens(row.answer or "")
         return took
 
 

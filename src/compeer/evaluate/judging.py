@@ -43,11 +43,11 @@ class Scorable(Protocol):
 def judge_messages(conversation: Scorable, dimensions: Sequence[Dimension]) -> tuple[Message, ...]:
     """The question to a judge: about the one dimension given, or about several at once."""
     wording = rubric(conversation.language)
-    shown = _shown(conversation, wording)
+    transcript = _transcript(conversation, wording)
     if len(dimensions) == 1:
         one = wording[dimensions[0]]
         content = wording["one"].format(
-            conversation=shown, name=one["name"], question=one["question"], levels=_levels(one)
+            conversation=transcript, name=one["name"], question=one["question"], levels=_levels(one)
         )
     else:
         described = "\n\n".join(
@@ -57,7 +57,7 @@ def judge_messages(conversation: Scorable, dimensions: Sequence[Dimension]) -> t
             for key in dimensions
         )
         keys = ", ".join(f'"{key}": ...' for key in dimensions)
-        content = wording["all"].format(conversation=shown, dimensions=described, keys=keys)
+        content = wording["all"].format(conversation=transcript, dimensions=described, keys=keys)
     return ({"role": "system", "content": wording["system"].strip()}, {"role": "user", "content": content.strip()})
 
 
@@ -79,7 +79,7 @@ def _levels(one: dict[str, Any]) -> str:
     return "\n".join(f"{score}: {text}" for score, text in enumerate(one["levels"]))
 
 
-def _shown(conversation: Scorable, wording: dict[str, Any]) -> str:
+def _transcript(conversation: Scorable, wording: dict[str, Any]) -> str:
     """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
     return "\n".join(
         f"{wording[speaker]}{wording['colon']}{' '.join(text.split()).replace('conversation>', 'conversation >')}"
@@ -176,8 +176,13 @@ async def score_stage(
     """
     _check(conversations, judges)
     work, size = _work(judges, settings, seed), _block_size(judges, settings)
-    told = {**settings.model_dump(), "judges": [judge.name for judge in judges], "seed": seed, "rubric": rubric_texts()}
-    stage = Stage(out, told, inputs)
+    wanted = {
+        **settings.model_dump(),
+        "judges": [judge.name for judge in judges],
+        "seed": seed,
+        "rubric": rubric_texts(),
+    }
+    stage = Stage(out, wanted, inputs)
     if found := stage.finished():
         return found
 
@@ -287,13 +292,13 @@ class _Call:
 
     def outcome(self, dimension: Dimension, answer: Answer[Scores]) -> dict[str, Any]:
         """What a row says beside whom and what it is about."""
-        told: dict[str, Any] = {"answer": self.answer, "tries": self.tries}
+        row: dict[str, Any] = {"answer": self.answer, "tries": self.tries}
         if dimension in self.scores:
-            return {**told, "score": self.scores[dimension]}
+            return {**row, "score": self.scores[dimension]}
         if isinstance(answer, Failure):
             kind: Unscored = "refused" if answer.kind == "refused" else "failed"
-            return {**told, "unscored": kind, "reason": f"{answer.kind}: {answer.reason}"}
-        return {**told, "unscored": "unreadable", "reason": answer.complaint if isinstance(answer, Unread) else None}
+            return {**row, "unscored": kind, "reason": f"{answer.kind}: {answer.reason}"}
+        return {**row, "unscored": "unreadable", "reason": answer.complaint if isinstance(answer, Unread) else None}
 
 
 def _request(call: _Call, judge: str, seed: int) -> Request:

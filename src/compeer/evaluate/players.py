@@ -144,10 +144,10 @@ def dialogues_took(folder: Path) -> dict[str, dict[str, int]]:
     }
     for path in sorted((folder / "dialogues").glob("*.jsonl")):
         for speaker, entry in _entries(path):
-            told = took[speaker]
-            told["calls"] += len(entry.calls)
-            told["prompt_tokens"] += sum(call.prompt_tokens for call in entry.calls)
-            told["tokens"] += sum(call.tokens for call in entry.calls)
+            counts = took[speaker]
+            counts["calls"] += len(entry.calls)
+            counts["prompt_tokens"] += sum(call.prompt_tokens for call in entry.calls)
+            counts["tokens"] += sum(call.tokens for call in entry.calls)
     return took
 
 
@@ -239,8 +239,8 @@ def check_folder(folder: Path, manifest: Mapping[str, Any]) -> None:
     now = dict(_leaves(json.loads(json.dumps(manifest))))
     keys = [key for key in {**now, **before} if not key.startswith("versions") and not key.endswith(".url")]
     if other := [key for key in keys if before.get(key) != now.get(key)]:
-        shown = [f"{key} (there: {_short(before.get(key))}, now: {_short(now.get(key))})" for key in other[:3]]
-        what = f"another evaluation was begun here; what differs: {', '.join(shown)}{', …' * (len(other) > 3)}."
+        text = [f"{key} (there: {_short(before.get(key))}, now: {_short(now.get(key))})" for key in other[:3]]
+        what = f"another evaluation was begun here; what differs: {', '.join(text)}{', …' * (len(other) > 3)}."
         raise InputError(what, file=folder, do="Give another folder, or the same settings as before.")
 
 
@@ -253,8 +253,8 @@ def claim_folder(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _short(value: str | None) -> str:
-    shown = value or "nothing"
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"
+    text = value or "nothing"
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -269,8 +269,8 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 def versions(local: bool) -> dict[str, str]:
     """What an evaluation is made with."""
     packages = ("torch", "transformers") if local else ()
-    told = {name: importlib.metadata.version(name) for name in packages}
-    return {"compeer": __version__, "python": platform.python_version(), **told}
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"compeer": __version__, "python": platform.python_version(), **found}
 
 
 # --- conversations ----------------------------------------------------------------------------------------------------

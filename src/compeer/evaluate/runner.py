@@ -139,13 +139,13 @@ class Evaluation(ABC):
         """What the results depend on, and what they were made with."""
         texts = {"supporter plain.txt": plain_prompt(), "supporter structured": json.dumps(supporter_prompt(()))}
         prompts = {**texts, **self.prompts()}
-        told = [one.model_dump_json() for one in self.scenarios]
+        written = [one.model_dump_json() for one in self.scenarios]
         return {
             "protocol": self.protocol,
             "settings": self.settings.model_dump(mode="json"),
             "seed": self.seed,
             "models": self.players.described,
-            "scenarios": {"ids": [one.id for one in self.scenarios], "sha256": text_hash("\n".join(told))},
+            "scenarios": {"ids": [one.id for one in self.scenarios], "sha256": text_hash("\n".join(written))},
             "prompts": {name: text_hash(text) for name, text in sorted(prompts.items())},
             "versions": versions(self.players.any_local),
         }
@@ -153,8 +153,8 @@ class Evaluation(ABC):
 
 def choose(scenarios: Sequence[Scenario], limit: int | None, seed: int) -> list[Scenario]:
     """Up to `limit` scenarios, drawn by the seed, in their order: the same for every supporter."""
-    drawn = sorted(scenarios, key=lambda one: generator(seed, "scenario", one.id).random())[:limit]
-    chosen = {one.id for one in drawn}
+    sampled = sorted(scenarios, key=lambda one: generator(seed, "scenario", one.id).random())[:limit]
+    chosen = {one.id for one in sampled}
     return [one for one in scenarios if one.id in chosen]
 
 
@@ -218,22 +218,22 @@ class Watched:
 
     def __init__(self, agent: Agent, rounds: int, advance: Callable[[int], None]) -> None:
         self._agent, self._rounds, self._advance = agent, rounds, advance
-        self._told = 0
+        self._reported = 0
         self.model, self.sampling = agent.model, agent.sampling
         self.keeps_reasoning, self.looks_back = agent.keeps_reasoning, agent.looks_back
         self.described = agent.described
 
     def turn(self, view: View) -> Turning:
-        self._tell(len(view.turns) // 2)
+        self._report(len(view.turns) // 2)
         said = yield from self._agent.turn(view)
         if said.stop:
-            self._tell(self._rounds)
+            self._report(self._rounds)
         return said
 
-    def _tell(self, rounds: int) -> None:
+    def _report(self, rounds: int) -> None:
         done = min(rounds, self._rounds - 1)
-        self._advance(done - self._told)
-        self._told = done
+        self._advance(done - self._reported)
+        self._reported = done
 
 
 # --- what came of it --------------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Expected:
 
 async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, Expected]:
     """What so many of the evaluation's conversations will take, by role, if so many are still to be judged."""
-    sample = _spread(evaluation.scenarios)
+    sample = _sample(evaluation.scenarios)
     typical, most = [await _rehearsed(evaluation, sample, at_most) for at_most in (False, True)]
     found = {}
     for role, one in typical.items():
@@ -348,11 +348,11 @@ async def _rehearsed(
     return {"supporter": supporter, "seeker": seeker, **judges}
 
 
-def _spread(scenarios: Sequence[Scenario]) -> list[Scenario]:
+def _sample(scenarios: Sequence[Scenario]) -> list[Scenario]:
     """A few scenarios from the whole of the list."""
     step = max(1, len(scenarios) / REHEARSED)
-    places = sorted({int(number * step) for number in range(REHEARSED)})
-    return [scenarios[place] for place in places if place < len(scenarios)]
+    indices = sorted({int(number * step) for number in range(REHEARSED)})
+    return [scenarios[place] for place in indices if place < len(scenarios)]
 
 
 class RehearsingModel:

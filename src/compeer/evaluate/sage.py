@@ -99,8 +99,8 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         sums = np.zeros(len(scenarios))
         for line in known:
             sums[place[line["scenario"]]] += value(line)
-        drawn: Numbers = ratio(reweighted(weights, sums), reweighted(weights, counts))
-        found = Estimate.of_draws(drawn, len(scenarios))
+        values: Numbers = ratio(reweighted(weights, sums), reweighted(weights, counts))
+        found = Estimate.of_draws(values, len(scenarios))
         bounds = {"score": found.value, "low": found.low, "high": found.high}
         return {**bounds, "scored": len(known), "items": len(lines)}
 

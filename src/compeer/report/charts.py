@@ -175,8 +175,8 @@ def dot_chart(
         bounds = "" if dot.low is None or dot.high is None else f", {words(dot.low)} to {words(dot.high)}"
         summary.append(f"{dot.name} {words(dot.value)}{bounds}")
     mark = mark if mark and mark[1] is not None else None
-    told = f"{title}: {'; '.join(summary)}."
-    return _draw("dots", key=key, title=title, summary=told, axis=axis, ticks=ticks, dots=dots, mark=mark, words=words)
+    label = f"{title}: {'; '.join(summary)}."
+    return _draw("dots", key=key, title=title, summary=label, axis=axis, ticks=ticks, dots=dots, mark=mark, words=words)
 
 
 def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] = ("",), words: Words = count) -> Markup:
@@ -195,8 +195,8 @@ def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] =
         rows.append((bar, top + 12 if above else top + height / 2 + 5, top + (18 if above else 0), lengths))
         top += height + gap + (18 if above else 0)
     summary = "; ".join(f"{bar.name} {', '.join(map(words, bar.values))}" for bar in bars)
-    told = {"key": key, "title": title, "summary": f"{title}: {summary}.", "series": series, "words": words}
-    return _draw("bars", **told, left=left, above=above, height=top, thick=thick, rows=rows)
+    common = {"key": key, "title": title, "summary": f"{title}: {summary}.", "series": series, "words": words}
+    return _draw("bars", **common, left=left, above=above, height=top, thick=thick, rows=rows)
 
 
 # --- emotion over a conversation --------------------------------------------------------------------------------------

@@ -236,11 +236,11 @@ def _json_fields(text: str) -> _Fields | Complaint:
         return _unreadable("it opens like JSON and is none")
     fields = _Fields([], [])
     for key, value in pairs:
-        told = value if isinstance(value, list) else [value]
+        values = value if isinstance(value, list) else [value]
         if re.fullmatch(_CHANGE, key.strip(), re.IGNORECASE):
             fields.changes.append(value if isinstance(value, str) else "")
         elif re.fullmatch(_REASONS, key.strip(), re.IGNORECASE):
-            fields.reasons.extend(part for part in told if isinstance(part, str))
+            fields.reasons.extend(part for part in values if isinstance(part, str))
     return fields
 
 

@@ -194,14 +194,14 @@ class Taking:
         answer = replace(answer, text=answer.text.encode("utf-8", "replace").decode())  # half characters
         value = self._asked.read(answer)
         complaint = value if isinstance(value, Complaint) else None
-        told = {
+        update = {
             "answer": answer.text,
             "cut_off": answer.cut_off,
             "prompt_tokens": answer.prompt_tokens or prompt_tokens(request),
             "tokens": answer.tokens or text_tokens(answer.text),
             "complaint": complaint and f"{complaint.kind}: {complaint.text}",
         }
-        self.calls.append(call.model_copy(update=told))
+        self.calls.append(call.model_copy(update=update))
         if complaint is None:
             return self._go_on(value)
         self._tries += 1

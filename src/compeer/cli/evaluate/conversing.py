@@ -178,7 +178,7 @@ def _print_failures(figures: Mapping[str, Any]) -> None:
             console.print(f"  {kind} failure, {count:,} times: {plain(why)}", highlight=False)
 
 
-def shown(figure: Mapping[str, Any], scale: float = 1, digits: int = 1) -> str:
+def with_bounds(figure: Mapping[str, Any], scale: float = 1, digits: int = 1) -> str:
     """A figure with its interval."""
     if figure["score"] is None:
         return "–"
@@ -245,7 +245,7 @@ def esc_eval(
     evaluation = EscEval(players, scenarios, settings, seed)
     figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
     for name, one in {**figures["dimensions"], "average": figures["average"]}.items():
-        typer.echo(f"{name:<12} {shown(one):<22} {one['scored']} of {one['items']} scored")
+        typer.echo(f"{name:<12} {with_bounds(one):<22} {one['scored']} of {one['items']} scored")
 
 
 sage = typer.Typer(rich_markup_mode=None)
@@ -302,9 +302,9 @@ def run(
     evaluation = Sage(players, scenarios, settings, seed)
     figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
     emotion = figures["emotion"]
-    typer.echo(f"final emotion  {shown(emotion, digits=2)}, {emotion['scored']} of {emotion['items']} scored")
+    typer.echo(f"final emotion  {with_bounds(emotion, digits=2)}, {emotion['scored']} of {emotion['items']} scored")
     for name, title in (("success", "successes"), ("failure", "failures")):
-        typer.echo(f"{title:<14} {figures[name]['count']}, {shown(figures[name], 100)} %")
+        typer.echo(f"{title:<14} {figures[name]['count']}, {with_bounds(figures[name], 100)} %")
 
 
 @sage.command()

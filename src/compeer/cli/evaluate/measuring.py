@@ -51,7 +51,7 @@ def print_table(table: Table) -> None:
     Console(soft_wrap=True).print(table)
 
 
-def shown(figure: Estimate, form: str = ".3f") -> str:
+def with_bounds(figure: Estimate, form: str = ".3f") -> str:
     """A value with its interval."""
     if figure.value is None:
         return "–"
@@ -88,7 +88,7 @@ def _print_compare(found: Comparison) -> None:
         table.add_column(title, no_wrap=True)
     for name, one in found.dimensions.items():
         means = ["–" if value is None else f"{value:.1f}" for value in (one.first, one.second)]
-        differences = [shown(one.difference, "+.1f"), shown(one.win_rate, ".0%")]
+        differences = [with_bounds(one.difference, "+.1f"), with_bounds(one.win_rate, ".0%")]
         table.add_row(name, *means, *differences, f"{one.wins}-{one.ties}-{one.losses}")
     print_table(table)
     typer.echo("95 % intervals over scenarios; where one holds 0 (50 % for wins), chance may explain the difference.")
@@ -125,7 +125,7 @@ def diversity(
         chosen = [(name, f) for name, one in zip(sets, found, strict=True) for f in one if f.language == code]
         _print_diversity(code, chosen, embedder == "embedded")
     if out:
-        told = {
+        content = {
             **{"speaker": speaker, "seed": seed, "halves": HALVES},
             "bleu": "sacrebleu, effective order, exponential smoothing, case kept; zh for Chinese, else 13a",
             "embedder": embedder,
@@ -134,7 +134,7 @@ def diversity(
                 for name, one in zip(sets, found, strict=True)
             ],
         }
-        write_figures(out, told)
+        write_figures(out, content)
 
 
 ROWS = {
@@ -159,9 +159,8 @@ def _print_diversity(language: str, found: Sequence[tuple[str, DiversityFigures]
         table.add_row(name, *(f"{getattr(figures, name):,}" for _, figures in found))
     table.add_row("characters" if language == "zh" else "words", *(f"{figures.words:.1f}" for _, figures in found))
     for name, value in ROWS.items():
-        table.add_row(
-            name, *(shown(getattr(figures, value), ".1f" if value == "self_bleu" else ".3f") for _, figures in found)
-        )
+        form = ".1f" if value == "self_bleu" else ".3f"
+        table.add_row(name, *(with_bounds(getattr(figures, value), form) for _, figures in found))
     print_table(table)
     if packaged and language != "en":
         typer.echo("The packaged embedder knows English only: similarity here is that of wording, not of meaning.")
@@ -243,12 +242,12 @@ def decisions(
     report = decision_report(known, parsed, seed)
     _print_decisions(report, len(records) - len(known), dropped, surprise)
     if out:
-        told = {
+        content = {
             "turns": turns, "model": model, "seed": seed, "without_output": len(records) - len(known),
             "dropped": dict(dropped), "outputs": candidate_figures(written), **report.model_dump(exclude={"turns"}),
             "held_out": report.turns, "perplexity": surprise and surprise.model_dump(),
         }  # fmt: skip
-        write_figures(out, told)
+        write_figures(out, content)
 
 
 def _held_out(
@@ -308,20 +307,20 @@ def _print_decisions(
     table = Table("decision", "accuracy", "macro-F1", "turns", "missing", box=None)
     for title, found in (("", report.gold), (" (by rule)", report.derived)):
         for name, one in found.items():
-            figures = [shown(one.accuracy), shown(one.macro_f1)]
+            figures = [with_bounds(one.accuracy), with_bounds(one.macro_f1)]
             table.add_row(name + title, *figures, f"{one.turns:,}", f"{one.missing:,}")
             always = [f"{one.majority_accuracy:.3f}", f"{one.majority_macro_f1:.3f}"]
             table.add_row(plain(f"  always {one.majority}"), *always)
-            table.add_row("  above that", shown(one.above_majority, "+.3f"))
+            table.add_row("  above that", with_bounds(one.above_majority, "+.3f"))
     print_table(table)
     typer.echo("\nStrategies against the humans' on the same turns: KL(human ‖ model) in nats, smoothed")
     table = Table("stage", "KL", "by chance", "turns", box=None)
-    for stage, spread in report.strategies.items():
-        chance = "–" if spread.by_chance is None else f"{spread.by_chance:.3f}"
-        table.add_row(stage, shown(spread.kl), chance, f"{spread.turns:,}")
+    for stage, distribution in report.strategies.items():
+        chance = "–" if distribution.by_chance is None else f"{distribution.by_chance:.3f}"
+        table.add_row(stage, with_bounds(distribution.kl), chance, f"{distribution.turns:,}")
     print_table(table)
     if surprise:
-        perplexity, bits = shown(surprise.perplexity), shown(surprise.bits_per_character)
+        perplexity, bits = with_bounds(surprise.perplexity), with_bounds(surprise.bits_per_character)
         typer.echo(
             f"\nHuman responses given {surprise.given}: perplexity {perplexity} a token, {bits} bits a "
             f"character ({surprise.responses:,} responses; too long: {surprise.too_long:,})".replace("\\[", "[")
@@ -369,8 +368,8 @@ def train_seeker(
             model = LocalModel(folder, batch_size=batch, name=name, progress=advance)
             measured[name] = measure_seeker(model, chosen, embedder, seed, sampling)
     _print_train_seeker(list(measured.values()))
-    told = {"corpus": corpus, "seed": seed, "training": {"dialogues": len(training), **figures}}
-    write_figures(out / "realism.json", told | {name: one.model_dump() for name, one in measured.items()})
+    content = {"corpus": corpus, "seed": seed, "training": {"dialogues": len(training), **figures}}
+    write_figures(out / "realism.json", content | {name: one.model_dump() for name, one in measured.items()})
     console.print(f"written: {plain(str(out / 'model'))}", highlight=False, soft_wrap=True)
 
 
@@ -380,19 +379,20 @@ def _print_train_seeker(found: Sequence[RealismFigures]) -> None:
     first = found[0]
     typer.echo(f"{first.messages:,} messages of {first.dialogues:,} held-out dialogues; 95 % intervals over dialogues.")
     table = Table("", *(one.model for one in found), "human seekers", box=None)
-    table.add_row("words a message", *(shown(one.words, ".1f") for one in found), shown(first.human_words, ".1f"))
+    lengths = [with_bounds(one, ".1f") for one in (*(one.words for one in found), first.human_words)]
+    table.add_row("words a message", *lengths)
     human = {figures.language: figures for figures in first.human_diversity}
     for language, humans in human.items():
         own = [next((f for f in one.diversity if f.language == language), None) for one in found]
         for row in ("distinct_1", "distinct_2", "self_bleu"):
             form = ".1f" if row == "self_bleu" else ".3f"
-            cells = [shown(getattr(figures, row), form) if figures else "–" for figures in own]
+            cells = [with_bounds(getattr(figures, row), form) if figures else "–" for figures in own]
             title = f"{row.replace('_', '-')} ({language})"
-            table.add_row(title, *cells, shown(getattr(humans, row), form))
-    theirs, slips = shown(first.closeness_of_humans), shown(first.human_out_of_role.share)
-    table.add_row("near the human's words", *(shown(one.closeness) for one in found), theirs)
-    table.add_row("told from humans (AUC)", *(shown(one.told_apart) for one in found), "0.5")
-    table.add_row("out of role", *(shown(one.out_of_role.share) for one in found), slips)
+            table.add_row(title, *cells, with_bounds(getattr(humans, row), form))
+    theirs, slips = with_bounds(first.closeness_of_humans), with_bounds(first.human_out_of_role.share)
+    table.add_row("near the human's words", *(with_bounds(one.closeness) for one in found), theirs)
+    table.add_row("told from humans (AUC)", *(with_bounds(one.told_apart) for one in found), "0.5")
+    table.add_row("out of role", *(with_bounds(one.out_of_role.share) for one in found), slips)
     table.add_row("spoke for both", *(f"{one.spoke_for_both:,}" for one in found), "–")
     table.add_row("cut off", *(f"{one.cut_off:,}" for one in found), "–")
     table.add_row("no message", *(f"{sum(one.unusable.values()):,}" for one in found), "–")
