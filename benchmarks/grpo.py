@@ -31,8 +31,10 @@ from judge import plain_calls
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 
+from compeer.engine.network import best_device
 from compeer.models.embedder import Embedder
-from compeer.models.local import LocalModel, best_device, model_folder
+from compeer.models.local import LocalModel
+from compeer.models.resolve import model_folder
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer
 from compeer.reasoning import parse_turn, render_turn

@@ -29,9 +29,9 @@ import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.models.attention import use_folded_attention
-from compeer.models.local import best_device, fast_dtype, load_network, load_tokenizer, model_folder
-from compeer.models.network import steady_attention
+from compeer.engine.attention import use_folded_attention
+from compeer.engine.network import best_device, fast_dtype, load_network, load_tokenizer, steady_attention
+from compeer.models.resolve import model_folder
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn, parse_turn, render_turn
 from compeer.reward import Case, Form, LocalJudge, PairJudge
 from compeer.reward.conversation import branches, system_message

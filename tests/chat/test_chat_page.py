@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from compeer.chat.app import ServeSettings, create_app
+from compeer.chat.turn import Event, ReplyPart, TurnDone, TurnRequest
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety.guard import GuardedTurn
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS, Risk
-from compeer.talk.turn import Done, Event, Reply, Wish
-from compeer.web import ServeSettings, create_app
 from tests.support.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedSupporter
 from tests.support.served import FREE, served
 
@@ -93,14 +93,14 @@ def shared() -> Iterator[tuple[ScriptedSupporter, str]]:
 @pytest.fixture(scope="module")
 def seeing() -> Iterator[str]:
     """The address of a supporter that sees."""
-    with site(ScriptedSupporter(sees=True)) as address:
+    with site(ScriptedSupporter(multimodal=True)) as address:
         yield address
 
 
 @pytest.fixture
 def supporter(shared: tuple[ScriptedSupporter, str]) -> ScriptedSupporter:
-    """The supporter behind `page`; its `wishes` are those of this test."""
-    shared[0].wishes.clear()
+    """The supporter behind `page`; its `requests` are those of this test."""
+    shared[0].requests.clear()
     shared[0].left = 0
     return shared[0]
 
@@ -158,13 +158,15 @@ def test_a_whole_conversation(page: Any, supporter: ScriptedSupporter) -> None:
     assert "Ask first, advise later." in last(page, ".steps dl").inner_text()
     assert page.inner_text("#status") == "Supporter: Message 1 had 18 characters. What then?"
     tell(page, "Again.")
-    said = [(one.speaker, one.text) for one in supporter.wishes[-1].history]
+    said = [(one.speaker, one.text) for one in supporter.requests[-1].history]
     assert said == [
         ("seeker", "I failed the exam."),
         ("supporter", "Message 1 had 18 characters. What then?"),
         ("seeker", "Again."),
     ]
-    assert page.get_attribute("#curve svg", "aria-label") == "Reply 1: anxiety, 1 of 5; Reply 2: anxiety, 2 of 5"
+    assert (
+        page.get_attribute("#curve svg", "aria-label") == "ReplyPart 1: anxiety, 1 of 5; ReplyPart 2: anxiety, 2 of 5"
+    )
     heights = [float(dot.get_attribute("cy")) for dot in page.locator("#curve circle").all()]
     assert 52 < heights[0] < heights[1]  # below the line, and further down as it gets worse
     assert page.locator(".steps").first.get_attribute("open") is not None  # what was opened stays open
@@ -195,7 +197,7 @@ def test_escape_stops_a_reply_and_it_can_be_tried_again(page: Any, supporter: Sc
     page.wait_for_selector(".reply:not(:empty)")
     page.wait_for_selector(DONE)
     assert page.inner_text(".reply").startswith("Message 1 had 8")
-    assert len(supporter.wishes) == 2
+    assert len(supporter.requests) == 2
     assert supporter.left == 1  # the server saw that the first was stopped
 
 
@@ -209,7 +211,7 @@ def test_what_is_set_is_asked_for(page: Any, supporter: ScriptedSupporter) -> No
     page.select_option("#stage", "action")
     page.select_option("#persona", "steady")
     tell(page, "Hello")
-    assert supporter.wishes[0].control.wishes() == {
+    assert supporter.requests[0].control.wishes() == {
         "strategy": "Self-disclosure",
         "stage": "action",
         "persona": "steady",
@@ -230,23 +232,23 @@ def test_a_turn_is_redone_and_compared_side_by_side(page: Any, supporter: Script
     first, second = (box.bounding_box() for box in page.locator(".versions .version").all())
     assert first["y"] == second["y"]
     assert second["x"] >= first["x"] + first["width"]
-    assert supporter.wishes[1].control.wishes() == {"strategy": "Information", "persona": "lively"}
-    assert supporter.wishes[1].history == supporter.wishes[0].history
-    assert not supporter.wishes[1].state.concern_shown  # as it was before the turn
+    assert supporter.requests[1].control.wishes() == {"strategy": "Information", "persona": "lively"}
+    assert supporter.requests[1].history == supporter.requests[0].history
+    assert not supporter.requests[1].state.concern_shown  # as it was before the turn
     assert [one.inner_text() for one in page.locator(".keep").all()] == ["Keep this one", "Kept"]
     page.locator(".keep").first.click()
     assert page.evaluate("document.activeElement.className") == "keep"
     page.select_option("#persona", "")
     tell(page, "Next.")
-    assert supporter.wishes[2].history[1].text == page.locator(".turn:first-child .reply").first.inner_text()
-    assert supporter.wishes[2].state.concern_shown
+    assert supporter.requests[2].history[1].text == page.locator(".turn:first-child .reply").first.inner_text()
+    assert supporter.requests[2].state.concern_shown
     assert page.inner_text(".others summary") == "Other versions (1)"
 
 
 def test_best_of_n_shows_candidates_and_verdicts(page: Any, supporter: ScriptedSupporter) -> None:
     page.select_option("#best-of", "4")
     tell(page, "Hello")
-    assert supporter.wishes[0].best_of == 4
+    assert supporter.requests[0].best_of == 4
     page.click(".candidates summary")
     assert page.locator(".candidate").count() == 4
     assert page.inner_text(".candidate.chosen .words") == page.inner_text(".reply")
@@ -273,19 +275,19 @@ def test_a_crisis_reply_is_calm_numbers_can_be_tapped_and_reasoning_is_hidden(
     assert page.locator("#curve svg").count() == 0
     assert CRISIS_REPLY in page.inner_text("#status")
     tell(page, "Hello again")
-    assert supporter.wishes[1].state.answered == ("suicide",)
+    assert supporter.requests[1].state.answered == ("suicide",)
     assert last(page, ".calm").count() == 0
 
 
 class Advising(ScriptedSupporter):
     """Writes numbers and addresses of its own, in paragraphs as the guard's passage has them."""
 
-    async def _events(self, wish: Wish) -> AsyncIterator[Event]:
-        words = f"You could call 555 0199.\n\nOr see https://help.example.com, {wish.history[-1].text}"
+    async def _events(self, request: TurnRequest) -> AsyncIterator[Event]:
+        words = f"You could call 555 0199.\n\nOr see https://help.example.com, {request.history[-1].text}"
         turn = GuardedTurn(f"{words}\n\n{PASSAGE}", Risk("concern"), passage=PASSAGE)
         await asyncio.sleep(0)
-        yield Reply(turn.reply)
-        yield Done(None, turn.reply, turn)
+        yield ReplyPart(turn.reply)
+        yield TurnDone(None, turn.reply, turn)
 
 
 def test_numbers_of_the_guard_can_be_tapped_and_those_of_the_model_cannot(browser: Any) -> None:
@@ -351,11 +353,13 @@ def test_what_is_not_so_is_not_said(page: Any) -> None:
 class Hostile(ScriptedSupporter):
     """Replies with markup."""
 
-    async def _events(self, wish: Wish) -> AsyncIterator[Event]:
-        text = f"<img src=x onerror=alert(1)> javascript:alert(1) {wish.history[-1].text}\n\n- <a href='//x.y'>988</a>"
+    async def _events(self, request: TurnRequest) -> AsyncIterator[Event]:
+        text = (
+            f"<img src=x onerror=alert(1)> javascript:alert(1) {request.history[-1].text}\n\n- <a href='//x.y'>988</a>"
+        )
         await asyncio.sleep(0)
-        yield Reply(text)
-        yield Done(None, text, GuardedTurn(text, Risk("crisis"), "crisis: suicide", hide_reasoning=True))
+        yield ReplyPart(text)
+        yield TurnDone(None, text, GuardedTurn(text, Risk("crisis"), "crisis: suicide", hide_reasoning=True))
 
 
 def test_markup_in_text_stays_text(browser: Any, tmp_path: Path) -> None:
@@ -450,7 +454,7 @@ def test_a_reload_keeps_the_conversation(page: Any, supporter: ScriptedSupporter
     page.wait_for_selector("#send.stop")
     page.wait_for_selector(DONE)
     assert last(page, ".reply").inner_text() == "Message 3 had 4 characters. What then?"
-    assert [one.text for one in supporter.wishes[-1].history][::2] == ["Hello", "slow"]
+    assert [one.text for one in supporter.requests[-1].history][::2] == ["Hello", "slow"]
 
 
 def test_two_tabs_are_two_conversations(page: Any, supporter: ScriptedSupporter) -> None:
@@ -461,8 +465,8 @@ def test_two_tabs_are_two_conversations(page: Any, supporter: ScriptedSupporter)
     assert other.locator(".turn").count() == 0
     tell(other, "In the second")
     tell(page, "Still the first")
-    assert len(supporter.wishes[1].history) == 1
-    assert [one.text for one in supporter.wishes[2].history][::2] == ["In the first tab", "Still the first"]
+    assert len(supporter.requests[1].history) == 1
+    assert [one.text for one in supporter.requests[2].history][::2] == ["In the first tab", "Still the first"]
     other.click("#delete")
     other.click("#delete-dialog [value=yes]")
     page.reload()

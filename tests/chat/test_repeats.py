@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compeer.chat.local import LocalWriter
+from compeer.chat.upstream import _once
+from compeer.chat.writing import Ending
 from compeer.dialogue import Utterance
 from compeer.engine import batching
 from compeer.models import Sampling
@@ -17,9 +20,6 @@ from compeer.policy import Output, generate_turns, repeats
 from compeer.policy.repeats import ToldOnce, told_once
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
-from compeer.talk.local import LocalWriter
-from compeer.talk.upstream import _once
-from compeer.talk.writing import Ending
 
 STEPS = """History: The job is gone. It came at once. [exploration]
 Emotion: The job is gone. [negative, anxiety, 4]

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from compeer.chat.local import LocalWriter
+from compeer.chat.writing import fixed_grammar
 from compeer.engine import llama as binding
 from compeer.engine.batching import Batcher
 from compeer.engine.convert import (
@@ -24,22 +26,20 @@ from compeer.engine.convert import (
     write_pairs,
 )
 from compeer.engine.llama import Llama
-from compeer.engine.llama_table import LlamaTable
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import prepare
-from compeer.engine.rows import Ending, NotWritten, Row, next_tokens
+from compeer.engine.llama_table import CpuEngine, LlamaTable
+from compeer.engine.network import load_network, load_tokenizer
+from compeer.engine.rows import Ending, NotWritten, Row
+from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
 from compeer.models import Request, Sampling
-from compeer.models.adapters import add_adapters
-from compeer.models.local import load_network, load_tokenizer
+from compeer.models.packaged import add_adapters
+from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
 from compeer.reward import Form, Judgment, LocalJudge
 from compeer.reward.engine_rounds import EngineRounds
 from compeer.statistics import generator
-from compeer.talk.local import LocalWriter
-from compeer.talk.writing import fixed_grammar
 from tests.reward.test_judge import FORMS, IDS, case
 
 CPU = torch.device("cpu")
@@ -463,7 +463,7 @@ def test_a_version_with_other_settings_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_the_packaged_supporter_says_on_llama_cpp_what_it_says_on_torch() -> None:
     """Eight bits on the way move probabilities a little; the likeliest next token is nearly always the same."""
-    from compeer.models.local import model_folder
+    from compeer.models.resolve import model_folder
 
     prepared = prepare("supporter")
     assert prepared is not None

@@ -3,9 +3,9 @@
 import pytest
 
 from compeer.dialogue import Utterance
-from compeer.models import Generation, Request, Sampling, ask, embedded_model
+from compeer.engine.prefixes import PromptMemory
+from compeer.models import Generation, Request, Sampling, ask, packaged_base
 from compeer.models.local import LocalModel
-from compeer.models.prefixes import PromptMemory
 from compeer.policy import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
 
@@ -46,9 +46,9 @@ def test_a_step_can_be_forced_by_a_prefix(model: LocalModel) -> None:
 
 
 def test_it_is_converted_only_once() -> None:
-    folder = embedded_model()
+    folder = packaged_base()
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
-    assert embedded_model() == folder
+    assert packaged_base() == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
 
 
@@ -56,10 +56,11 @@ def test_what_it_remembers_of_a_conversation_changes_no_bit(model: LocalModel) -
     talk = "Seeker: I lost my job on Friday.\nSupporter: That must be hard. " * 6
     prompts = [model.tokenizer(talk * times + "And then?")["input_ids"] for times in (1, 2)]
     warm, cold = PromptMemory(model.network), PromptMemory(model.network)
-    warm.batch(prompts[:1], 4)
+    warm.prompt(prompts[0])
     read = warm.read
-    found, expected = warm.batch(prompts[1:], 4), cold.batch(prompts[1:], 4)
+    (found, logits), (expected, wanted) = warm.prompt(prompts[1]), cold.prompt(prompts[1])
     assert warm.read - read <= cold.read - 64
+    assert logits.numpy().tobytes() == wanted.numpy().tobytes()
     for one, other in zip(found.layers, expected.layers, strict=True):
         assert one.keys.numpy().tobytes() == other.keys.numpy().tobytes()
         assert one.values.numpy().tobytes() == other.values.numpy().tobytes()

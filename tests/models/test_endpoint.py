@@ -37,15 +37,14 @@ from compeer.models import (
     Request,
     Sampling,
     ask,
-    counters_shown,
     counters_table,
-    endpoint,
     estimate,
+    live_counters,
 )
-from compeer.models import pace as pacing
-from compeer.models.connections import seconds_until
-from compeer.models.estimate import IMAGE_TOKENS, text_tokens
-from compeer.models.pace import SLACK, Gate
+from compeer.models import client as endpoint
+from compeer.models import costs as pacing
+from compeer.models.client import seconds_until
+from compeer.models.costs import IMAGE_TOKENS, SLACK, Gate, text_tokens
 
 KEY = "sk-this-must-stay-secret"
 
@@ -151,7 +150,7 @@ class Server:
         if isinstance(wanted, str) and wanted.startswith("429 "):
             head.append(f"Retry-After: {wanted.split(' ', 1)[1]}")
         whole = "\r\n".join(head).encode() + b"\r\n\r\n" + answer
-        to.wfile.write(whole * 2 if wanted == "twice" else whole)
+        to.wfile.write(whole)
         if wanted == "twice later":
             time.sleep(0.05)
             to.wfile.write(whole)
@@ -381,11 +380,11 @@ def test_connections_are_kept_and_then_closed(server: Server, model: Making) -> 
             assert len(ask(asked, [request(f"x{number}") for number in range(40)], Sampling())) == 40
         gc.collect()
     assert server.connections <= 8
-    assert not asked._sessions
+    assert not asked._endpoint._clients
     assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
 
 
-@pytest.mark.parametrize("wanted", ["twice", "twice later", "hangs up later"])
+@pytest.mark.parametrize("wanted", ["twice later", "hangs up later"])
 def test_a_connection_with_something_wrong_is_not_used_again(server: Server, model: Making, wanted: str) -> None:
     async def one_after_another() -> list[Generation | Failure]:
         asked = model()
@@ -506,7 +505,7 @@ def test_pauses_grow(model: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("compeer.models.endpoint.asyncio.sleep", sleep)
+    monkeypatch.setattr("compeer.models.client.asyncio.sleep", sleep)
     ask(model(retries=9, first_pause=1.0, deadline=1e6), [request("500")], Sampling())
     pauses = [pause for pause in pauses if pause]  # closing a connection sleeps for no time
     assert len(pauses) == 9
@@ -741,10 +740,10 @@ def test_the_table_tells_what_the_server_saw(server: Server, model: Making, tmp_
 @pytest.mark.parametrize("terminal", [True, False])
 def test_figures_are_shown_while_work_goes_on(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
     file = io.StringIO()
-    monkeypatch.setattr("compeer.models.counters.LINE_EVERY", 0.01)
-    monkeypatch.setattr("compeer.models.counters.console", Console(file=file, force_terminal=terminal, width=80))
+    monkeypatch.setattr("compeer.models.costs.LINE_EVERY", 0.01)
+    monkeypatch.setattr("compeer.models.costs.console", Console(file=file, force_terminal=terminal, width=80))
     end = time.monotonic() + 60
-    with counters_shown("Asking", Counters(calls=3)):
+    with live_counters("Asking", Counters(calls=3)):
         while not file.getvalue() and time.monotonic() < end:
             time.sleep(0.01)
     assert "Asking: 3 calls, 0 from the cache" in file.getvalue()
@@ -775,9 +774,9 @@ We used to walk along the river on Sundays, and now I cross the road when I see 
 def test_tokens_are_guessed_within_a_third() -> None:
     from tokenizers import Tokenizer
 
-    from compeer.models import embedded_model
+    from compeer.models import packaged_base
 
-    tokenizer = Tokenizer.from_file(str(embedded_model() / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(packaged_base() / "tokenizer.json"))
     for text in (*ENGLISH.split("\n"), ENGLISH):
         assert text_tokens(text) == pytest.approx(len(tokenizer.encode(text).ids), rel=0.35)
     assert text_tokens("我最近总是睡不着。") == 9

@@ -12,19 +12,15 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from compeer.dialogue import Utterance
+from compeer.engine.gguf import cache_folder
+from compeer.engine.rows import Row
+from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
+from compeer.io import file_hash
 from compeer.models import Failure, Generation, Request, Sampling, ScriptedModel, ask
-from compeer.models.embedded import (
-    MINILM,
-    PACKAGED,
-    SMOLLM2,
-    Packaged,
-    cache_folder,
-    embedded_embedder,
-    embedded_model,
-    file_hash,
-)
-from compeer.models.local import LocalModel, _RowSampler, model_folder
+from compeer.models.local import LocalModel
+from compeer.models.packaged import MINILM, PACKAGED_FILES, SMOLLM2, PackagedFile, packaged_base, packaged_embedder
+from compeer.models.resolve import model_folder
 from compeer.models.training import CARD, last_checkpoint, model_card
 from compeer.reasoning import (
     STEPS,
@@ -40,6 +36,7 @@ from compeer.reward.conversation import Case, chat
 from compeer.reward.judge import LocalJudge
 from compeer.reward.score import Judgment, Unscored
 from compeer.reward.torch_rounds import TorchRounds
+from compeer.statistics import generator
 from tests.support.clear import clear_requests, clearly_drawn
 
 CPU = torch.device("cpu")
@@ -197,9 +194,12 @@ def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
 
 
 def frequencies(logits: list[float], sampling: Sampling, draws: int = 4000) -> torch.Tensor:
-    rows = torch.tensor([logits]).repeat(draws, 1)
-    drawn = _RowSampler(range(draws), sampling)(torch.zeros(draws, 1, dtype=torch.long), rows).argmax(1)
-    return torch.bincount(drawn, minlength=len(logits)) / draws
+    found = next_tokens(torch.tensor([logits]).repeat(draws, 1), [row(seed, sampling) for seed in range(draws)], 0)
+    return torch.bincount(torch.tensor(found), minlength=len(logits)) / draws
+
+
+def row(seed: int, sampling: Sampling) -> Row:
+    return Row((1,), sampling, seed, lambda *_: False, lambda _: None, uniform=generator(seed, "tokens"))
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -225,9 +225,8 @@ def test_top_p_draws_from_the_likeliest_alone() -> None:
 
 
 def test_later_tokens_draw_anew() -> None:
-    sampler = _RowSampler([1], Sampling(temperature=1.0))
-    logits = torch.zeros(1, 1000)
-    assert len({int(sampler(torch.zeros(1, 1), logits).argmax()) for _ in range(10)}) > 5
+    one, logits = row(1, Sampling(temperature=1.0)), torch.zeros(1, 1000)
+    assert len({next_tokens(logits, [one], 0)[0] for _ in range(10)}) > 5
     assert not logits.any()
 
 
@@ -336,15 +335,15 @@ def test_a_script_can_be_a_function_of_the_request() -> None:
 # --- packaged models ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("packaged", PACKAGED, ids=lambda packaged: packaged.package)
-def test_packaged_files_are_the_ones_we_know(packaged: Packaged) -> None:
+@pytest.mark.parametrize("packaged", PACKAGED_FILES, ids=lambda packaged: packaged.package)
+def test_packaged_files_are_the_ones_we_know(packaged: PackagedFile) -> None:
     path = packaged.checked_path()
     assert path.name == Path(packaged.file).name
     assert file_hash(path) == packaged.sha256
 
 
-def packaged_in(module: str, sha256: str = "0" * 64) -> Packaged:
-    return Packaged(title="Toy", package="toy-model", version="1.2", module=module, file="toy.bin", sha256=sha256)
+def packaged_in(module: str, sha256: str = "0" * 64) -> PackagedFile:
+    return PackagedFile(title="Toy", package="toy-model", version="1.2", module=module, file="toy.bin", sha256=sha256)
 
 
 def test_a_package_that_is_missing_is_named() -> None:
@@ -379,13 +378,13 @@ def test_the_cache_folder_is_the_one_asked_for(tmp_path: Path, monkeypatch: pyte
     ready.mkdir(parents=True)
     for name in ("model.safetensors", "tokenizer.json"):
         (ready / name).touch()
-    assert embedded_model() == ready
+    assert packaged_base() == ready
 
 
 def test_the_embedded_folders(tiny_model: Path) -> None:
-    assert model_folder("embedded") == embedded_model()
-    assert (embedded_model() / "config.json").is_file()
-    assert embedded_embedder() == MINILM.checked_path().parent
+    assert model_folder("embedded") == packaged_base()
+    assert (packaged_base() / "config.json").is_file()
+    assert packaged_embedder() == MINILM.checked_path().parent
     assert model_folder(tiny_model) == tiny_model
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from compeer.dialogue import Media, Utterance
-from compeer.models.local import load_network, load_tokenizer
+from compeer.engine.multimodal import picture_reader
+from compeer.engine.network import load_network, load_tokenizer
 from compeer.models.training import model_card
-from compeer.models.vision import picture_reader
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer, train_grpo
 from compeer.policy.prompt import supporter_prompt
 from compeer.policy.rewards import JudgeSource, Weighted

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.dialogue import Media, Notes, Utterance
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.models import Failure, Generation, Request, Sampling
-from compeer.models.local import LocalModel, load_tokenizer
+from compeer.models.local import LocalModel
 from compeer.models.training import model_card
 from compeer.policy.control import (
     PERSONAS,

@@ -206,7 +206,7 @@ def test_a_blind_judge_and_one_of_the_last_words_need_no_older_pictures() -> Non
 
 
 def test_a_model_that_sees_none_does_not_judge_a_history_with_pictures(tiny_model: Path, tmp_path: Path) -> None:
-    from compeer.models.opening import open_model
+    from compeer.models.resolve import open_model
 
     for model in (open_model(str(tiny_model)), open_model(str(tiny_model), cache=tmp_path / "answers.sqlite")):
         (found,) = ModelJudge(model).judge([seen("shed.jpg")])
@@ -327,7 +327,8 @@ def test_a_failed_connection_is_named_and_disturbs_no_other_case() -> None:
 def test_a_server_that_is_not_there_leaves_every_case_unscored() -> None:
     import socket
 
-    from compeer.models.endpoint import EndpointModel, EndpointSettings
+    from compeer.models.base import EndpointSettings
+    from compeer.models.client import EndpointModel
 
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))

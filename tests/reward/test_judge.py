@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Media, Utterance
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
-from compeer.models.local import load_tokenizer
 from compeer.models.training import model_card
 from compeer.reasoning import (
     PARTS,

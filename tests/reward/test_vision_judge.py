@@ -16,20 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compeer.dialogue import Media, Utterance
-from compeer.errors import InputError
-from compeer.models import Generation, Request, Sampling
-from compeer.models.local import LocalModel, defuse, load_network, load_tokenizer
-from compeer.models.training import SftSettings, model_card, train_sft
-from compeer.models.vision import (
+from compeer.engine.multimodal import (
     PICTURE_TOKENS,
+    MultimodalBatches,
+    MultimodalChat,
     PictureError,
     PictureReader,
-    SeenBatches,
-    SeenChat,
     encode_chats,
     open_picture,
     picture_reader,
 )
+from compeer.engine.network import defuse, load_network, load_tokenizer
+from compeer.errors import InputError
+from compeer.models import Generation, Request, Sampling
+from compeer.models.local import LocalModel
+from compeer.models.training import SftSettings, model_card, train_sft
 from compeer.reasoning import STEPS, parse_turn, render_turn
 from compeer.recipe import load_recipe
 from compeer.reward import Case, Form, Judgment, LocalJudge, RewardSettings, Unscored, train_judge
@@ -88,16 +89,16 @@ RECORDS = [seen_record(n, *[("wide.png",), ("tall.jpg", "large.png"), ()][n % 3]
 CASES = [case("wide.png"), case(), case("tall.jpg", "large.png", first=False), case("tall.jpg", response="Oh.")]
 
 
-def plain_logits(network: Any, reader: PictureReader, one: SeenChat) -> torch.Tensor:
+def plain_logits(network: Any, reader: PictureReader, one: MultimodalChat) -> torch.Tensor:
     """The logits of one whole chat, with the positions that the network finds itself."""
-    batch = SeenBatches(reader, [one], 0)([{"chat": 0}])
+    batch = MultimodalBatches(reader, [one], 0)([{"chat": 0}])
     batch.pop("labels")
     with torch.inference_mode():
         logits: torch.Tensor = network(**batch).logits[0]
     return logits
 
 
-def verdict_places(one: SeenChat) -> list[int]:
+def verdict_places(one: MultimodalChat) -> list[int]:
     """Where the tokens stand that the assistant's answers begin with."""
     return [n for n, said in enumerate(one.said) if said and not one.said[n - 1]]
 
@@ -253,7 +254,7 @@ def test_a_text_model_is_told_nothing_of_pictures(tiny_model: Path) -> None:
 def test_positions_are_those_of_the_network(network: Any, reader: PictureReader, row: list[Any]) -> None:
     grids = [(t, h * reader.merge, w * reader.merge) for t, h, w in (part for part in row if not isinstance(part, int))]
     marks = [token for part in row for token in ([10] * part if isinstance(part, int) else [reader.token])]
-    ids = reader.spread(marks, grids)
+    ids = reader.expand(marks, grids)
     assert ids.count(reader.token) == sum(reader.cells(grid) for grid in grids)
     own, following = reader.positions(ids, grids)
     whole = torch.tensor([ids])
@@ -293,7 +294,7 @@ def test_a_picture_is_turned_upright(tmp_path: Path) -> None:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def encoded(folder: Path, reader: PictureReader, form: Form, records: Sequence[SerRecord]) -> list[SeenChat]:
+def encoded(folder: Path, reader: PictureReader, form: Form, records: Sequence[SerRecord]) -> list[MultimodalChat]:
     tokenizer = load_tokenizer(folder)
     built = [one for each in records for one in chats(each, form, images=True)]
     return encode_chats(tokenizer, reader, [defuse(tokenizer, one) for one in built])
@@ -306,7 +307,7 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
     tokenizer = load_tokenizer(tiny_seeing_model)
     form = Form(reasons=reasons)
     rows = encoded(tiny_seeing_model, reader, form, RECORDS[:3])
-    batch = SeenBatches(reader, rows, tokenizer.pad_token_id)([{"chat": number} for number in range(3)])
+    batch = MultimodalBatches(reader, rows, tokenizer.pad_token_id)([{"chat": number} for number in range(3)])
     assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
     assert (batch["mm_token_type_ids"] == 1).sum(1).tolist() == [6, 8 + 12, 0]
     assert batch["image_grid_thw"].tolist() == [[1, 4, 6], [1, 8, 4], [1, 6, 8]]
@@ -322,7 +323,7 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
 
 def test_text_alone_makes_a_batch_without_pictures(tiny_seeing_model: Path, reader: PictureReader) -> None:
     rows = encoded(tiny_seeing_model, reader, Form(), [RECORDS[2], RECORDS[5]])
-    batch = SeenBatches(reader, rows, 0)([{"chat": 0}, {"chat": 1}])
+    batch = MultimodalBatches(reader, rows, 0)([{"chat": 0}, {"chat": 1}])
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
 
 

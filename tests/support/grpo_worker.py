@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from compeer.models.embedded import chat_template
+from compeer.engine.gguf import chat_template
 from compeer.models.training import run_trainer
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer
 from compeer.policy.rewards import SourceScore, Weighted

@@ -98,8 +98,8 @@ def import_(
     format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
 ) -> None:
     """Add items to a project, which is made if it is new."""
+    from compeer.annotate.exchange import import_tasks
     from compeer.annotate.items import import_items
-    from compeer.annotate.label_studio import import_tasks
     from compeer.annotate.projects import add_project, project_by_name, projects, set_guidelines
 
     _known("format", format, ("ours", "label-studio"))
@@ -129,8 +129,7 @@ def export(
     format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
 ) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
-    from compeer.annotate.exchange import export_project
-    from compeer.annotate.label_studio import export_tasks, label_config
+    from compeer.annotate.exchange import export_project, export_tasks, label_config
 
     _known("format", format, ("ours", "label-studio"))
     opened = _open(store)
@@ -143,7 +142,7 @@ def export(
         return
     counts = export_project(opened, chosen, out)
     if chosen.task == "steps" and counts["with consensus"]:
-        from compeer.annotate.private import make_private_folder
+        from compeer.annotate.store import make_private_folder
         from compeer.report.card import write_card
 
         write_card(out, examples=0)
@@ -164,7 +163,7 @@ def agreement(
     from rich.console import Console
     from rich.table import Table
 
-    from compeer.annotate.dashboard import dashboard
+    from compeer.annotate.metrics import dashboard
 
     opened = _open(store)
     told = dashboard(opened, _project(opened, project).id)
@@ -220,7 +219,7 @@ def delete(
     store: StoreName, dialogue: Annotated[str, typer.Argument(help="The dialogue's id, as its records have it.")]
 ) -> None:
     """Delete a dialogue everywhere in the store, with all labels and remarks on it."""
-    from compeer.annotate.erase import delete_dialogue
+    from compeer.annotate.items import delete_dialogue
 
     count = delete_dialogue(_open(store), dialogue)
     _say(f"{count:,} items deleted. Backups and exports made before still hold them: delete those too.")
@@ -241,10 +240,11 @@ def serve(
     rate: Annotated[float, typer.Option(help="Requests a minute for each address; 0 for no limit.", min=0)] = 6000,
 ) -> None:
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
+    from compeer.annotate.app import workbench_app
+    from compeer.annotate.forms import WorkbenchSettings
     from compeer.cli.serve import served_hosts
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
     from compeer.web.serving import serve as serve_app
-    from compeer.web.workbench import WorkbenchSettings, workbench_app
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")

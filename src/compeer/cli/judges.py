@@ -34,7 +34,7 @@ class JudgeOptions:
 
 def judge_form(model: str, options: JudgeOptions) -> Form:
     """The form in which the judge will be asked, once the options have been checked."""
-    from compeer.models.local import card_folder
+    from compeer.models.resolve import card_folder
     from compeer.models.training import model_card
     from compeer.reward.form import Form
 

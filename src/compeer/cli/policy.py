@@ -12,7 +12,7 @@ import typer
 from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.training import Changes, claim, read_settings
 from compeer.errors import InputError
-from compeer.models.spread import first_process
+from compeer.models.distributed import first_process
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def grpo(
 ) -> None:
     """Train a supporter by a judge's rewards. Stopped anywhere, it goes on when called again."""
     from compeer.models.embedder import Embedder
-    from compeer.models.local import model_folder
+    from compeer.models.resolve import model_folder
     from compeer.models.training import model_card
     from compeer.policy.grpo import GrpoSettings, train_grpo
 
@@ -122,7 +122,7 @@ def generate(
     Stopped anywhere, it goes on when called again.
     """
     from compeer.models import Sampling
-    from compeer.models.opening import folder_mark
+    from compeer.models.resolve import folder_mark
     from compeer.models.training import model_card
     from compeer.policy.control import read_control
     from compeer.policy.prompt import with_whole_paths
@@ -191,7 +191,7 @@ def _records(path: Path, split: str) -> list[SerRecord]:
 
 def _supporter(name: str, batch: int, call: Sequence[str] | None, cache: Path) -> TextModel:
     from compeer.cli.ser import open_named
-    from compeer.models.opening import ModelSettings, open_model
+    from compeer.models.resolve import ModelSettings, open_model
 
     return open_named(name, call, cache) if "@http" in name else open_model(name, settings=ModelSettings(batch=batch))
 
@@ -218,7 +218,7 @@ def _one_judge(
 ) -> Judge:
     """A judge in this process or behind a server; one in this process must be of the kind that is needed."""
     from compeer.cli.ser import open_named
-    from compeer.models.local import model_folder
+    from compeer.models.resolve import model_folder
     from compeer.models.training import model_card
     from compeer.policy.patience import Patient
     from compeer.reward.endpoint import ModelJudge

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from compeer.errors import InputError
-from compeer.models.spread import first_process
+from compeer.models.distributed import first_process
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -26,10 +26,11 @@ import torch
 from pydantic import Field
 
 from compeer.corpora import read_corpus
+from compeer.engine.network import position_limit
 from compeer.evaluate.diversity import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.base import Message
-from compeer.models.local import LocalModel, position_limit
+from compeer.models.local import LocalModel
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import (
     STAGES,

@@ -26,7 +26,7 @@ from compeer.evaluate.players import CONVERSATIONS, Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
 from compeer.io import Frozen
 from compeer.models.base import Request, Sampling, TextModel
-from compeer.models.estimate import prompt_tokens, text_tokens
+from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 

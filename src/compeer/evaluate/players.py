@@ -24,8 +24,8 @@ from compeer.errors import InputError
 from compeer.io import LOCK, write_json
 from compeer.models.base import TextModel
 from compeer.models.catalogue import base_file, is_base
-from compeer.models.opening import ModelSettings, folder_mark, open_model
-from compeer.models.shipped import is_shipped, packaged_mark, shown_name
+from compeer.models.packaged import is_packaged
+from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
 from compeer.simulate import Conversation
 from compeer.simulate.runner import Entry
 
@@ -52,7 +52,7 @@ class Player:
     def kind(self) -> Kind:
         if is_base(self.given):
             return "base"
-        if packaged_mark(self.given):
+        if model_mark(self.given):
             return "embedded"
         return "endpoint" if "@http" in self.given else "folder"
 
@@ -60,7 +60,7 @@ class Player:
     def name(self) -> str:
         """What tables call it."""
         if self.kind in ("embedded", "base"):
-            return shown_name(self.given)
+            return display_name(self.given)
         return self.given.partition("@http")[0]
 
     @property
@@ -78,13 +78,13 @@ class Player:
         """What marks the model: for an endpoint nothing but its name is known."""
         if self.kind == "endpoint":
             return {"name": self.name, "kind": self.kind, "url": self.given.removeprefix(f"{self.name}@")}
-        mark = packaged_mark(self.given) or folder_mark(Path(self.given))
+        mark = model_mark(self.given) or folder_mark(Path(self.given))
         return {"name": self.name, "kind": self.kind, "mark": mark}
 
     @property
     def mode(self) -> Literal["plain", "structured"]:
         """How it is asked as a supporter where nobody says: the packaged one knows our form."""
-        return "structured" if is_shipped(self.given) else "plain"
+        return "structured" if is_packaged(self.given) else "plain"
 
     def longest(self, part: Part) -> int:
         """Tokens of its longest answer in a part, where nothing else is asked for."""

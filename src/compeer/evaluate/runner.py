@@ -45,7 +45,7 @@ from compeer.evaluate.players import (
 )
 from compeer.io import Frozen, only_one, text_hash, write_json, write_lines
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.models.estimate import prompt_tokens
+from compeer.models.costs import prompt_tokens
 from compeer.policy import supporter_prompt
 from compeer.progress import progress
 from compeer.reasoning import turn_grammar

@@ -26,7 +26,7 @@ from compeer.evaluate.diversity import FEW_DIALOGUES, DiversityFigures, Reply, c
 from compeer.io import Frozen
 from compeer.models.base import Failure, Request, Sampling, TextModel, ask
 from compeer.models.embedder import Embeds, Matrix
-from compeer.models.local import model_folder
+from compeer.models.resolve import model_folder
 from compeer.models.scripted import ScriptedModel
 from compeer.models.training import SftSettings, train_sft
 from compeer.simulate import Complaint, Scenario, Turn, View, mark_of

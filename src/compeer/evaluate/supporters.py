@@ -19,8 +19,9 @@ from compeer.evaluate.diversity import diversity_figures
 from compeer.io import Frozen, write_json
 from compeer.models import Failure, Sampling
 from compeer.models.embedder import Embedder
-from compeer.models.local import LocalModel, model_folder
-from compeer.models.shipped import is_shipped
+from compeer.models.local import LocalModel
+from compeer.models.packaged import is_packaged
+from compeer.models.resolve import model_folder
 from compeer.models.training import model_card
 from compeer.policy import Output, SupporterSettings, generate_turns
 from compeer.policy.prompt import refuse_direct
@@ -61,7 +62,7 @@ def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
 
     For one that comes trained already that is the untouched model, and itself if it was trained on.
     """
-    if not is_shipped(settings.model):
+    if not is_packaged(settings.model):
         return {"untrained": model_folder(settings.model)}
     found = {"untrained": model_folder("embedded")}
     return found | {"packaged": model_folder(settings.model)} if settings.steps else found

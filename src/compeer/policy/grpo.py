@@ -22,13 +22,19 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from compeer.engine.multimodal import picture_reader
+from compeer.engine.network import defuse, load_tokenizer
 from compeer.errors import InputError
+from compeer.models.distributed import first_process
 from compeer.models.embedder import Embeds
-from compeer.models.local import defuse, load_tokenizer
-from compeer.models.network import lora_config, trainable_network
-from compeer.models.spread import first_process
-from compeer.models.training import last_checkpoint, run_trainer, save_model, save_trained
-from compeer.models.vision import picture_reader
+from compeer.models.training import (
+    last_checkpoint,
+    lora_config,
+    run_trainer,
+    save_model,
+    save_trained,
+    trainable_network,
+)
 from compeer.policy.collapse import CollapseRule
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.figures import STILL_STEPS, group_figures, sample_rows, still_parts

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from transformers import BatchFeature, ProcessorMixin
 
-from compeer.models.local import defuse
-from compeer.models.vision import PictureReader
+from compeer.engine.multimodal import PictureReader
+from compeer.engine.network import defuse
 
 
 class SeeingProcessor(ProcessorMixin):  # type: ignore[misc]
@@ -47,7 +47,7 @@ class SeeingProcessor(ProcessorMixin):  # type: ignore[misc]
         ids = []
         for text, row in zip(texts, images, strict=True):
             grids = [read[path].grid for path in row or ()]
-            ids.append(self._reader.spread(self.tokenizer(text, add_special_tokens=False)["input_ids"], grids))
+            ids.append(self._reader.expand(self.tokenizer(text, add_special_tokens=False)["input_ids"], grids))
         shown = self._reader.inputs([read[path] for row in images for path in row or ()])
         fields: dict[str, Any] = {"input_ids": ids}
         if shown:

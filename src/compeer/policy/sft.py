@@ -16,11 +16,12 @@ from typing import Any
 
 from pydantic import Field
 
+from compeer.engine.multimodal import PictureError, open_picture, picture_reader
+from compeer.engine.network import load_network, load_tokenizer
 from compeer.errors import InputError
 from compeer.models import Message
-from compeer.models.local import load_network, load_tokenizer, model_folder
+from compeer.models.resolve import model_folder
 from compeer.models.training import SftSettings, model_card, save_model, train_sft
-from compeer.models.vision import PictureError, open_picture, picture_reader
 from compeer.policy.control import Persona, drawn_control, personas
 from compeer.policy.prompt import direct_prompt, pictures_of, supporter_prompt, with_whole_paths
 from compeer.policy.selection import best_candidates, read_candidates

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from compeer.errors import InputError
 from compeer.models import TextModel
-from compeer.models.opening import ModelSettings, open_model
+from compeer.models.resolve import ModelSettings, open_model
 from compeer.policy.patience import Patient
 from compeer.policy.rewards import DecisionSource, JudgeSource, PlanSource, RewardSource, Weighted, shares_of
 from compeer.policy.seeker_reward import SeekerSource

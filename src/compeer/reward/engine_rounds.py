@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from compeer.engine.loaded import CpuEngine
+from compeer.engine.llama_table import CpuEngine
 from compeer.engine.rows import Ending, NotWritten
 from compeer.engine.rows import Row as Written
 from compeer.models.base import Sampling

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compeer.models.local import broken_up, control_tokens, defuse
+from compeer.engine.network import broken_up, control_tokens, defuse
 from compeer.reward.conversation import Question
 
 _PLACE = "\u241f"

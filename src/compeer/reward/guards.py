@@ -5,7 +5,7 @@ the reference, or the history, could be rated as good as what it copies: it coun
 to the judge instead of the seeker, and what is no language at all: no judge is taught to refuse a hundred smileys.
 A sentence that stands in the steps and again in the response makes the two fit each other, whatever it says: the
 response is shown without it.
-Control tokens are broken up later, where the model's tokenizer is known (`compeer.models.local.defuse`).
+Control tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
 """
 
 from __future__ import annotations

@@ -17,20 +17,13 @@ from typing import Any
 
 import torch
 
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import Prepared, is_file, prepare
+from compeer.engine.attention import use_folded_attention
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.multimodal import Picture, PictureError, PictureReader, picture_reader
+from compeer.engine.network import best_device, fast_dtype, load_network, load_tokenizer
 from compeer.errors import InputError
-from compeer.models.attention import use_folded_attention
-from compeer.models.catalogue import is_base
-from compeer.models.local import (
-    best_device,
-    fast_dtype,
-    load_network,
-    load_tokenizer,
-    model_folder,
-)
+from compeer.models.resolve import cpu_files, model_folder
 from compeer.models.training import model_card
-from compeer.models.vision import Picture, PictureError, PictureReader, picture_reader
 from compeer.reasoning import MAX_RESPONSE, STEPS, ParsedTurn, Part, Step
 from compeer.reward.conversation import (
     Case,
@@ -80,7 +73,7 @@ class LocalJudge:
         tokenizer: Any = None,
         media: str | Path | None = None,
     ) -> None:
-        prepared = _on_llama(model) if network is None and (device or best_device()).type == "cpu" else None
+        prepared = cpu_files(model, "judge") if network is None and (device or best_device()).type == "cpu" else None
         folder = (prepared.card or prepared.tokenizer) if prepared else model_folder(model)
         card = model_card(folder)
         self._name = name or str(model)
@@ -172,7 +165,7 @@ class LocalJudge:
         for row in rows:
             row.pieces = [next(ids) for _ in row.texts]
             if self._reader and row.pictures:
-                row.pieces[0] = self._reader.spread(row.pieces[0], [picture.grid for picture in row.pictures])
+                row.pieces[0] = self._reader.expand(row.pieces[0], [picture.grid for picture in row.pictures])
 
     def _judge_batch(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         found: list[Judgment | Unscored] = [Judgment({})] * len(cases)
@@ -270,12 +263,3 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
     """An output in which a part counts as missing because of its length."""
     parts = {name: value for name, value in output.parts.items() if name != part}
     return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})
-
-
-def _on_llama(model: str | Path) -> Prepared | None:
-    """The files of a judge that llama.cpp is to run: a base of the catalogue, a GGUF file, or adapters over such.
-
-    Smaller judges are read faster by torch (docs/engine.md), and a judge does nothing but read.
-    """
-    adapters = (Path(model) / "adapter_config.json").is_file() and not (Path(model) / "config.json").is_file()
-    return prepare(model) if is_base(model) or is_file(model) or adapters else None

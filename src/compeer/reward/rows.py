@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from compeer.models.vision import Picture
+from compeer.engine.multimodal import Picture
 from compeer.reasoning import Part
 from compeer.reward.conversation import Question
 from compeer.reward.score import Order

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from compeer.models.attention import roomy_cache
-from compeer.models.local import position_limit
-from compeer.models.vision import PictureReader, SeeingCache
+from compeer.engine.attention import roomy_cache
+from compeer.engine.multimodal import MultimodalCache, PictureReader
+from compeer.engine.network import position_limit
 from compeer.reward.conversation import Question
 from compeer.reward.rows import Hear, Row
 from compeer.reward.rows import common_prefix as _common_prefix
@@ -111,7 +111,7 @@ class TorchRounds:
         places = self._given(owner)
         if self._reader:
             shown = [rows[members[0]].pictures for members in groups.values()]
-            cache: Any = SeeingCache(self._reader, shown, self._device)
+            cache: Any = MultimodalCache(self._reader, shown, self._device)
             empty = torch.zeros((len(prefixes), 0), dtype=torch.long, device=self._device)
             _, mask = self._feed(prefixes, cache, empty)
         else:

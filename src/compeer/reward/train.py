@@ -19,11 +19,12 @@ import numpy as np
 from pydantic import Field
 
 from compeer.dialogue import Utterance
+from compeer.engine.multimodal import PictureError, open_picture, picture_reader
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
-from compeer.models.local import load_tokenizer, model_folder
-from compeer.models.spread import first_process
+from compeer.models.distributed import first_process
+from compeer.models.resolve import model_folder
 from compeer.models.training import CARD, SftSettings, train_sft
-from compeer.models.vision import PictureError, open_picture, picture_reader
 from compeer.reasoning import STEPS
 from compeer.reward.compare import write_judgments
 from compeer.reward.conversation import branches, chats, record_case
@@ -90,7 +91,7 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     title = "Training the judge"
     weigh = None
     if settings.kind == "unified" and settings.response_weight != 1:
-        from compeer.models.weighing import round_weights
+        from compeer.models.training import round_weights
 
         weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight)
     if not settings.evaluate_every or len({record.dialogue for record in usable}) < 2:

@@ -21,7 +21,7 @@ from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
-from compeer.models.estimate import prompt_tokens, text_tokens
+from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.agents import Agent, Ask, Complaint, Said, Turning
 from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario, Status, Turn, view_of
 from compeer.statistics import generator

@@ -1,7 +1,6 @@
-"""What a running server counts, as Prometheus reads it: requests, turns, tokens, seconds. Never a word of a dialogue.
+"""What a server counts, in Prometheus' text format: requests, turns, tokens, seconds. Never a word of a dialogue.
 
-All labels come from short lists of our own (routes, levels of risk, kinds of refusal), so that nobody can fill the
-server's memory with new ones, or find a seeker in them.
+All labels come from short lists of our own, so that nobody can fill the server's memory with new ones.
 """
 
 from __future__ import annotations
@@ -62,6 +61,6 @@ class Metrics:
                 lines += [f'{name}_bucket{{le="+Inf"}} {count:g}', f"{name}_sum {total:.6f}", f"{name}_count {count:g}"]
                 continue
             for labels, value in sorted((self._values[name] or {(): 0}).items()):
-                shown = ",".join(f'{label}="{one}"' for label, one in labels)
-                lines.append(f"{name}{{{shown}}} {value:.15g}" if shown else f"{name} {value:.15g}")
+                text = ",".join(f'{label}="{one}"' for label, one in labels)
+                lines.append(f"{name}{{{text}}} {value:.15g}" if text else f"{name} {value:.15g}")
         return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ from compeer.progress import console
 if TYPE_CHECKING:
     from compeer.evaluate.players import Players, Prices
     from compeer.evaluate.runner import Evaluation, Expected
-    from compeer.models.opening import ModelSettings
+    from compeer.models.resolve import ModelSettings
     from compeer.simulate import Scenario
 
 _MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
@@ -81,7 +81,7 @@ def named_players(
 def call_settings(call: Sequence[str] | None, at_once: int) -> ModelSettings:
     """How models are called: what `--call` says, with `--at-once` for both kinds of models."""
     from compeer.cli.training import read_settings
-    from compeer.models.opening import ModelSettings
+    from compeer.models.resolve import ModelSettings
 
     return read_settings(ModelSettings, {"concurrency": at_once, "batch": at_once}, call)
 

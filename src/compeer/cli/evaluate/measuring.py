@@ -13,7 +13,7 @@ from compeer.cli.printing import plain, silence_libraries
 from compeer.cli.training import Changes, claim, read_settings
 from compeer.errors import InputError
 from compeer.io import check_writable, write_json
-from compeer.models.spread import first_process
+from compeer.models.distributed import first_process
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def decisions(
     from compeer.evaluate.decisions import decision_report, perplexity_figures
     from compeer.models import Sampling
     from compeer.models.local import LocalModel
-    from compeer.models.opening import ModelSettings, open_model
+    from compeer.models.resolve import ModelSettings, open_model
     from compeer.models.training import model_card
     from compeer.policy.prompt import refuse_direct
     from compeer.policy.selection import candidate_figures, read_candidates
@@ -286,7 +286,7 @@ def _answer(
     seed: int,
 ) -> None:
     """Lets the model answer the turns, into the file of outputs."""
-    from compeer.models.opening import folder_mark
+    from compeer.models.resolve import folder_mark
     from compeer.policy.selection import candidate_stage
 
     marks = {model: folder_mark(Path(model))} if Path(model).is_dir() else {}
@@ -348,7 +348,8 @@ def train_seeker(
     from compeer.evaluate.seeker_training import SAMPLING, SeekerSettings, hold_out, measure_seeker
     from compeer.evaluate.seeker_training import train_seeker as train
     from compeer.models.embedder import Embedder
-    from compeer.models.local import LocalModel, model_folder
+    from compeer.models.local import LocalModel
+    from compeer.models.resolve import model_folder
 
     silence_libraries()
     start = {"steps": 300, "learning_rate": 5e-4, "lora_rank": 16, "save_every": 50, "max_length": 2048}
