@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ def _esc_eval_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
         if known:
             found[dimension] = (sum(a for a, _ in known) / len(known), sum(b for _, b in known) / len(known))
     if len(found) == len(DIMENSIONS):
-        found["average"] = (_mean([a for a, _ in found.values()]), _mean([b for _, b in found.values()]))
+        found["average"] = (fmean([a for a, _ in found.values()]), fmean([b for _, b in found.values()]))
     return found
 
 
@@ -202,10 +203,6 @@ def _sage_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
         return {}
     ends = {name: (100.0 * (one["end"] == name), 100.0 * (other["end"] == name)) for name in ("success", "failure")}
     return {"final": (float(one["final"]), float(other["final"])), **ends}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _dimension(
@@ -225,8 +222,8 @@ def _dimension(
     return DimensionComparison(
         pairs=len(pairs),
         scenarios=units,
-        first=_mean([one for one, _ in pairs.values()]) if pairs else None,
-        second=_mean([other for _, other in pairs.values()]) if pairs else None,
+        first=fmean([one for one, _ in pairs.values()]) if pairs else None,
+        second=fmean([other for _, other in pairs.values()]) if pairs else None,
         difference=Estimate.of_draws(ratio(weights @ differences, weights @ counts), units, FEW_DIALOGUES),
         wins=signs.count(1),
         ties=signs.count(0),

@@ -15,9 +15,8 @@ mean if the model drew its strategies from the humans' own spread.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from pydantic import Field
 
 from compeer.corpora import read_corpus
 from compeer.engine.network import position_limit
-from compeer.evaluate.diversity import FEW_DIALOGUES
+from compeer.evaluate.diversity import FEW_DIALOGUES, first_keys
 from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel
@@ -65,31 +64,26 @@ SMOOTHING = 0.5
 _CHANCE_DRAWS = 400
 
 
-def _decisions(turn: ParsedTurn) -> dict[str, object]:
+def _decisions(steps: Iterable[object]) -> dict[str, object]:
+    """What the steps decide, by name; a step that is not there decides nothing."""
     found: dict[str, object] = {}
-    for step in turn.parts.values():
+    for step in steps:
         if isinstance(step, HistoryStep):
             found["stage"] = step.stage
         elif isinstance(step, EmotionStep):
-            found["emotion"] = step.emotion
-            found["intensity"] = step.intensity
+            found |= {"emotion": step.emotion, "intensity": step.intensity}
         elif isinstance(step, StrategyStep):
             found["strategy"] = step.strategy
     return found
 
 
 def _gold(turn: SupportTurn) -> dict[str, object]:
-    return {
-        "stage": turn.history.stage,
-        "emotion": turn.emotion.emotion,
-        "intensity": turn.emotion.intensity,
-        "strategy": turn.strategy.strategy,
-    }
+    return _decisions((turn.history, turn.emotion, turn.strategy))
 
 
 def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
     """Accuracy with its 95 % interval, beside the largest class of the gold; a missing decision counts as wrong."""
-    said = [_decisions(output) for output in outputs]
+    said = [_decisions(output.parts.values()) for output in outputs]
     truth = [_gold(turn) for turn in gold]
     figures: dict[str, Any] = {
         "outputs": len(outputs),
@@ -114,15 +108,7 @@ def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn])
 
 def is_records(path: str | Path) -> bool:
     """Whether a file holds SER records, going by its first line; else it is a corpus, or broken."""
-    if not Path(path).is_file():
-        return False
-    with Path(path).open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip()), "")
-    try:
-        value = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(value, dict) and {"candidate", "reference", "author"} <= set(value)
+    return {"candidate", "reference", "author"} <= first_keys(Path(path))
 
 
 def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[str]) -> list[SerRecord]:
@@ -193,7 +179,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     place = {name: number for number, name in enumerate(dialogues)}
     groups = [place[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
-    said = [_decisions(output) for output in outputs]
+    said = [_decisions(output.parts.values()) for output in outputs]
     truth = [_gold(record.candidate) for record in records]
     parts: dict[bool, dict[str, DecisionFigure]] = {False: {}, True: {}}
     for derived, found in parts.items():

@@ -316,14 +316,22 @@ def read_replies(
     return found
 
 
-def _kind(file: Path) -> str:
-    """What the first object of a file looks like; whatever is not ours is left to the corpus readers."""
-    with file.open(encoding="utf-8", errors="replace") as lines:
+def first_keys(path: Path) -> set[str]:
+    """The keys of the first object of a file of JSON lines; none where it holds something else."""
+    if not path.is_file():
+        return set()
+    with path.open(encoding="utf-8", errors="replace") as lines:
         first = next((line for line in lines if line.strip()), "")
     try:
-        keys = set(json.loads(first))
-    except (ValueError, TypeError):
-        return "corpus"
+        value = json.loads(first)
+    except ValueError:
+        return set()
+    return set(value) if isinstance(value, dict) else set()
+
+
+def _kind(file: Path) -> str:
+    """What the first object of a file looks like; whatever is not ours is left to the corpus readers."""
+    keys = first_keys(file)
     if {"scenario", "turns", "outcome"} <= keys:
         return "conversations"
     return "outputs" if "record" in keys and keys & {"output", "failure"} else "corpus"

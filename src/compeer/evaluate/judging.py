@@ -87,17 +87,6 @@ def _transcript(conversation: Scorable, wording: dict[str, Any]) -> str:
     )
 
 
-def check_speakers(conversation: Scorable) -> None:
-    """Stops where somebody speaks who is neither seeker nor supporter."""
-    for place, (speaker, _) in enumerate(conversation.said, start=1):
-        if speaker not in get_args(Speaker):
-            raise InputError(
-                f"message {place} of conversation '{conversation.id}' is by '{speaker}'.",
-                field="said",
-                do="A speaker is 'seeker' or 'supporter'.",
-            )
-
-
 Scores = dict[Dimension, int]
 Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
 
@@ -328,5 +317,8 @@ def _check(conversations: Sequence[Scorable], judges: Sequence[TextModel]) -> No
                 field="repeat",
                 do="Count the repeats of a scenario from 1.",
             )
-    for conversation in conversations:
-        check_speakers(conversation)
+    for one in conversations:
+        for number, (speaker, _) in enumerate(one.said, start=1):
+            if speaker not in get_args(Speaker):
+                what = f"message {number} of conversation '{one.id}' is by '{speaker}'."
+                raise InputError(what, field="said", do="A speaker is 'seeker' or 'supporter'.")
