@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from compeer.dialogue import Utterance
-from compeer.evaluate.sage import RLVER, SAGE, SentientSeeker
 from compeer.models import Request, ScriptedModel
 from compeer.models.base import Failure, Generation, Sampling
 from compeer.models.embedder import WordEmbedder
@@ -17,6 +16,8 @@ from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Score
 from compeer.ser.record import SerRecord
 from compeer.simulate import Said, ScriptedAgent, SupporterAgent, View
+from compeer.simulate.emotion import RLVER, SAGE
+from compeer.simulate.sentient import SentientSeeker
 
 OUTPUT = (
     "History: Just began. [exploration]\nEmotion: Tense. [negative, anxiety, 3]\n"

@@ -186,7 +186,7 @@ def evaluate(
         found["contradictions"] = corpus_contradictions(chosen, judged, _dialogues(corpus))
     typer.echo(json.dumps(found, indent=1, ensure_ascii=False, default=str))
     if plot:
-        from compeer.report.reliability import reliability_svg
+        from compeer.report.charts import reliability_svg
 
         if not found["calibration"]:
             raise InputError("nothing was scored, so there is nothing to draw.", file=judgments)

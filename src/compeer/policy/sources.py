@@ -27,7 +27,7 @@ from compeer.reward.contradiction import StrategyClassifier
 from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Scenario, SupporterAgent, Turn
 from compeer.simulate.conversation import view_of
-from compeer.simulate.running import Taking
+from compeer.simulate.runner import Taking
 from compeer.simulate.sentient import SentientSeeker
 from compeer.statistics import generator
 
