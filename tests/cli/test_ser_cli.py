@@ -8,7 +8,8 @@ import pytest
 
 from compeer import cli
 from compeer.corpora import sample_path
-from compeer.pipeline import Done, Stage, only_one
+from compeer.io import only_one
+from compeer.pipeline import Done, Stage
 from compeer.ser import read_records
 
 
@@ -119,8 +120,8 @@ def test_a_server_that_cannot_be_reached_leaves_the_stage_unfinished(
         (["split", "nowhere.jsonl", "out.jsonl"], "nowhere.jsonl"),
         (["silver", "nowhere.jsonl", "out.jsonl"], "nowhere.jsonl"),
         (["check", "nowhere.jsonl"], "no such file of SER records"),
-        (["export", "nowhere.jsonl", "out", "--format", "xml"], "unknown format"),
-        (["import", "nowhere.jsonl", "out.jsonl", "--source", "silver"], "unknown source"),
+        (["export", "nowhere.jsonl", "out", "--format", "xml"], "is not one of"),
+        (["import", "nowhere.jsonl", "out.jsonl", "--source", "silver"], "is not one of"),
         (["reason", "nowhere.jsonl", "out.jsonl", "--model", "http://127.0.0.1:9/v1"], "name is missing"),
         (["reason", "nowhere.jsonl", "out.jsonl", "--model", "m@http://127.0.0.1:9/v1", "--call", "speed=3"], "speed"),
         (["reason", "nowhere.jsonl", "out.jsonl", "--model", "m@http://127.0.0.1:9/v1", "--call", "x"], "key=value"),

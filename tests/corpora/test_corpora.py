@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compeer.corpora import PROBLEMS, corpus_path, read_corpus, sample_path
-from compeer.corpora.seen import SeenIds
+from compeer.corpora.reading import SeenIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES

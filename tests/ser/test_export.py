@@ -1,6 +1,7 @@
 """Parquet files hold every record as it was, in bounded memory, whole or not at all; `datasets` opens them offline."""
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,7 @@ def test_a_bad_record_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_was_left_by_a_kill_is_cleared_away(tmp_path: Path) -> None:
     write_records(tmp_path / "records.jsonl", [plain()])
-    left = tmp_path / "out.unfinished"
+    left = tmp_path / f"out.{os.getpid()}.unfinished"
     left.mkdir()
     (left / "test.parquet").write_text("half", encoding="utf-8")
     export_records(tmp_path / "records.jsonl", tmp_path / "out", "parquet")

@@ -23,17 +23,12 @@ from compeer.models.embedder import WordEmbedder
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, sentiment_of
 from compeer.ser import SerRecord, SerSettings, build_ser, read_records, sample_rounds, write_records
 from compeer.ser.build import BuildSettings, build_records
+from compeer.ser.pairing import IMPROBABLE, PATTERNS, Moments, are_near, compare_turn, exchange, wrong_emotion
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PREFERENCES, SPLITS, StepLabel, is_judged
 from compeer.ser.sampling import Context, contexts_of, read_contexts, round_weights
-from compeer.ser.silver.compare import are_near, compare_turn, wrong_emotion
-from compeer.ser.silver.exchange import exchange
-from compeer.ser.silver.moments import IMPROBABLE, Moments
-from compeer.ser.silver.pairing import PATTERNS
-from compeer.ser.silver.records import silver_records
-from compeer.ser.silver.reference import derived_stage, reference_of, why_not
-from compeer.ser.silver.responses import halves
-from compeer.ser.silver.wording import quotes_of, telling_words, wordings
+from compeer.ser.silver import silver_records
+from compeer.ser.wording import content_words, derived_stage, halves, quotes_of, reference_of, why_not, wordings
 from compeer.statistics import words
 
 # --- equation 1 -----------------------------------------------------------------------------------------------------
@@ -175,7 +170,7 @@ def seeker(*texts: str) -> list[Utterance]:
     return [Utterance(speaker="seeker", text=text) for text in texts]
 
 
-def test_the_most_telling_words_are_quoted() -> None:
+def test_the_most_content_words_are_quoted() -> None:
     quotes = quotes_of(
         [*seeker("Hi there. My landlord sold the house and we must leave by March."), *seeker("ok", "I cannot sleep.")]
     )
@@ -257,7 +252,7 @@ def test_a_models_turn_is_compared_with_what_the_corpus_knows() -> None:
     moments = moments_of(contexts)
     context = next(c for c in contexts if why_not(c) is None and not c.derived)
     turn = reference_of(context, 0).turn
-    said = telling_words(" ".join(utterance.text for utterance in context.history))
+    said = content_words(" ".join(utterance.text for utterance in context.history))
     right = turn.model_copy(update={"history": turn.history.model_copy(update={"text": " ".join(sorted(said))})})
     labels = compare_turn(right, context, moments, "exploration")
     assert labels is not None

@@ -27,21 +27,16 @@ class CorpusCounts:
     bad: Counter[str] = field(default_factory=Counter)
 
     def add(self, dialogue: Dialogue) -> None:
-        self.lengths.append(len(dialogue.utterances))
+        utterances = dialogue.utterances
+        self.lengths.append(len(utterances))
         self.languages[dialogue.language] += 1
-        if dialogue.emotion:
-            self.dialogue_emotions[dialogue.emotion] += 1
-        if dialogue.problem:
-            self.problems[dialogue.problem] += 1
-        for utterance in dialogue.utterances:
-            self.speakers[utterance.speaker] += 1
-            self.clips += len(utterance.media)
-            if utterance.strategy:
-                self.strategies[utterance.strategy] += 1
-            if utterance.emotion:
-                self.utterance_emotions[utterance.emotion] += 1
-            if utterance.feedback:
-                self.feedback[utterance.feedback] += 1
+        self.dialogue_emotions.update(filter(None, [dialogue.emotion]))
+        self.problems.update(filter(None, [dialogue.problem]))
+        self.speakers.update(utterance.speaker for utterance in utterances)
+        self.clips += sum(len(utterance.media) for utterance in utterances)
+        self.strategies.update(utterance.strategy for utterance in utterances if utterance.strategy)
+        self.utterance_emotions.update(utterance.emotion for utterance in utterances if utterance.emotion)
+        self.feedback.update(utterance.feedback for utterance in utterances if utterance.feedback)
 
     def strategy_shares(self) -> dict[str, float]:
         """The percentage of each strategy among the supporter utterances that have one."""

@@ -58,17 +58,8 @@ class _Conversation(BaseModel):
     dialog: list[_Turn] = Field(min_length=1)
 
 
-def esconv_dialogue(item: Item) -> Dialogue:
-    """A dialogue of ESConv, in any of its shapes."""
-    return _dialogue(item, "esconv")
-
-
-def failed_esconv_dialogue(item: Item) -> Dialogue:
-    """A dialogue of FailedESConv."""
-    return _dialogue(item, "failed-esconv")
-
-
-def _dialogue(item: Item, source: str) -> Dialogue:
+def esconv_dialogue(source: str, item: Item) -> Dialogue:
+    """A dialogue of ESConv in any of its shapes, or of FailedESConv."""
     raw = item.check(_Conversation)
     extra = {key: value for key, value in item.value.items() if key not in _READ}
     emotion = problem = None

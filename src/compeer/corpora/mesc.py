@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES, normal
-from compeer.corpora.reading import Item, Text
+from compeer.corpora.reading import Item, Text, first_bytes
 from compeer.dialogue import Dialogue, Media, Utterance
 from compeer.errors import InputError, from_validation
 
@@ -80,6 +80,12 @@ class _Session:
     own_id: str
     lines: list[_Line] = field(default_factory=list)
     broken: InputError | None = None
+
+
+def is_csv(path: Path) -> bool:
+    """Whether the file opens with the header of a table of utterances."""
+    header = first_bytes(path).partition(b"\n")[0]
+    return b"Dialogue_ID" in header and not header.startswith((b"{", b"["))
 
 
 def csv_items(path: Path) -> Iterator[Item | InputError]:

@@ -27,17 +27,8 @@ class _Conversation(BaseModel):
     messages: list[_Message] = Field(min_length=1, validation_alias=AliasChoices("messages", "dialog"))
 
 
-def soulchat_dialogue(item: Item) -> Dialogue:
-    """A dialogue of SoulChat."""
-    return _dialogue(item, "soulchat", "messages")
-
-
-def smile_dialogue(item: Item) -> Dialogue:
-    """A dialogue of SMILE."""
-    return _dialogue(item, "smile", "dialog")
-
-
-def _dialogue(item: Item, source: str, messages: str) -> Dialogue:
+def soulchat_dialogue(source: str, messages: str, item: Item) -> Dialogue:
+    """A dialogue of SoulChat or SMILE, whose messages stand in the field `messages`."""
     raw = item.check(_Conversation)
     return Dialogue(
         id=item.id(source, raw.id),

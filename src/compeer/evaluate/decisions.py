@@ -29,7 +29,7 @@ from compeer.evaluate.diversity import Measured, measured
 from compeer.reasoning import STAGES, STRATEGIES, EmotionStep, HistoryStep, ParsedTurn, StrategyStep, SupportTurn
 from compeer.ser.record import SerRecord
 from compeer.ser.sampling import contexts_of
-from compeer.ser.silver.reference import reference_of, why_not
+from compeer.ser.wording import reference_of, why_not
 from compeer.statistics import (
     Numbers,
     accuracy_of,

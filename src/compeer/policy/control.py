@@ -42,8 +42,7 @@ from compeer.reasoning import (
     sentiment_of,
     turn_grammar,
 )
-from compeer.ser.personality import Profile
-from compeer.ser.personality.traits import TRAITS, Trait
+from compeer.ser.personality import TRAITS, Profile, Trait
 
 Persona = Literal["dominant", "lively", "steady", "careful"]
 PERSONAS: tuple[Persona, ...] = get_args(Persona)

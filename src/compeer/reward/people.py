@@ -32,7 +32,7 @@ from compeer.reward.form import Judge
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import PREFERENCES, Preferred
 from compeer.ser.sampling import Context, contexts_of
-from compeer.ser.silver.reference import reference_of
+from compeer.ser.wording import reference_of
 from compeer.statistics import Numbers, auc_by_group, drawn_interval, group_weights, ratio, words
 
 BAD, GOOD = 2, 4

@@ -1,8 +1,8 @@
-"""SER records as Parquet files, a file a split, and back again.
+"""SER records as Parquet files, a file a split, and back again; and three sets of equal size to compare rewriting.
 
-The columns are flat, so that any tool for tables can read them; `COLUMNS` says what each holds, and the same words
-stand in the files' schema and in the README beside them. Records are read and written a few thousand at a time, so
-memory does not grow with their number. The folder takes its name when it is whole.
+The columns are flat, so that any tool for tables can read them; `tables/columns.toml` says what each holds, and the
+same words stand in the files' schema and in the README beside them. Records are read and written a few thousand at a
+time, so memory does not grow with their number. The folder takes its name when it is whole.
 
     parquet     reward.parquet, policy.parquet, test.parquet
     datasets    data/reward-00000-of-00001.parquet …, as `datasets.load_dataset(folder)` expects them, also offline
@@ -10,61 +10,26 @@ memory does not grow with their number. The folder takes its name when it is who
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
-from compeer.io import file_hash
-from compeer.reasoning import STEPS, EmotionStep, HistoryStep, StrategyStep, SupportTurn
-from compeer.ser.record import SPLITS, PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
+from compeer.io import atomic_folder, file_hash, json_line
+from compeer.pipeline import Done, Stage, in_blocks
+from compeer.reasoning import STEPS
+from compeer.ser.asking import run_stage, table
+from compeer.ser.record import SPLITS, SerRecord, read_records
 
 RECORDS_A_GROUP = 4096
 """Records of a split that are held in memory, and that one row group of a file holds."""
-
-COLUMNS: dict[str, str] = {
-    "id": "the record's own id",
-    "dialogue": "the dialogue it comes from; no dialogue is in two splits",
-    "round": "which of the dialogue's rounds it answers, counted from 1",
-    "language": "ISO 639-1 code",
-    "source": "the corpus",
-    "split": "reward, policy or test",
-    "history": "what was said before: speaker, text and media of each utterance",
-    "author": "who wrote the candidate turn: corpus, silver, or a model's name",
-    "history_text": "step 1, what the seeker's issue is",
-    "stage": "step 1's decision: the stage of support",
-    "emotion_text": "step 2, what the seeker feels",
-    "sentiment": "step 2's decision: positive, negative or neutral",
-    "emotion": "step 2's decision: the emotion",
-    "intensity": "step 2's decision: 1 to 5",
-    "strategy_text": "step 3, which kind of help fits now",
-    "strategy": "step 3's decision: one of eight strategies",
-    "response": "the candidate's response, which the seeker reads",
-    "response_strategy": "the strategy that the corpus gives to the candidate's response; null: not known",
-    "reference": "the other response, which the candidate's is compared with",
-    "candidate_first": "whether the candidate's response is shown before the reference",
-    **{
-        f"{step}_label{suffix}": f"the verdict on the {step} step: {what}"
-        for step in STEPS
-        for suffix, what in {
-            "": "true or false; null: not judged yet",
-            "_source": "who gave it (human, llm or silver)",
-            "_how": "how it came about",
-            "_kind": "what is wrong with the step",
-            "_reason": "the annotator's own words",
-        }.items()
-    },
-    "preference": "the better response: candidate, reference, both (good) or neither (acceptable); null: not compared",
-    "preference_source": "who gave the preference",
-    "preference_how": "how the preference came about",
-    "preference_reason": "the annotator's own words",
-    "derived": "decisions that a rule gave, not the corpus",
-    "rewritten": "how the dialogue was reworded: plain, personality, or null",
-}
-_NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"}
+COLUMNS: dict[str, str] = table("columns")
+"""What each column holds."""
+_NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"} | {f"{s}_label": "bool" for s in STEPS}
+_PLAIN = [*("id", "dialogue", "round", "language", "source", "split", "author", "response_strategy", "reference")]
+_PLAIN += ["candidate_first", "rewritten"]
 
 
 def export_records(records: Path, out: Path, format: Literal["parquet", "datasets"]) -> dict[str, Any]:
@@ -76,22 +41,16 @@ def export_records(records: Path, out: Path, format: Literal["parquet", "dataset
         raise InputError("this is there already.", file=out, do="Remove it, or give another name.")
     if not out.parent.is_dir():
         raise InputError("there is no such folder.", file=out.parent, do="Make it first, or give another name.")
-    unfinished = out.with_name(out.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
     names = {
         split: f"data/{split}-00000-of-00001.parquet" if format == "datasets" else f"{split}.parquet"
         for split in SPLITS
     }
-    try:
-        counts = _write_splits(records, {split: unfinished / name for split, name in names.items()})
-        (unfinished / "README.md").write_text(_readme(records.with_name("card.md")), encoding="utf-8")
-        files = {name: file_hash(unfinished / name) for split, name in names.items() if counts[split]}
+    with atomic_folder(out) as folder:
+        counts = _write_splits(records, {split: folder / name for split, name in names.items()})
+        (folder / "README.md").write_text(_readme(records.with_name("card.md")), encoding="utf-8")
+        files = {name: file_hash(folder / name) for split, name in names.items() if counts[split]}
         if out.is_dir():
             out.rmdir()
-        os.replace(unfinished, out)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return {"records": counts, "files": files}
 
 
@@ -102,14 +61,10 @@ def records_from_parquet(path: Path) -> Iterator[SerRecord]:
     for file in sorted(path.rglob("*.parquet")) if path.is_dir() else [path]:
         with parquet.ParquetFile(file) as opened:
             if missing := [name for name in COLUMNS if name not in opened.schema_arrow.names]:
-                raise InputError(
-                    f"the column '{missing[0]}' is missing.", file=file, do="Give a folder that we exported."
-                )
+                do = "Give a folder that we exported."
+                raise InputError(f"the column '{missing[0]}' is missing.", file=file, do=do)
             for batch in opened.iter_batches(RECORDS_A_GROUP):
                 yield from map(_record, batch.to_pylist())
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
@@ -121,15 +76,15 @@ def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
     writers: dict[str, Any] = {}
     waiting: dict[str, list[dict[str, Any]]] = {split: [] for split in files}
     counts = dict.fromkeys(files, 0)
+    with ExitStack() as closing:
 
-    def write(split: str) -> None:
-        if split not in writers:
-            files[split].parent.mkdir(exist_ok=True)
-            writers[split] = parquet.ParquetWriter(files[split], schema, compression="zstd")
-        writers[split].write_table(pyarrow.Table.from_pylist(waiting[split], schema=schema))
-        waiting[split].clear()
+        def write(split: str) -> None:
+            if split not in writers:
+                files[split].parent.mkdir(exist_ok=True)
+                writers[split] = closing.enter_context(parquet.ParquetWriter(files[split], schema, compression="zstd"))
+            writers[split].write_table(pyarrow.Table.from_pylist(waiting[split], schema=schema))
+            waiting[split].clear()
 
-    try:
         for record in read_records(records):
             waiting[record.split].append(_row(record, records))
             counts[record.split] += 1
@@ -138,9 +93,6 @@ def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
         for split, rows in waiting.items():
             if rows:
                 write(split)
-    finally:
-        for writer in writers.values():
-            writer.close()
     if not any(counts.values()):
         raise InputError("there is no record in this file.", file=records)
     return counts
@@ -149,67 +101,35 @@ def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
 def _schema() -> Any:
     import pyarrow
 
-    media = pyarrow.struct(
-        {"kind": pyarrow.string(), "path": pyarrow.string(), "start": pyarrow.float64(), "end": pyarrow.float64()}
-    )
-    said = {"speaker": pyarrow.string(), "text": pyarrow.string(), "media": pyarrow.list_(media)}
+    text, seconds = pyarrow.string(), pyarrow.float64()
+    media = pyarrow.struct({"kind": text, "path": text, "start": seconds, "end": seconds})
+    utterance = pyarrow.struct({"speaker": text, "text": text, "media": pyarrow.list_(media)})
     types = {name: pyarrow.type_for_alias(alias) for name, alias in _NOT_TEXT.items()}
-    types |= {f"{step}_label": pyarrow.bool_() for step in STEPS}
-    types |= {"history": pyarrow.list_(pyarrow.struct(said)), "derived": pyarrow.list_(pyarrow.string())}
+    types |= {"history": pyarrow.list_(utterance), "derived": pyarrow.list_(text)}
     return pyarrow.schema(
-        [
-            pyarrow.field(name, types.get(name, pyarrow.string()), metadata={"description": what})
-            for name, what in COLUMNS.items()
-        ]
+        [pyarrow.field(name, types.get(name, text), metadata={"description": what}) for name, what in COLUMNS.items()]
     )
 
 
 def _row(record: SerRecord, file: Path) -> dict[str, Any]:
-    turn = record.candidate
-    return {
-        **record.model_dump(include=_PLAIN),
-        "derived": list(record.derived),
-        "history": [_said(utterance, record, file) for utterance in record.history],
-        **_step_columns(turn),
-        "response": turn.response,
-        **{
-            column: value
-            for step in STEPS
-            for column, value in _label_columns(f"{step}_label", getattr(record.labels, step, None)).items()
-        },
-        **_label_columns("preference", record.preference),
-    }
-
-
-_PLAIN = {
-    *("id", "dialogue", "round", "language", "source", "split", "author"),
-    *("response_strategy", "reference", "candidate_first", "rewritten"),
-}
-
-
-def _said(utterance: Utterance, record: SerRecord, file: Path) -> dict[str, Any]:
-    said = utterance.model_dump(exclude_defaults=True)
-    if said.keys() - {"speaker", "text", "media"}:
+    values = record.model_dump()
+    if any(said.model_dump(exclude_defaults=True).keys() - {"speaker", "text", "media"} for said in record.history):
         what = f"record '{record.id}' has labels in its history, which no column holds."
         raise InputError(what, file=file, field="history", do="A history holds words and media only; take them out.")
-    return {
-        "speaker": utterance.speaker,
-        "text": utterance.text,
-        "media": [one.model_dump() for one in utterance.media],
-    }
-
-
-def _step_columns(turn: SupportTurn) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    row = {name: values[name] for name in _PLAIN}
+    row["derived"] = list(record.derived)
+    row["history"] = [{name: said[name] for name in ("speaker", "text", "media")} for said in values["history"]]
+    row["response"] = record.candidate.response
     for step in STEPS:
-        values = turn.step(step).model_dump()
-        found |= {f"{step}_text": values.pop("text"), **values}
-    return found
+        decided = values["candidate"][step]
+        row |= {f"{step}_text": decided.pop("text"), **decided}
+        row |= _label_columns(f"{step}_label", (values["labels"] or {}).get(step))
+    return row | _label_columns("preference", values["preference"])
 
 
-def _label_columns(name: str, label: StepLabel | PreferenceLabel | None) -> dict[str, Any]:
-    values = label.model_dump() if label else {}
-    return {name: values.pop("value", None), **{f"{name}_{key}": value for key, value in values.items()}}
+def _label_columns(name: str, label: dict[str, Any] | None) -> dict[str, Any]:
+    found = label or {}
+    return {name: found.get("value"), **{f"{name}_{key}": value for key, value in found.items() if key != "value"}}
 
 
 def _readme(card: Path) -> str:
@@ -222,36 +142,82 @@ def _readme(card: Path) -> str:
     return f"{top}\n## Columns\n\n| column | what it holds |\n|---|---|\n{rows}"
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+_DECISIONS = {"history": ("stage",), "emotion": ("sentiment", "emotion", "intensity"), "strategy": ("strategy",)}
 
 
 def _record(row: dict[str, Any]) -> SerRecord:
-    steps = {step: _label(StepLabel, row, f"{step}_label") for step in STEPS}
-    return SerRecord(
-        **{name: row[name] for name in _PLAIN},
-        history=tuple(
-            Utterance(speaker=said["speaker"], text=said["text"], media=tuple(Media(**one) for one in said["media"]))
-            for said in row["history"]
-        ),
-        candidate=SupportTurn(
-            history=HistoryStep(text=row["history_text"], stage=row["stage"]),
-            emotion=EmotionStep(
-                text=row["emotion_text"],
-                sentiment=row["sentiment"],
-                emotion=row["emotion"],
-                intensity=row["intensity"],
-            ),
-            strategy=StrategyStep(text=row["strategy_text"], strategy=row["strategy"]),
-            response=row["response"],
-        ),
-        labels=StepLabels.model_validate(steps) if all(steps.values()) else None,
-        preference=_label(PreferenceLabel, row, "preference"),
-        derived=tuple(row["derived"]),
+    steps = {
+        step: {"text": row[f"{step}_text"], **{name: row[name] for name in names}} for step, names in _DECISIONS.items()
+    }
+    labels = {step: _label(row, f"{step}_label", ("source", "how", "kind", "reason")) for step in STEPS}
+    return SerRecord.model_validate(
+        {
+            **{name: row[name] for name in (*_PLAIN, "history", "derived")},
+            "candidate": {**steps, "response": row["response"]},
+            "labels": labels if all(labels.values()) else None,
+            "preference": _label(row, "preference", ("source", "how", "reason")),
+        }
     )
 
 
-def _label(kind: type[StepLabel] | type[PreferenceLabel], row: dict[str, Any], name: str) -> Any:
+def _label(row: dict[str, Any], name: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
     if row[name] is None:
         return None
-    values = {field: row[f"{name}_{field}"] for field in kind.model_fields if field != "value"}
-    return kind(value=row[name], **values)
+    return {"value": row[name], **{field: row[f"{name}_{field}"] for field in fields}}
+
+
+# --- -D, -R and -P: what rewriting does, told from what more data does ------------------------------------------------
+
+SETS = {"duplicate": "duplicated.jsonl", "plain": "with-plain.jsonl", "personality": "with-personality.jsonl"}
+"""What is added to the original records, and the file that holds them together."""
+RECORDS_A_UNIT = 500
+
+
+def equal_sets(
+    records: Path, folder: Path, plain: Path | None = None, personality: Path | None = None
+) -> dict[str, Any]:
+    """Writes the set -D and one for each rewrite given; returns the manifest, which lies beside `duplicated.jsonl`.
+
+    Each holds all original records and as many more: the same records once more (-D), plainly reworded (-R), or
+    reworded by personality (-P). What is added are the records for which every rewrite given survived.
+    """
+    given = {kind: path for kind, path in {"plain": plain, "personality": personality}.items() if path}
+    if not given:
+        raise InputError("there are no rewrites.", do="Give the plain ones, those by personality, or both.")
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = Stage(folder / SETS["duplicate"], {}, {"original": records, **given}, beside=[SETS[kind] for kind in given])
+    if found := stage.finished():
+        return found
+    known = {record.id for record in read_records(records) if record.split == "reward"}
+    counts: Counter[str] = Counter()
+    common = known
+    for kind, path in given.items():
+        times = Counter(_origin(record, kind, path) for record in read_records(path))
+        if twice := next((origin for origin, count in times.items() if count > 1), None):
+            raise InputError(f"record '{twice}' is reworded twice.", file=path, do="Keep one rewrite of each record.")
+        counts[f"{kind} without an original"] = len(times.keys() - known)
+        counts[kind] = len(times.keys() & known)
+        common = common & times.keys()
+    if not common:
+        what = "no record has its rewrites in all files given."
+        raise InputError(what, file=records, do="Give the records that the rewrites were made of.")
+    return run_stage(stage, _set_units(records, given, common, counts), lambda done: done)
+
+
+def _set_units(original: Path, given: dict[str, Path], common: set[str], counts: Counter[str]) -> Iterator[Done]:
+    for block in in_blocks(read_records(original), RECORDS_A_UNIT):
+        lines = [json_line(record) for record in block]
+        again = [json_line(r.model_copy(update={"id": f"{r.id}~duplicate"})) for r in block if r.id in common]
+        beside = {SETS[kind]: lines for kind in given}
+        yield Done(lines + again, beside, {"sets": {"original": len(block), "added": len(again)}})
+    for kind, path in given.items():
+        for block in in_blocks(read_records(path), RECORDS_A_UNIT):
+            yield Done(beside={SETS[kind]: [json_line(r) for r in block if _origin(r, kind, path) in common]})
+    yield Done(counts={"rewrites": counts})
+
+
+def _origin(record: SerRecord, kind: str, path: Path) -> str:
+    """The id of the record that this one was made of."""
+    if record.rewritten != kind:
+        raise InputError(f"record '{record.id}' is no {kind} rewrite.", file=path, field="rewritten")
+    return record.id.removesuffix(f"~{kind}")

@@ -3,8 +3,15 @@
 The rules drop only what is plainly no good, and each says why: no dialogue at all, too much of it empty, broken text
 encoding, both speakers in one message, the same line again and again, a supporter that calls itself a machine, another
 language than declared. What is only slightly off is mended: an empty utterance goes, and so does a message that was
-sent twice in a row. A model, where there is one, is then asked about each dialogue that is left
-(`compeer.ser.screen.verdict`).
+sent twice in a row.
+
+A model, where there is one, is then asked about each dialogue that is left: is it coherent, or not fit to learn from,
+and why. The answer is one small JSON object, constrained by a grammar where the model can be. It is read without
+guessing: a code fence around it is taken off, anything else that is not exactly what was asked for is a complaint, and
+the model is asked again. A dialogue whose verdict could not be read, or that is too long to be asked about, is kept and
+counted: it passed the rules, and dropping it would punish it for the model's mistake. `verdicts.jsonl` beside the
+dialogues holds every verdict. A model of the embedded one's size cannot judge: its answers are in form and mean
+nothing.
 """
 
 from __future__ import annotations
@@ -17,29 +24,40 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compeer.corpora import BadDialogues, corpus_path, read_corpus
-from compeer.dialogue import Dialogue, Utterance, rounds_of
-from compeer.errors import InputError
-from compeer.pipeline import Done, Stage, in_blocks, work_through
-from compeer.ser.screen.faults import is_machine_phrase, is_mojibake, is_other_language, speaks_for_both
-from compeer.ser.screen.masking import mask_dialogue
+from compeer.dialogue import Dialogue, Utterance, rounds_of, transcript
+from compeer.errors import InputError, from_validation
+from compeer.io import Frozen, json_line
+from compeer.models.base import Failure, Generation, Sampling, TextModel
+from compeer.pipeline import Done, Stage, in_blocks
+from compeer.ser.asking import (
+    Answer,
+    Complaint,
+    Read,
+    Unread,
+    ask_stage,
+    ask_until_read,
+    ask_user,
+    prompt,
+    refuse_embedded,
+    run_stage,
+)
+from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, speaks_for_both
 from compeer.statistics import words
 
-DROPPED = "dropped.jsonl"
+DROPPED, VERDICTS = "dropped.jsonl", "verdicts.jsonl"
 DIALOGUES_A_UNIT = 200
 _TEXTS = (".jsonl", ".json", ".csv", ".txt")
 MONOLOGUE = 0.95
 """Share of the words; where one speaker has more, the other only nods."""
 
 
-class ScreenSettings(BaseModel):
+class ScreenSettings(Frozen):
     """Which dialogues are kept."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     languages: tuple[str, ...] = Field(default=(), description="languages to take; empty takes all")
     rounds: int = Field(default=2, ge=1, description="fewest rounds of a dialogue")
@@ -69,9 +87,9 @@ def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> Kept | Drop
     """The dialogue mended and masked, or why it is dropped."""
     if settings.languages and dialogue.language not in settings.languages:
         return Dropped(("language not wanted",))
-    said = [utterance for utterance in dialogue.utterances if not _is_empty(utterance)]
-    empty = len(dialogue.utterances) - len(said)
-    once = [*said[:1], *(after for before, after in pairwise(said) if not _sent_twice(before, after))]
+    filled = [utterance for utterance in dialogue.utterances if not _is_empty(utterance)]
+    empty = len(dialogue.utterances) - len(filled)
+    once = [*filled[:1], *(after for before, after in pairwise(filled) if not _sent_twice(before, after))]
     reasons = []
     if empty > settings.empty * len(dialogue.utterances):
         reasons.append("empty utterances")
@@ -82,7 +100,7 @@ def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> Kept | Drop
     if reasons:
         return Dropped(tuple(reasons))
     masked, counts = mask_dialogue(mended)
-    changes = Counter({"empty utterances": empty, "sent twice": len(said) - len(once)})
+    changes = Counter({"empty utterances": empty, "sent twice": len(filled) - len(once)})
     return Kept(masked, counts, +changes)
 
 
@@ -135,10 +153,10 @@ def _wording(dialogue: Dialogue, repeated: float) -> Iterator[str]:
 
 
 def _repeats(dialogue: Dialogue, speaker: str, allowed: float) -> bool:
-    said = [utterance.text for utterance in dialogue.utterances if utterance.speaker == speaker]
-    lines = Counter(line for line in map(_line, said) if line)
+    texts = [utterance.text for utterance in dialogue.utterances if utterance.speaker == speaker]
+    lines = Counter(line for line in map(_line, texts) if line)
     repeats = lines.total() - len(lines)
-    return repeats >= 2 and repeats > allowed * len(said)
+    return repeats >= 2 and repeats > allowed * len(texts)
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------
@@ -148,14 +166,10 @@ def screen_stage(
     corpora: Sequence[str], out: Path, settings: ScreenSettings, workers: int = 1, skip_bad: bool = False
 ) -> dict[str, Any]:
     """Writes the dialogues that are kept, masked, and `dropped.jsonl` beside them; returns the stage's manifest."""
-    told = {**settings.model_dump(), "skip_bad": skip_bad}
-    stage = Stage(out, told, _inputs(corpora, out), beside=[DROPPED])
-    if found := stage.finished():
-        return found
-    with stage:
-        units = in_blocks(_dialogues(corpora, skip_bad), DIALOGUES_A_UNIT)
-        work_through(stage, units, partial(_screen, settings), workers)
-        return stage.finish()
+    known = {**settings.model_dump(), "skip_bad": skip_bad}
+    stage = Stage(out, known, _inputs(corpora, out), beside=[DROPPED])
+    units = in_blocks(_dialogues(corpora, skip_bad), DIALOGUES_A_UNIT)
+    return run_stage(stage, units, partial(_screen, settings), workers)
 
 
 def _inputs(corpora: Sequence[str], out: Path) -> dict[str, Path]:
@@ -199,9 +213,8 @@ def _free_id(own: str, corpus: int, seen: set[str]) -> str:
 def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> Done:
     lines, dropped = [], []
     screen: Counter[str] = Counter({"read": 0, "kept": 0, "dropped": 0})
-    counts: dict[str, Counter[str]] = {"screen": screen}
-    for name in ("dropped", "masked", "mended", "unreadable"):
-        counts[name] = Counter()
+    groups = ("dropped", "masked", "mended", "unreadable")
+    counts: dict[str, Counter[str]] = {"screen": screen, **{name: Counter() for name in groups}}
     for item in block:
         if isinstance(item, Counter):
             counts["unreadable"] += item
@@ -211,11 +224,111 @@ def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> D
         if isinstance(found, Dropped):
             screen["dropped"] += 1
             counts["dropped"][found.reasons[0]] += 1
-            told = {"dialogue": item.id, "source": item.source, "reasons": found.reasons}
-            dropped.append(json.dumps(told, ensure_ascii=False))
+            dropped.append(json_line({"dialogue": item.id, "source": item.source, "reasons": found.reasons}))
         else:
             screen["kept"] += 1
             counts["masked"] += found.masked
             counts["mended"] += found.mended
-            lines.append(found.dialogue.model_dump_json(exclude_defaults=True))
+            lines.append(json_line(found.dialogue))
     return Done(lines, {DROPPED: dropped}, counts)
+
+
+# --- a model's verdict ------------------------------------------------------------------------------------------------
+
+Kind = Literal["coherent", "incoherent", "machine-styled", "not a dialogue", "other"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SAMPLING = Sampling(temperature=0, max_tokens=160)
+
+
+class ScreenVerdict(BaseModel):
+    """What the model says of a dialogue."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    reason: str = Field(min_length=1)
+    kind: Kind
+    keep: bool
+
+
+def verdict_grammar(reason_characters: int = 200) -> str:
+    """A Lark grammar of the answer, in which `keep` cannot contradict `kind`."""
+    bad = " | ".join(rf'"{kind}"' for kind in KINDS if kind != "coherent")
+    return "\n".join(
+        [
+            # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
+            r'start: "{\"reason\": \"" reason ", \"kind\": \"" (good | poor)',
+            rf'reason: /[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"/',
+            r'good: "coherent\", \"keep\": true}"',
+            rf'poor: ({bad}) "\", \"keep\": false}}"',
+        ]
+    )
+
+
+def read_verdict(text: str) -> ScreenVerdict | Complaint:
+    """The verdict in an answer, or what is wrong with it."""
+    plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", text.strip(), flags=re.DOTALL)
+    try:
+        value = json.loads(plain)
+    except (ValueError, RecursionError):
+        return Complaint("it is not one JSON object")
+    if not isinstance(value, dict):
+        return Complaint("it is not one JSON object")
+    try:
+        verdict = ScreenVerdict.model_validate(value)
+    except ValidationError as error:
+        plain_error = from_validation(error)
+        return Complaint(f"'{plain_error.field}': {plain_error.what}")
+    if verdict.keep != (verdict.kind == "coherent"):
+        return Complaint(f"'keep' and 'kind' contradict each other: {str(verdict.keep).lower()}, {verdict.kind}")
+    return verdict
+
+
+async def verdict_stage(
+    dialogues: Path, out: Path, model: TextModel, retries: int = 2, seed: int = 0
+) -> dict[str, Any]:
+    """Writes the dialogues that the model finds fit, and every verdict beside them; returns the stage's manifest."""
+    refuse_embedded(model, "judge which dialogues are fit: its answers are in form and mean nothing")
+    known = {"model": model.name, "retries": retries, "seed": seed, "prompt": prompt("screen")}
+    stage = Stage(out, known, {"dialogues": dialogues}, beside=[VERDICTS])
+
+    async def ask(block: list[Dialogue]) -> Done:
+        requests = []
+        for one in block:
+            text = prompt("screen").format(conversation=transcript(one.utterances))
+            requests.append(ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar()))
+        answers = await ask_until_read(model, requests, lambda _, answer: _read(answer), SAMPLING, retries)
+        return _done(block, answers)
+
+    return await ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
+
+
+def _read(answer: Generation) -> ScreenVerdict | Complaint:
+    return Complaint("it is too long and was cut off") if answer.cut_off else read_verdict(answer.text)
+
+
+def _done(block: list[Dialogue], answers: list[Answer[ScreenVerdict]]) -> Done:
+    lines, verdicts = [], []
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ("screen", "dropped", "verdicts", "failed")}
+    for dialogue, answer in zip(block, answers, strict=True):
+        counts["screen"]["read"] += 1
+        if isinstance(answer, Failure) and answer.kind != "refused":
+            counts["failed"][answer.kind] += 1
+            continue
+        kind, keep, more = _judged(answer)
+        counts["verdicts"][kind] += 1
+        counts["screen"]["kept" if keep else "dropped"] += 1
+        verdicts.append(json_line({"dialogue": dialogue.id, "kind": kind, "keep": keep, **more}))
+        if keep:
+            lines.append(json_line(dialogue))
+        else:
+            counts["dropped"][kind] += 1
+    return Done(lines, {VERDICTS: verdicts}, counts)
+
+
+def _judged(answer: Answer[ScreenVerdict]) -> tuple[str, bool, dict[str, Any]]:
+    """The kind of a verdict, whether the dialogue is kept, and what else is written down."""
+    if isinstance(answer, Read):
+        return answer.value.kind, answer.value.keep, {"reason": answer.value.reason, "tries": answer.tries}
+    if isinstance(answer, Unread):
+        return "verdict unread", True, {"text": answer.text, "complaint": answer.complaint, "tries": answer.tries}
+    return "not asked", True, {"reason": answer.reason}

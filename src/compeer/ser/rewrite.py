@@ -2,48 +2,54 @@
 
 All records of one round share their history, so they are reworded by one call: the lines of the history and each
 different response, numbered. The answer must hold the same lines, with the same speakers in the same order; else the
-model is asked again. A filter (`compeer.ser.rewrite.drift`) drops what lost its meaning. Steps and labels carry over
+model is asked again. A filter (`compeer.ser.drift`) drops what lost its meaning. Steps and labels carry over
 unchanged. Only records of the reward split are reworded: the others measure, or train the supporter.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
+from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.models.embedder import Embeds
-from compeer.pipeline import Done, Stage, ask_through, in_blocks
+from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import one_line
-from compeer.ser.asking import Complaint, Read, ask_until_read, refuse_embedded
+from compeer.ser.asking import (
+    Complaint,
+    Read,
+    Reservoir,
+    ask_stage,
+    ask_until_read,
+    ask_user,
+    prompt,
+    refuse_embedded,
+)
+from compeer.ser.clusters import CLUSTERS, read_members
+from compeer.ser.drift import Line, likeness, why_not
 from compeer.ser.personality import PARTICIPANTS, read_profiles
-from compeer.ser.personality.clusters import CLUSTERS, read_members
 from compeer.ser.record import SerRecord, read_records
-from compeer.ser.rewrite.drift import Line, likeness, why_not
 from compeer.statistics import generator
 
 Kind = Literal["plain", "personality"]
 PROFILES_A_CLUSTER = 1_000
-"""Profiles of a cluster that are kept to draw from; the seed chooses them where there are more."""
+"""Profiles of a cluster that are kept to choose from; the seed chooses them where there are more."""
 
 
-class RewriteSettings(BaseModel):
+class RewriteSettings(Frozen):
     """How records are reworded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     retries: int = Field(default=2, ge=0, description="times to ask again when an answer does not hold the same lines")
     temperature: float = Field(default=0.8, ge=0, description="0 takes the most probable token")
@@ -53,43 +59,41 @@ class RewriteSettings(BaseModel):
 async def rewrite_stage(
     records: Path,
     out: Path,
-    kind: Kind,
     model: TextModel,
-    settings: RewriteSettings,
     seed: int,
+    settings: RewriteSettings | None = None,
     profiles: Path | None = None,
     clusters: Path | None = None,
     embedder: Embeds | None = None,
 ) -> dict[str, Any]:
     """Writes the reworded records of the reward split; returns the stage's manifest.
 
-    Toward personalities it needs the `profiles` and their `clusters`, as `cluster_profiles` wrote them. What is left
-    out is counted by reason.
+    With `profiles` and their `clusters`, as `cluster_profiles` wrote them, they are reworded toward personalities,
+    plainly otherwise. What is left out is counted by reason.
     """
     refuse_embedded(model, "reword a conversation: it repeats lines or loses what they mean")
+    settings = settings or RewriteSettings()
     inputs: dict[str, Path | str] = {"records": records}
+    kind: Kind = "personality" if profiles or clusters else "plain"
     if kind == "personality":
         if profiles is None or clusters is None:
             what = "rewording by personality needs profiles and clusters."
             raise InputError(what, do="Make them first, or reword plainly.")
         inputs |= {"profiles": profiles, "clusters": clusters.with_name(CLUSTERS)}
-    prompt = files("compeer.ser").joinpath("prompts", f"rewrite_{kind}.txt").read_text(encoding="utf-8").strip()
-    told = {"kind": kind, "model": model.name, **settings.model_dump(), "seed": seed}
-    stage = Stage(out, told | {"prompt": hashlib.sha256(prompt.encode()).hexdigest()}, inputs)
+    text = prompt(f"rewrite_{kind}")
+    known = {"kind": kind, "model": model.name, **settings.model_dump(), "seed": seed, "prompt": text_hash(text)}
+    stage = Stage(out, known, inputs)
     if found := stage.finished():
         return found
     manners = None
-    if kind == "personality" and profiles and clusters:
+    if profiles and clusters:
         manners = _Manners(records, profiles, clusters.with_name(CLUSTERS), seed)
     if embedder is None:
         from compeer.models.embedder import Embedder
 
         embedder = Embedder()
-    rewriting = _Rewriting(kind, prompt, model, settings, seed, manners, embedder, asyncio.Lock())
-    with stage:
-        units = in_blocks(_groups(records), model.batch_size)
-        await ask_through(stage, units, rewriting.reword, model.at_once)
-        return stage.finish(failed=sum(stage.counts.get("failed", Counter()).values()))
+    rewriting = _Rewriting(kind, text, model, settings, seed, manners, embedder, asyncio.Lock())
+    return await ask_stage(stage, in_blocks(_groups(records), model.batch_size), rewriting.reword, model.at_once)
 
 
 def _groups(records: Path) -> Iterator[list[SerRecord]]:
@@ -108,42 +112,29 @@ class _Manners:
     def __init__(self, records: Path, profiles: Path, clusters: Path, seed: int) -> None:
         self._seed = seed
         wanted = {record.dialogue for record in read_records(records) if record.split == "reward"}
-        self._own: dict[tuple[str, Speaker], tuple[int, bytes]] = {}
-        self._others: dict[tuple[Speaker, int], list[tuple[str, str]]] = {}
-        seen: Counter[tuple[Speaker, int]] = Counter()
+        self._own: dict[tuple[str, Speaker], tuple[int, str]] = {}
+        self._others: dict[tuple[Speaker, int], Reservoir[tuple[str, str]]] = {}
         rng = generator(seed, "manners")
         for profile, member in zip_longest(read_profiles(profiles), read_members(clusters)):
-            if (
-                not profile
-                or not member
-                or (profile.dialogue, profile.participant) != (member.dialogue, member.participant)
-            ):
+            whose = profile and (profile.dialogue, profile.participant)
+            if not profile or not member or whose != (member.dialogue, member.participant):
                 what = "these are not the clusters of the profiles given."
                 raise InputError(what, file=clusters, do="Cluster the profiles again.")
             if profile.dialogue not in wanted:
                 continue
-            key = (member.participant, member.cluster)
-            self._own[profile.dialogue, profile.participant] = (member.cluster, _mark(profile.description))
-            seen[key] += 1
-            kept = self._others.setdefault(key, [])
-            if len(kept) < PROFILES_A_CLUSTER:
-                kept.append((profile.dialogue, profile.description))
-            elif (place := int(rng.integers(seen[key]))) < PROFILES_A_CLUSTER:
-                kept[place] = (profile.dialogue, profile.description)
+            self._own[profile.dialogue, profile.participant] = (member.cluster, text_hash(profile.description)[:16])
+            others = self._others.setdefault((member.participant, member.cluster), Reservoir(PROFILES_A_CLUSTER, rng))
+            others.offer((profile.dialogue, profile.description))
 
-    def draw(self, dialogue: str, participant: Speaker) -> str | None:
+    def sample(self, dialogue: str, participant: Speaker) -> str | None:
         """A description for this participant, never the own one where there is another; None without a profile."""
         if (own := self._own.get((dialogue, participant))) is None:
             return None
         cluster, mark = own
-        kept = self._others[participant, cluster]
-        others = [text for name, text in kept if name != dialogue and _mark(text) != mark]
+        kept = self._others[participant, cluster].items
+        others = [text for name, text in kept if name != dialogue and text_hash(text)[:16] != mark]
         others = others or [text for name, text in kept if name != dialogue] or [text for _, text in kept]
         return others[int(generator(self._seed, "manner", dialogue, participant).integers(len(others)))]
-
-
-def _mark(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -159,13 +150,9 @@ class _Task:
 
     @staticmethod
     def of(records: list[SerRecord]) -> _Task:
-        asked = {
-            one_line(record.candidate.response)
-            for record in records
-            if record.candidate.strategy.strategy == "Question"
-        }
+        asked = {one_line(r.candidate.response) for r in records if r.candidate.strategy.strategy == "Question"}
         texts = [one_line(text) for record in records for text in (record.candidate.response, record.reference)]
-        history = [Line(said.speaker, one_line(said.text)) for said in records[0].history]
+        history = [Line(one.speaker, one_line(one.text)) for one in records[0].history]
         return _Task(records, history, [Line("supporter", text, text in asked) for text in dict.fromkeys(texts)])
 
     @property
@@ -210,7 +197,7 @@ class _Rewriting:
                     kept, dropped = await asyncio.to_thread(self._sifted, task, answer.value)
                 counts["dropped"].update(dropped)
                 counts["rewrite"]["records written"] += len(kept)
-                lines += [record.model_dump_json(exclude_defaults=True) for record in kept]
+                lines += [json_line(record) for record in kept]
             elif isinstance(answer, Failure) and answer.kind != "refused":
                 counts["failed"][answer.kind] += 1
             else:
@@ -223,18 +210,17 @@ class _Rewriting:
         manners: dict[str, str] = {}
         if self.manners is not None:
             for who in PARTICIPANTS:
-                if (manner := self.manners.draw(first.dialogue, who)) is None:
+                if (manner := self.manners.sample(first.dialogue, who)) is None:
                     return "no profile"
                 manners[who] = manner
-        numbered = [f"{number}. {_shown(line)}" for number, line in enumerate(task.lines, 1)]
+        numbered = [f"{number}. {line.speaker.capitalize()}: {line.text}" for number, line in enumerate(task.lines, 1)]
         text = self.prompt.format(
             count=len(numbered),
             history="\n".join(numbered[: len(task.history)]),
             responses="\n".join(numbered[len(task.history) :]),
             **manners,
         )
-        drawn = int(generator(self.seed, "rewrite", self.kind, first.dialogue, str(first.round)).integers(2**31))
-        return Request(({"role": "user", "content": text},), seed=drawn)
+        return ask_user(text, self.seed, "rewrite", self.kind, first.dialogue, str(first.round))
 
     def _sifted(self, task: _Task, new: list[Line]) -> tuple[list[SerRecord], Counter[str]]:
         """The records whose history and responses kept their meaning, reworded; and why the others are dropped."""
@@ -256,7 +242,7 @@ class _Rewriting:
                 dropped[reasons[0]] += 1
                 continue
             history = tuple(
-                said.model_copy(update={"text": line.text}) for said, line in zip(record.history, new, strict=False)
+                one.model_copy(update={"text": line.text}) for one, line in zip(record.history, new, strict=False)
             )
             changed = {
                 "id": f"{record.id}~{self.kind}",
@@ -270,10 +256,6 @@ class _Rewriting:
             except ValidationError:  # a response that is over-long now, say
                 dropped["no valid record"] += 1
         return kept, dropped
-
-
-def _shown(line: Line) -> str:
-    return f"{line.speaker.capitalize()}: {line.text}"
 
 
 _NUMBERED = re.compile(r"\s*(\d+)\s*[.)]\s*(seeker|supporter)\s*[:：]\s*(\S.*?)\s*", re.IGNORECASE)

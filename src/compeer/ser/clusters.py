@@ -1,12 +1,17 @@
 """Profiles that are alike: K-means over embedded descriptions, seekers and supporters apart.
 
 They are clustered apart because they do different things in a conversation: together, the first split would only tell
-the two roles from each other. The elbow gives the number of clusters (`compeer.ser.personality.elbow`). Three files
-are written:
+the two roles from each other. Three files are written:
 
     clusters.json    the squared error for each K, the K chosen and why, and what each cluster is like
     clusters.jsonl   the cluster of each profile, in the profiles' order
     elbow.svg        the curve with the elbow marked, and the clusters on two principal axes
+
+The elbow of the squared error gives the number of clusters. Any convex curve has a point farthest below the chord from
+its first to its last value, even the curve of a cloud without clusters (over K = 1 … 12 it lies at 3 to 6, mostly at 4
+or 5). So that point alone proves nothing. Without clusters the squared error falls about as a power of K, a straight
+line on logarithmic axes; at a true elbow it falls steeply up to K and hardly any more after it. `find_elbow` takes such
+a kink where there is one, and otherwise the point farthest from the chord, and says which.
 """
 
 from __future__ import annotations
@@ -14,41 +19,86 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from compeer.dialogue import Speaker
-from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
+from compeer.errors import InputError
+from compeer.io import Frozen
 from compeer.models.embedder import Embeds, Matrix
-from compeer.pipeline import Done, Stage, in_blocks, work_through
-from compeer.ser.personality import PARTICIPANTS, Profile, read_profiles
-from compeer.ser.personality.elbow import Elbow, Panel, elbow_svg, find_elbow
-from compeer.ser.personality.traits import TRAITS, Trait
+from compeer.pipeline import Done, Stage, in_blocks
+from compeer.ser.asking import Reservoir, run_stage
+from compeer.ser.personality import PARTICIPANTS, TRAITS, Trait, read_profiles
+from compeer.ser.record import read_stage
 from compeer.statistics import generator, words
 
 FIT_ON = 20_000
-"""Profiles of a participant that K-means is fitted on, drawn by the seed; all are assigned."""
+"""Profiles of a participant that K-means is fitted on, chosen by the seed; all are assigned."""
 STARTS = 16
 """Times that K-means is started for each K; the best result counts."""
 PROFILES_A_BLOCK = 1_000
 REMEMBERED = 50_000
 """Descriptions whose cluster is kept in mind, so that each is embedded once."""
-DRAWN_POINTS = 400
+POINTS = 400
 
 CLUSTERS, ELBOW = "clusters.jsonl", "elbow.svg"
+KINK = 3.0
+"""How much steeper the error must fall just before K than after it, on logarithmic axes, for a clear elbow. Uniform and
+Gaussian clouds of 2 to 384 dimensions gave 0.9 to 1.6 at most, blobs that lie apart 5 and more."""
 
 
-class Member(BaseModel):
+@dataclass(frozen=True)
+class Elbow:
+    """The number of clusters chosen, whether the curve really bends there, and both figures that say so."""
+
+    clusters: int
+    clear: bool
+    kink: float
+    """The fall of the error just before K, as a multiple of the fall after it (log-log slopes)."""
+    distance: float
+    """How far the normalised curve lies below its chord at K, 0 to 1."""
+
+    @property
+    def said(self) -> str:
+        if self.clusters == 1:
+            return "One cluster: the error does not fall in any way that would speak for more."
+        if self.clear:
+            return f"A clear elbow at {self.clusters} clusters: after it the error hardly falls any more."
+        return (
+            f"No clear elbow: the error falls evenly, as it does for a cloud without clusters. {self.clusters} is only "
+            "where the curve lies farthest below its chord."
+        )
+
+
+def find_elbow(errors: Sequence[float]) -> Elbow:
+    """The elbow of the squared errors for K = 1, 2, …"""
+    curve = np.minimum.accumulate(np.asarray(errors, dtype=float))  # a worse local optimum for a larger K is no rise
+    most = len(curve)
+    if most < 3 or curve[0] <= 0 or curve[-1] >= curve[0]:
+        return Elbow(1, clear=False, kink=0.0, distance=0.0)
+    distances = 1 - np.arange(most) / (most - 1) - (curve - curve[-1]) / (curve[0] - curve[-1])
+    logs = np.log(np.maximum(curve, curve[0] * 1e-9))
+    kinks = np.zeros(most)
+    for index in range(1, most - 2):  # with a single step after it, one cannot tell a bend from chance
+        clusters = index + 1
+        before = (logs[index - 1] - logs[index]) / math.log(clusters / (clusters - 1))
+        after = (logs[index] - logs[-1]) / math.log(most / clusters)
+        kinks[index] = min(before / max(after, 1e-9), 1e6)
+    sharpest, farthest = int(np.argmax(kinks)), int(np.argmax(np.round(distances, 12)))
+    clear = bool(kinks[sharpest] >= KINK)
+    chosen = sharpest if clear else farthest
+    return Elbow(chosen + 1, clear, round(float(kinks[chosen]), 3), round(max(0.0, float(distances[chosen])), 3))
+
+
+class Member(Frozen):
     """Which cluster a participant of a dialogue belongs to; seekers and supporters are numbered apart."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dialogue: str
     participant: Speaker
@@ -57,13 +107,7 @@ class Member(BaseModel):
 
 def read_members(path: Path) -> Iterator[Member]:
     """The lines of a `clusters.jsonl`, one at a time; an error names the file, line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file of clusters.", file=path, do="Cluster the profiles first.")
-    for number, value in read_json_lines(path):
-        try:
-            yield Member.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
+    return read_stage(path, Member, "clusters", "Cluster the profiles first.")
 
 
 def cluster_profiles(
@@ -77,29 +121,19 @@ def cluster_profiles(
         from compeer.models.embedder import Embedder
 
         embedder = Embedder()
-    drawn = _draw(profiles, seed)
-    if not drawn:
-        raise InputError("there are no profiles in it.", file=profiles, do="Make the profiles first.")
-    fits = {who: _fit(counted, generator(seed, "clusters", who), embedder, most) for who, counted in drawn.items()}
-    with stage:
-        # What was computed above is computed anew after a stop; only the writing goes on from where it was.
-        work_through(stage, _written(profiles, fits, embedder), lambda done: done)
-        return stage.finish()
-
-
-def _draw(profiles: Path, seed: int) -> dict[Speaker, Counter[str]]:
-    """For each participant the descriptions of at most `FIT_ON` profiles, each equally likely, and their counts."""
-    drawn: dict[Speaker, list[str]] = {who: [] for who in PARTICIPANTS}
-    seen: Counter[Speaker] = Counter()
     rng = generator(seed, "clusters", "drawn")
+    kept: dict[Speaker, Reservoir[str]] = {who: Reservoir(FIT_ON, rng) for who in PARTICIPANTS}
     for profile in read_profiles(profiles):
-        kept, who = drawn[profile.participant], profile.participant
-        seen[who] += 1
-        if len(kept) < FIT_ON:
-            kept.append(profile.description)
-        elif (place := int(rng.integers(seen[who]))) < FIT_ON:
-            kept[place] = profile.description
-    return {who: Counter(kept) for who, kept in drawn.items() if kept}
+        kept[profile.participant].offer(profile.description)
+    fits = {
+        who: _fit(Counter(those.items), generator(seed, "clusters", who), embedder, most)
+        for who, those in kept.items()
+        if those.items
+    }
+    if not fits:
+        raise InputError("there are no profiles in it.", file=profiles, do="Make the profiles first.")
+    # What was computed above is computed anew after a stop; only the writing goes on from where it was.
+    return run_stage(stage, _written(profiles, fits, embedder), lambda done: done)
 
 
 # --- fitting ----------------------------------------------------------------------------------------------------------
@@ -115,7 +149,8 @@ class _Fit:
     counted: Counter[str]
     known: dict[str, int]
     typical: list[list[str]]
-    panel: Panel
+    points: npt.NDArray[np.float64]
+    """Some of the descriptions on two principal axes, with their cluster."""
 
     def assign(self, descriptions: Sequence[str], embedder: Embeds) -> list[int]:
         """The cluster of each description."""
@@ -145,14 +180,12 @@ def _fit(counted: Counter[str], rng: np.random.Generator, embedder: Embeds, most
         sizes = np.bincount(_nearest(rows, centres), weights=weights, minlength=elbow.clusters)
         centres = centres[np.argsort(-sizes, kind="stable")]  # the largest cluster is number 0
         labels = _nearest(rows, centres)
-        shown = rng.permutation(len(texts))[:DRAWN_POINTS]
-        points = _principal(rows, weights)[shown]
+        some = rng.permutation(len(texts))[:POINTS]
+        points = np.column_stack([_principal(rows, weights), labels])[some]
     away = np.linalg.norm(rows - centres[labels], axis=1)
     nearest = np.argsort(away, kind="stable")
     typical = [[texts[index] for index in nearest if labels[index] == k][:3] for k in range(elbow.clusters)]
-    panel = Panel(errors, elbow, points, [labels[index] for index in shown])
-    known = dict(zip(texts, labels, strict=True))
-    return _Fit(errors, elbow, centres, counted, known, typical, panel)
+    return _Fit(errors, elbow, centres, counted, dict(zip(texts, labels, strict=True)), typical, points)
 
 
 def _rows(embedder: Embeds, texts: Sequence[str]) -> Matrix:
@@ -196,7 +229,7 @@ def _written(profiles: Path, fits: dict[Speaker, _Fit], embedder: Embeds) -> Ite
             found = fit.assign([profile.description for profile in own], embedder)
             clusters[who] = iter(found)
             for profile, cluster in zip(own, found, strict=True):
-                scores = _scores(profile)
+                scores = [float(getattr(profile.scores, trait)) for trait in TRAITS]
                 totals[who][cluster] += [1, *scores, *(score**2 for score in scores)]
         members = [
             Member(dialogue=p.dialogue, participant=p.participant, cluster=next(clusters[p.participant])) for p in block
@@ -206,12 +239,8 @@ def _written(profiles: Path, fits: dict[Speaker, _Fit], embedder: Embeds) -> Ite
     described = {who: _described(fit, totals[who]) for who, fit in fits.items()}
     counts = {f"of {who}s": fit.elbow.clusters for who, fit in fits.items()}
     lines = json.dumps({"participants": described}, indent=1, ensure_ascii=False).splitlines()
-    picture = elbow_svg({who: fit.panel for who, fit in fits.items()})
+    picture = elbow_svg(fits)
     yield Done(lines, {ELBOW: [picture]}, {"clusters": counts})
-
-
-def _scores(profile: Profile) -> list[float]:
-    return [float(getattr(profile.scores, trait)) for trait in TRAITS]
 
 
 def _described(fit: _Fit, totals: npt.NDArray[np.float64]) -> dict[str, Any]:
@@ -219,19 +248,19 @@ def _described(fit: _Fit, totals: npt.NDArray[np.float64]) -> dict[str, Any]:
     traits = len(TRAITS)
     sizes, sums, squares = totals[:, 0], totals[:, 1 : 1 + traits], totals[:, 1 + traits :]
     everyone = sums.sum(axis=0) / sizes.sum()
-    spread = np.sqrt(np.maximum(squares.sum(axis=0) / sizes.sum() - everyone**2, 1e-12))
+    deviation = np.sqrt(np.maximum(squares.sum(axis=0) / sizes.sum() - everyone**2, 1e-12))
     clusters = []
     for cluster, size in enumerate(sizes):
         means = sums[cluster] / max(1.0, size)
         scores: dict[Trait, float] = dict(zip(TRAITS, means.round(2).tolist(), strict=True))
-        away = dict(zip(TRAITS, ((means - everyone) / spread).tolist(), strict=True))
+        away = dict(zip(TRAITS, ((means - everyone) / deviation).tolist(), strict=True))
         entry = {
             "cluster": cluster,
             "size": int(size),
             "share": round(float(size / sizes.sum()), 3),
             "scores": scores,
             "said": in_words(away),
-            "words": _telling_words(fit, cluster),
+            "words": _typical_words(fit, cluster),
             "typical": fit.typical[cluster],
         }
         clusters.append(entry)
@@ -246,18 +275,8 @@ def _described(fit: _Fit, totals: npt.NDArray[np.float64]) -> dict[str, Any]:
     }
 
 
-_MORE: dict[Trait, str] = {
-    "dominance": "dominant",
-    "influence": "lively",
-    "steadiness": "steady",
-    "compliance": "careful",
-}
-_LESS: dict[Trait, str] = {
-    "dominance": "hardly dominant",
-    "influence": "reserved",
-    "steadiness": "restless",
-    "compliance": "casual",
-}
+_MORE = dict(zip(TRAITS, ("dominant", "lively", "steady", "careful"), strict=True))
+_LESS = dict(zip(TRAITS, ("hardly dominant", "reserved", "restless", "casual"), strict=True))
 NAMED = 0.3
 """Standard deviations from the mean of all at which a trait is named; from three times that on it is 'very' so."""
 
@@ -269,15 +288,15 @@ def in_words(away: dict[Trait, float]) -> str:
         found = sorted(
             (trait for trait in TRAITS if sign * away[trait] >= NAMED), key=lambda trait: -sign * away[trait]
         )
-        said = [
+        terms = [
             ("very " if sign * away[t] >= 3 * NAMED and names[t] != "hardly dominant" else "") + names[t] for t in found
         ]
-        return " and ".join([", ".join(said[:-1]), said[-1]]) if len(said) > 1 else "".join(said)
+        return " and ".join([", ".join(terms[:-1]), terms[-1]]) if len(terms) > 1 else "".join(terms)
 
     return ", ".join(part for part in (named(_MORE, 1), named(_LESS, -1)) if part) or "near the mean in every trait"
 
 
-def _telling_words(fit: _Fit, cluster: int, count: int = 6) -> list[str]:
+def _typical_words(fit: _Fit, cluster: int, count: int = 6) -> list[str]:
     """Words that stand in this cluster's descriptions much more often than in the others'."""
     inside: Counter[str] = Counter()
     outside: Counter[str] = Counter()
@@ -294,3 +313,42 @@ def _telling_words(fit: _Fit, cluster: int, count: int = 6) -> list[str]:
         return share * math.log((share + 0.01) / (elsewhere + 0.01))
 
     return sorted(inside, key=lambda word: (-weight(word), word))[:count]
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT, LEFT, TOP = 380, 230, 52, 30
+RIGHT, BOTTOM = WIDTH - 14, HEIGHT - 42
+
+
+def elbow_svg(fits: Mapping[Speaker, _Fit]) -> str:
+    """A self-contained picture: for each participant the curve with the elbow, and beside it the clusters."""
+    from jinja2 import Environment
+
+    panels = [_panel(who.capitalize(), fit) for who, fit in fits.items()]
+    summary = " ".join(f"{who}: {fit.elbow.said}" for who, fit in fits.items())
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(files("compeer.ser").joinpath("tables", "elbow.svg.jinja").read_text("utf-8"))
+    size = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM}
+    return "".join(template.render(panels=panels, summary=summary, **size).splitlines())
+
+
+def _panel(name: str, fit: _Fit) -> dict[str, Any]:
+    most, shares = len(fit.errors), [error / (fit.errors[0] or 1.0) for error in fit.errors]
+    low = min(0.9, math.floor(10 * min(shares)) / 10)
+
+    def at(clusters: int, share: float) -> tuple[str, str]:
+        x = LEFT + (clusters - 1) / max(1, most - 1) * (RIGHT - LEFT)
+        return f"{x:.1f}", f"{TOP + (1 - share) / (1 - low) * (BOTTOM - TOP):.1f}"
+
+    least, extent = fit.points.min(axis=0), np.ptp(fit.points, axis=0)
+    points = (fit.points - least) / np.where(extent > 0, extent, 1.0)
+    clusters = fit.points[:, 2].astype(int).tolist()
+    return {
+        "name": name,
+        "elbow": fit.elbow,
+        "curve": [at(clusters, share) for clusters, share in enumerate(shares, 1)],
+        "ticks": [(f"{share:.0%}", at(1, share)[1]) for share in (low, (low + 1) / 2, 1.0)],
+        "points": [(x, y, cluster) for (x, y, _), cluster in zip(points.tolist(), clusters, strict=True)],
+        "clusters": sorted(set(clusters)),
+    }

@@ -3,7 +3,7 @@
 A context's *reference turn* carries the decisions that the corpus gives for the moment, and the corpus' reply. Contexts
 are then paired, near ones first, and each pair *exchanges* one thing: a step, two steps, the whole turn, the stage
 alone, or one fact. What is exchanged is False in its new place and stands as True at home, once each, beside steps
-that agree in all their decisions (`exchange.py`). So a judge cannot tell True from False without reading the history.
+that agree in all their decisions (`pairing.py`). So a judge cannot tell True from False without reading the history.
 Each context gives three records:
 
 - `reference`: its reference turn, with nothing to compare;
@@ -16,34 +16,194 @@ in a share of the pairs (`coherent`) the response goes with it: the wrong plan i
 other records which of the two replies is the candidate's has nothing to do with its steps. A turn that a model wrote is
 compared with what the corpus knows; where that cannot decide, the record has no labels and waits for people.
 
-What the corpus does not label is derived by rules that look at the history only, and the record says so:
-
-- stage: rounds 1-3 exploration, 4-6 comforting, later action;
-- emotion: the one of the seeker's last message, else of the dialogue; intensity likewise, else the initial one, else 3;
-- the strategy of a moment whose own reply was rated badly: the most usual one there (`moments.py`).
+Contexts are taken in blocks of one split, of at least a thousand where there are so many: a block is the unit of work,
+and exchanges happen within it. So memory stays bounded however large the corpus, and the workers change nothing.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from pydantic import Field
 
-from compeer.dialogue import Strategy
+from compeer.io import Frozen, json_line
 from compeer.models.embedder import Embeds
+from compeer.pipeline import Done, Stage
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
+from compeer.ser.asking import run_stage
+from compeer.ser.check import shared_texts
+from compeer.ser.pairing import (
+    CONTRADICTS,
+    SWAPPED_FACT,
+    WRONG_STAGE,
+    Moments,
+    Pattern,
+    compare_turn,
+    pair_up,
+    wrong_emotion,
+)
 from compeer.ser.reason import CandidateTurn
-from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels
-from compeer.ser.sampling import Context
-from compeer.ser.silver.compare import compare_turn, wrong_emotion
-from compeer.ser.silver.moments import Moments
-from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Pattern, pair_up
-from compeer.ser.silver.reference import Reference, derived_stage, reference_of, why_not
-from compeer.ser.silver.responses import ResponsePair, choose_halved, decisive, is_of, own_first, response_pairs
-from compeer.ser.silver.wording import HistoryWords, fill_history
+from compeer.ser.record import PreferenceLabel, SerRecord, Split, StepLabel, StepLabels, silver_label
+from compeer.ser.sampling import Context, read_contexts
+from compeer.ser.split import words_hash
+from compeer.ser.wording import (
+    HistoryWords,
+    Reference,
+    ResponsePair,
+    choose_halved,
+    decisive,
+    derived_stage,
+    fill_history,
+    halves,
+    is_of,
+    own_first,
+    reference_of,
+    response_pairs,
+    why_not,
+)
 from compeer.statistics import generator, words
+
+BLOCK = 1000
+"""Contexts that are at least taken together, where there are so many."""
+
+
+class SilverSettings(Frozen):
+    """How labels are made by rule."""
+
+    false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
+    coherent: float = Field(
+        default=0.8,
+        ge=0,
+        le=1,
+        description="share of the wrong strategies that the response carries out; of the others it knows nothing",
+    )
+    embedder: str = Field(
+        default="embedded",
+        description="who is near: by 'embedded', a sentence-transformers folder, or 'words' (fast, for huge sets)",
+    )
+
+
+Lines = Sequence[tuple[str, Sequence[str]]]
+"""Lines of contexts of one split, each with the lines of the turns that models wrote for it."""
+
+
+def silver_stage(
+    contexts: Path, out: Path, settings: SilverSettings, seed: int, workers: int = 1, turns: Path | None = None
+) -> dict[str, Any]:
+    """Writes the records of a file of contexts; returns the stage's manifest."""
+    inputs = {"contexts": contexts, **({"turns": turns} if turns else {})}
+    stage = Stage(out, {**settings.model_dump(mode="json"), "seed": seed}, inputs)
+    if found := stage.finished():
+        return found
+    moments, shared = _first_reading(contexts)
+    return run_stage(stage, _blocks(contexts, turns), partial(_work, moments, shared, settings, seed), workers)
+
+
+def _first_reading(contexts: Path) -> tuple[Moments, frozenset[int]]:
+    """The statistics of strategies, and the hashes of long replies that stand in more than one split."""
+    moments = Moments()
+
+    def replies() -> Iterator[tuple[str, Split]]:
+        for context in read_contexts(contexts):
+            moments.add(context)
+            for text in _texts(context):
+                yield text, context.split
+
+    return moments, shared_texts(replies())
+
+
+def _texts(context: Context) -> tuple[str, ...]:
+    """The reply, whole and halved, as records may show it."""
+    return (context.reply.text, *(halves(context.reply.text) or ()))
+
+
+def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: Lines) -> Done:
+    read = [Context.model_validate_json(line) for line, _ in block]
+    contexts = [context for context in read if not any(words_hash(text) in shared for text in _texts(context))]
+    turns = {
+        context.id: [CandidateTurn.model_validate_json(line) for line in lines]
+        for context, (_, lines) in zip(read, block, strict=True)
+        if lines
+    }
+    dropped = Counter({"the same reply in another split": len(read) - len(contexts)})
+    embedder, shares = _embedder(settings.embedder), (settings.false_share, settings.coherent)
+    records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
+    counts: dict[str, Counter[str]] = {
+        "records": Counter(record.author for record in records),
+        "splits": Counter(record.split for record in records),
+        "no record": dropped,
+    }
+    for record in records:
+        name = "unlabelled" if record.labels is None else "labelled"
+        counts.setdefault("labels", Counter())[name] += 1
+    return Done([json_line(record) for record in records], counts=counts)
+
+
+@cache
+def _embedder(name: str) -> Embeds:
+    from compeer.models.embedder import Embedder, WordEmbedder
+
+    return WordEmbedder() if name == "words" else _OneThread(Embedder(name))
+
+
+@dataclass(frozen=True)
+class _OneThread:
+    """Embeds with one thread: the last bits depend on their number, and with them who is nearest."""
+
+    embedder: Embeds
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return self.embedder.embed(texts)
+        finally:
+            torch.set_num_threads(before)
+
+
+def _blocks(contexts: Path, turns: Path | None) -> Iterator[Lines]:
+    """The contexts of each split in blocks; the last of a split takes the rest, up to twice the size."""
+    waiting: dict[str, list[tuple[str, Sequence[str]]]] = {}
+    for line, written in _with_turns(contexts, turns):
+        split = json.loads(line)["split"]
+        here = waiting.setdefault(split, [])
+        here.append((line, written))
+        if len(here) == 2 * BLOCK:
+            yield here[:BLOCK]
+            waiting[split] = here[BLOCK:]
+    for split in sorted(waiting):
+        yield waiting[split]
+
+
+def _with_turns(contexts: Path, turns: Path | None) -> Iterator[tuple[str, Sequence[str]]]:
+    """Each line of contexts with the lines of its turns, which stand in the same order in their own file."""
+    written = groupby(_lines(turns) if turns else (), key=lambda line: str(json.loads(line)["context"]))
+    ahead = next(written, None)
+    for line in _lines(contexts):
+        lines: Sequence[str] = ()
+        if ahead is not None and ahead[0] == json.loads(line)["id"]:
+            lines = list(ahead[1])
+            ahead = next(written, None)
+        yield line, lines
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8") as file:
+        yield from (line for line in file if line.strip())
+
+
+# --- records by rule --------------------------------------------------------------------------------------------------
 
 
 def silver_records(
@@ -71,20 +231,21 @@ def silver_records(
         halved = choose_halved(references, pairing.partner, rng)
         bad = [context.reply.text for context in left if _is_bad_reply(context)]
         for index, reference in enumerate(references):
-            own = reference.context.reply.strategy
-            yield _record(reference, "reference", reference.turn, {}, reference.turn.response, None, True, own)
+            turn, meant = reference.turn, reference.context.reply.strategy
+            more = {"author": "corpus", "response_strategy": meant}
+            yield _record(reference.context, "reference", turn, _labels({}), turn.response, None, True, **more)
             if pairing.partner[index] < 0:
                 dropped["no partner to exchange with"] += 1
                 continue
             partner = references[pairing.partner[index]]
             pattern = pairing.pattern[index]
-            carried_out = pattern is not None and pattern.plans and _drawn(reference, partner, seed) < coherent
+            carried_out = pattern is not None and pattern.plans and _pair_number(reference, partner, seed) < coherent
             yield from _candidates(reference, partner, pattern, index in halved, carried_out, rng)
         yield from _badly_rated(left, references, bad, moments, seed, rng)
     yield from _by_models(contexts, turns, moments, seed)
 
 
-def _drawn(one: Reference, other: Reference, seed: int) -> float:
+def _pair_number(one: Reference, other: Reference, seed: int) -> float:
     """A number in [0, 1) that belongs to the pair: both sides draw the same."""
     return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
 
@@ -110,8 +271,9 @@ def _candidates(
                 false[part] = _false(part, reference, partner, pattern)
         turn = SupportTurn.model_validate({**steps, "response": response})
         writer = reference if is_of(response, reference) else partner
-        first = bool(rng.random() < 0.5)
-        yield _record(reference, kind, turn, false, other, preference, first, writer.context.reply.strategy)
+        first, meant = bool(rng.random() < 0.5), writer.context.reply.strategy
+        context, labels = reference.context, _labels(false)
+        yield _record(context, kind, turn, labels, other, preference, first, response_strategy=meant)
 
 
 def _exchanged(part: Part, own: Reference, partner: Reference, pattern: Pattern) -> Step:
@@ -121,10 +283,10 @@ def _exchanged(part: Part, own: Reference, partner: Reference, pattern: Pattern)
         text = HistoryWords(own.history[0].issue, partner.history[0].stage).text
         return HistoryStep(text=text, stage=partner.turn.history.stage)
     if pattern.kind == SWAPPED_FACT:
-        frame = own.history[0].frame
-        assert frame is not None
+        template = own.history[0].template
+        assert template is not None
         swapped = replace(own.quotes, detail=partner.quotes.detail)
-        text = HistoryWords(fill_history(frame, swapped), own.history[0].stage).text
+        text = HistoryWords(fill_history(template, swapped), own.history[0].stage).text
         return HistoryStep(text=text, stage=own.turn.history.stage)
     if pattern.kind == CONTRADICTS:
         return mine.model_copy(update={"text": theirs.text})
@@ -141,65 +303,37 @@ def _false(part: Part, own: Reference, partner: Reference, pattern: Pattern) -> 
         if whole
         else {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of"}.get(pattern.kind or "", "the reasoning of")
     )
-    return StepLabel(value=False, source="silver", how=f"{what} {partner.context.id}", kind=kind)
+    return silver_label(False, f"{what} {partner.context.id}", kind)
 
 
 def _record(
-    reference: Reference,
-    kind: str,
-    turn: SupportTurn,
-    false: Mapping[Part, StepLabel],
-    other: str,
-    preference: PreferenceLabel | None,
-    candidate_first: bool,
-    response_strategy: Strategy | None,
-) -> SerRecord:
-    def label(part: Part) -> StepLabel:
-        return false.get(part) or StepLabel(value=True, source="silver", how="the reference step of this moment")
-
-    return _record_of(
-        reference.context,
-        kind,
-        turn,
-        "corpus" if kind == "reference" else "silver",
-        StepLabels(history=label("history"), emotion=label("emotion"), strategy=label("strategy")),
-        other,
-        preference,
-        candidate_first,
-        reference.derived,
-        response_strategy,
-    )
-
-
-def _record_of(
     context: Context,
     kind: str,
     turn: SupportTurn,
-    author: str,
     labels: StepLabels | None,
     other: str,
     preference: PreferenceLabel | None,
     candidate_first: bool,
-    derived: tuple[str, ...],
-    response_strategy: Strategy | None = None,
+    **more: Any,
 ) -> SerRecord:
+    of_context = {name: getattr(context, name) for name in ("dialogue", "round", "language", "source", "split")}
     return SerRecord(
         id=f"{context.id}:{kind}",
-        dialogue=context.dialogue,
-        round=context.round,
-        language=context.language,
-        source=context.source,
-        split=context.split,
+        **of_context,
         history=context.history,
         candidate=turn,
-        author=author,
-        response_strategy=response_strategy,
         reference=other,
         labels=labels,
         preference=preference,
         candidate_first=candidate_first,
-        derived=derived,
+        **{"author": "silver", "derived": context.derived, **more},
     )
+
+
+def _labels(given: Mapping[Part, StepLabel]) -> StepLabels:
+    """The labels given, and True for the other steps."""
+    true = silver_label(True, "the reference step of this moment")
+    return StepLabels(**{part: given.get(part, true) for part in STEPS})
 
 
 # --- replies that were rated badly, and turns that models wrote -------------------------------------------------------
@@ -241,15 +375,11 @@ def _badly_rated(
         how = "the badly rated reply to this history against a reply to another"
         label = PreferenceLabel(value="neither", source="silver", how=how)
         turn = reference.turn.model_copy(update={"response": pair[0]})
-        labels = StepLabels(
-            history=StepLabel(value=True, source="silver", how="the reference step of this moment"),
-            emotion=StepLabel(value=True, source="silver", how="the reference step of this moment"),
-            strategy=StepLabel(value=True, source="silver", how="the strategy most usual at this moment"),
-        )
-        derived = (*context.derived, "strategy")
+        labels = _labels({"strategy": silver_label(True, "the strategy most usual at this moment")})
         first = bool(rng.random() < 0.5)
         meant = context.reply.strategy if pair[0] == own else None
-        yield _record_of(context, "badly-rated", turn, "silver", labels, pair[1], label, first, derived, meant)
+        more = {"derived": (*context.derived, "strategy"), "response_strategy": meant}
+        yield _record(context, "badly-rated", turn, labels, pair[1], label, first, **more)
 
 
 def _by_models(
@@ -270,11 +400,9 @@ def _by_models(
             pair: ResponsePair | None = None
             if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != turn.response:
                 pair = decisive(turn.response, partner[1].response, how + partner[0].id, rng)
-            shown = turn.model_copy(update={"response": pair[0]}) if pair else turn
+            written_turn = turn.model_copy(update={"response": pair[0]}) if pair else turn
             other = pair[1] if pair else context.reply.text.strip()
             if not other:
                 continue
-            first = bool(rng.random() < 0.5)
-            yield _record_of(
-                context, kind, shown, model, labels, other, pair[2] if pair else None, first, context.derived
-            )
+            first, preference = bool(rng.random() < 0.5), pair[2] if pair else None
+            yield _record(context, kind, written_turn, labels, other, preference, first, author=model)

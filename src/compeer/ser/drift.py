@@ -1,7 +1,8 @@
 """Whether a reworded line still says what it said: a filter for drift of meaning, changed decisions and machine marks.
 
 The rules are plain and know nothing of grammar, so they err in both directions; docs/personality.md says how often, on
-real rewrites. Each rule gives its reason, and what it drops is counted under it.
+real rewrites. Each rule gives its reason, and what it drops is counted under it. The words are in
+`tables/drift.toml`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import get_args
 
 from compeer.dialogue import Speaker
 from compeer.models.embedder import Embeds, is_latin
+from compeer.ser.asking import regex, table
 from compeer.statistics import words
 
 LEAST_ALIKE, LEAST_ALIKE_SHORT = 0.45, 0.25
@@ -22,6 +25,18 @@ LEAST_ALIKE_ELSEWHERE = 0.25
 """The same for scripts where the embedder only compares characters; this tells little apart."""
 LONG_ENOUGH = 6
 """Words from which on a line is compared by its embedding, and should not stay as it was."""
+
+
+_TABLE = table("drift")
+_MACHINE, _ASKING, _NO_NAME, _IDIOM, _NEGATION, _TURNING, _GLAD, _SAD = (
+    re.compile(regex(_TABLE["patterns"][name]), re.IGNORECASE | (re.MULTILINE if name == "machine" else 0))
+    for name in ("machine", "asking", "no_name", "idiom", "negation", "turning", "glad", "sad")
+)
+_SPELLED = {word: number for number, found in _TABLE["spelled"].items() for word in found.split()}
+_AMOUNTS = _SPELLED | {word: number for number, found in _TABLE["amounts"].items() for word in found.split()}
+_MASK = re.compile(r"\[[a-z]+\]")
+_DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_NAME = re.compile(r"(?<=[a-z] )[A-Z][a-z]{2,}")
 
 
 @dataclass(frozen=True)
@@ -67,14 +82,6 @@ def _shares_most(old: Sequence[str], new: Sequence[str]) -> bool:
 
 # --- machine marks ----------------------------------------------------------------------------------------------------
 
-_MACHINE = re.compile(
-    r"\bhere(?:'s| is| are) (?:the|a|my|your) (?:rewrit\w+|reword\w+|revis\w+|version)|\brewritten\b|\breworded\b|"
-    r"\bas an ai\b|language model|in the style of|\bi (?:cannot|can't) (?:assist|help) with (?:that|this) request|"
-    r"\*\*|```|^\s*#+ |^\s*\(?\d{1,2}[.)] |\[insert|作为一个?(?:AI|人工智能)|语言模型|以下是(?:改写|重写)|"
-    r"改写(?:后|版)",
-    re.IGNORECASE | re.MULTILINE,
-)
-
 
 def _machine_made(before: str, after: str) -> str | None:
     if not after.strip():
@@ -91,8 +98,7 @@ def _same_opening(old: Sequence[Line], new: Sequence[Line]) -> bool:
         openings = [tuple(words(line.text)[:2]) for line in lines if line.speaker == speaker]
         return len(openings) >= 4 and len(set(openings)) == 1
 
-    speakers: tuple[Speaker, ...] = ("seeker", "supporter")
-    return any(alike(new, speaker) and not alike(old, speaker) for speaker in speakers)
+    return any(alike(new, speaker) and not alike(old, speaker) for speaker in get_args(Speaker))
 
 
 def _hardly_changed(old: Sequence[Line], new: Sequence[Line]) -> bool:
@@ -109,32 +115,25 @@ def _hardly_changed(old: Sequence[Line], new: Sequence[Line]) -> bool:
 
 
 def _drifted(before: Line, after: str, similarity: float) -> str | None:
-    old, new = _Said.of(before.text), _Said.of(after)
-    if similarity < _least_alike(old, before.text):
-        return "drift: not alike in meaning"
-    if len(new.words) > 3 * len(old.words) + 20 or 4 * len(new.words) + 8 < len(old.words):
-        return "drift: much longer or shorter"
-    if old.masks - new.masks:
-        return "drift: a mask vanished"
-    if old.numbers - new.amounts:
-        return "drift: a number vanished"
-    if new.digits - old.amounts:
-        return "drift: a number appeared"
-    if any(not _named(name, new.words) for name in old.names):
-        return "drift: a name vanished"
-    if old.negated and not new.turned:
-        return "drift: a negation vanished"
-    if new.negated and not old.turned and _otherwise_the_same(old.words, new.words):
-        return "drift: a negation appeared"
-    if not (old.turned or new.turned) and old.mood * new.mood < 0:
-        return "drift: the feeling turned"
-    if before.asks and old.asks and not new.asks:
-        return "decision: no longer a question"
-    return None
+    old, new = _Content.of(before.text), _Content.of(after)
+    was, now = len(old.words), len(new.words)
+    rules = {
+        "drift: not alike in meaning": similarity < _least_alike(old, before.text),
+        "drift: much longer or shorter": now > 3 * was + 20 or 4 * now + 8 < was,
+        "drift: a mask vanished": bool(old.masks - new.masks),
+        "drift: a number vanished": bool(old.numbers - new.amounts),
+        "drift: a number appeared": bool(new.digits - old.amounts),
+        "drift: a name vanished": any(not _named(name, new.words) for name in old.names),
+        "drift: a negation vanished": old.negated and not new.turned,
+        "drift: a negation appeared": new.negated and not old.turned and _otherwise_the_same(old.words, new.words),
+        "drift: the feeling turned": not (old.turned or new.turned) and old.mood * new.mood < 0,
+        "decision: no longer a question": before.asks and old.asks and not new.asks,
+    }
+    return next((reason for reason, holds in rules.items() if holds), None)
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Content:
     """What can be counted of a line."""
 
     words: tuple[str, ...]
@@ -152,14 +151,14 @@ class _Said:
     asks: bool
 
     @staticmethod
-    def of(text: str) -> _Said:
+    def of(text: str) -> _Content:
         text = text.replace("’", "'")
         found = tuple(words(text))
         plain = _IDIOM.sub(" ", text)
         negated = bool(_NEGATION.search(plain))
         digits = {number.replace(",", "") for number in _DIGITS.findall(text)} - {"1"}
         numbers = digits | {_SPELLED[word] for word in words(plain) if word in _SPELLED}
-        return _Said(
+        return _Content(
             words=found,
             masks=frozenset(_MASK.findall(text)),
             digits=frozenset(digits),
@@ -173,7 +172,7 @@ class _Said:
         )
 
 
-def _least_alike(said: _Said, text: str) -> float:
+def _least_alike(said: _Content, text: str) -> float:
     """The bound for a line: lower for short ones, whose embeddings say little, and none for the very short."""
     if len(said.words) < LONG_ENOUGH:
         return -1.0
@@ -192,62 +191,3 @@ def _named(name: str, among: Sequence[str]) -> bool:
     return any(
         word.startswith(name.lower()) or SequenceMatcher(None, name.lower(), word).ratio() > 0.8 for word in among
     )
-
-
-_MASK = re.compile(r"\[[a-z]+\]")
-_ASKING = re.compile(
-    r"\b(?:what|which|who|how|why|when|where|asking|is (?:there|it|that)|"
-    r"(?:do|did|have|are|were|can|could|would|will) you)\b|[?？吗呢么]|什么|怎么|哪",
-    re.IGNORECASE,
-)
-_DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
-_SPELLED = {
-    **{"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"},
-    **{"ten": "10", "eleven": "11", "twelve": "12", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50"},
-    **{"两": "2", "三": "3", "四": "4", "五": "5", "六": "6", "七": "7", "八": "8", "九": "9", "十": "10"},
-}
-_AMOUNTS = _SPELLED | {
-    **{"both": "2", "couple": "2", "pair": "2", "twice": "2", "double": "2", "second": "2"},
-    **{"third": "3", "triple": "3", "thrice": "3", "fourth": "4", "fifth": "5"},
-}
-_NAME = re.compile(r"(?<=[a-z] )[A-Z][a-z]{2,}")
-_NO_NAME = re.compile(
-    r"about|actually|after|again|all|also|although|and|any|are|because|been|before|being|but|can|cannot|caught|could|did|"
-    r"does|don|each|even|every|everybody|everyone|everything|feel|for|from|get|give|god|good|great|had|hard|has|have|hello|"
-    r"hey|him|his|hope|how|however|idea|ill|its|ive|just|know|let|like|make|many|may|maybe|more|most|much|must|nice|not|now|"
-    r"ohh*|okay|one|only|other|our|out|perhaps|please|plus|really|right|she|should|since|some|someone|something|sometimes|"
-    r"sorry|still|sure|take|talk|tell|than|thanks?|that|the|their|them|then|there|these|they|things?|think|this|those|"
-    r"though|too|try|very|want|was|welcome|well|were|whats?|when|where|which|while|who|why|will|wish|with|would|yeah|yes|"
-    r"yet|you|your",
-    re.IGNORECASE,
-)
-"""Words that open a sentence where the one before has no full stop, and are no names."""
-_IDIOM = re.compile(
-    r"\b(?:oh,? no|no (?:wonder|problem|worries|doubt|matter|rush|hurry)|can't wait|(?:don't|never) forget|"
-    r"(?:don't|never|not)(?: really)? mind|wouldn't mind|not only|why (?:not|don't)|nothing (?:to do )?but|or not|"
-    r"don'?t panic|don't you (?:think|agree)|can'?t help it|(?:you|us|we|them) two|the two of (?:you|us|them))\b|"
-    r"[, ](?:\w+n't (?:it|they|you|he|she|we)|\w+ (?:it|they|you) not)(?=\W*$|[?.!,])|"
-    r"差不多|不过|不错|不好意思|无论|特别|个别|别人",
-    re.IGNORECASE,
-)
-"""Phrases whose negation negates nothing, tags at the end of a sentence, and a 'two' that only means 'both of you'."""
-_NEGATION = re.compile(
-    r"n't\b|\b(?:not|no|never|nothing|nobody|none|nowhere|neither|nor|cannot|without|noone|dunno|idk|"
-    r"(?:do|did|does|is|was|were|are|ca|wo|have|has|had|could|would|should)nt)\b|\bnever|[不没无别未]",
-    re.IGNORECASE,
-)
-_TURNING = re.compile(
-    r"\b(?!under|unti|uni|uncle|import|impr|immed|imag|discu|dist)(?:un|dis|im|mis)\w{4,}|"
-    r"\b(?:inca|ina|insec)\w+|\w+less\b|\b(?:hardly|barely|scarcely|rarely|seldom|few|less|"
-    r"lack\w*|fail\w*|refus\w*|reject\w*|den(?:y|ied)|ceas\w+|doubt\w*|stop\w*|quit\w*|avoid\w*|miss\w*|lost|los\w+|"
-    r"wrong|far from|instead|rather than|only|nope|nah|out of|free of|short of|hard to|difficult to|tough to|"
-    r"forever|ended|all (?:i|you|one) can|bad(?:ly)?|poor|at least|since)\b|[难失少]|反而|而是",
-    re.IGNORECASE,
-)
-_GLAD = re.compile(
-    r"good|great|happy|glad|better|relieved|calm|hopeful|excited|wonderful|proud|love|enjoy|lucky", re.IGNORECASE
-)
-_SAD = re.compile(
-    r"bad|sad|awful|terrible|worse|worst|afraid|angry|anxious|depressed|hate|lonely|scared|upset|miserable",
-    re.IGNORECASE,
-)
