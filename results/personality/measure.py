@@ -134,7 +134,7 @@ def sifted(originals: Sequence[SerRecord], rewrites: Sequence[SerRecord], embedd
 
 def chosen_pairs(records: Sequence[SerRecord], embedder: Embeds) -> list[tuple[str, str]]:
     """The ids of right turns that are put into each other's histories, near ones and random ones, each pair once."""
-    from compeer.ser.importing import Pairs, is_right, pair_records
+    from compeer.ser.export import Pairs, is_right, pair_records
 
     right: dict[tuple[str, int], SerRecord] = {}
     for record in records:
@@ -151,7 +151,7 @@ def chosen_pairs(records: Sequence[SerRecord], embedder: Embeds) -> list[tuple[s
 
 def taught(records: Iterable[SerRecord], pairs: Iterable[tuple[str, str]]) -> Iterator[SerRecord]:
     """The records themselves and the matched ones of the pairs, those that have all labels a judge learns from."""
-    from compeer.ser.importing import matched_records
+    from compeer.ser.export import matched_records
     from compeer.ser.record import is_judged
 
     named = {record.id: record for record in records}

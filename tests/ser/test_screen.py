@@ -18,8 +18,8 @@ from compeer.ser.asking import Complaint, prompt
 from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, mask_text
 from compeer.ser.screen import (
     KINDS,
-    Dropped,
-    Kept,
+    DroppedDialogue,
+    KeptDialogue,
     ScreenSettings,
     ScreenVerdict,
     read_verdict,
@@ -46,15 +46,15 @@ def dialogue(*texts: str, language: str = "en", first: str = "seeker", **more: A
     return Dialogue(**{"id": "a", "language": language, "source": "test", "utterances": tuple(said), **more})
 
 
-def kept(one: Dialogue, settings: ScreenSettings = SETTINGS) -> Kept:
+def kept(one: Dialogue, settings: ScreenSettings = SETTINGS) -> KeptDialogue:
     found = screen_dialogue(one, settings)
-    assert isinstance(found, Kept), found
+    assert isinstance(found, KeptDialogue), found
     return found
 
 
 def reasons(one: Dialogue, settings: ScreenSettings = SETTINGS) -> tuple[str, ...]:
     found = screen_dialogue(one, settings)
-    return found.reasons if isinstance(found, Dropped) else ()
+    return found.reasons if isinstance(found, DroppedDialogue) else ()
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from compeer.ser.split import (
     TEXTS,
     Groups,
     WordSketch,
+    first_message,
+    iter_splits,
     join_alike,
-    opening,
-    read_groups,
     read_splits,
     shingles,
     split_stage,
@@ -62,7 +62,10 @@ def grouped(dialogues: Sequence[Dialogue], folder: Path, **settings: Any) -> dic
     split_stage(
         folder / "dialogues.jsonl", folder / "splits.jsonl", **{"shares": (0.5, 0.3, 0.2), "seed": 1, **settings}
     )
-    splits, groups = read_splits(folder / "splits.jsonl"), read_groups(folder / "splits.jsonl")
+    splits, groups = (
+        read_splits(folder / "splits.jsonl"),
+        {line.dialogue: line.group or "" for line in iter_splits(folder / "splits.jsonl")},
+    )
     for group in set(groups.values()):
         assert len({splits[id] for id, own in groups.items() if own == group}) == 1
     assert list(groups) == [one.id for one in dialogues]
@@ -185,7 +188,7 @@ def test_greetings_and_stock_phrases_join_nobody(tmp_path: Path) -> None:
         return one.model_copy(update={"utterances": (first, second, *one.utterances, last)})
 
     dialogues = [greeted(dialogue(f"d{number}")) for number in range(60)]
-    assert opening(dialogues[0].utterances) == dialogues[0].utterances[2].text
+    assert first_message(dialogues[0].utterances) == dialogues[0].utterances[2].text
     assert grouped(dialogues, tmp_path) == {one.id: one.id for one in dialogues}
 
 
@@ -301,7 +304,7 @@ def test_a_bad_line_of_splits_is_named(tmp_path: Path, line: dict[str, str], fie
     with pytest.raises(InputError, match=f"line 2, field '{field}'"):
         read_splits(path)
     with pytest.raises(InputError, match="no such file of splits"):
-        read_groups(tmp_path / "nowhere.jsonl")
+        read_splits(tmp_path / "nowhere.jsonl")
 
 
 @pytest.mark.skipif(not ESCONV.is_dir(), reason="the public corpora are not at hand")

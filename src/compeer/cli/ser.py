@@ -89,7 +89,7 @@ PARAMETERS: dict[str, tuple[Any, Any]] = {
     "seed": _option(int, 0, "All randomness comes from it."),
     "workers": _option(int, 1, "Processes at work; they change nothing but the time.", min=1),
     "all_workers": _option(
-        int, os.cpu_count() or 1, "Processes at work; they change nothing but the time.", "--workers"
+        int, os.cpu_count() or 1, "Processes at work; they change nothing but the time.", "--workers", min=1
     ),
 }
 """What each parameter of a command is, and its default."""
@@ -445,7 +445,7 @@ declare(
 )
 declare(
     "match",
-    "importing:match_turns",
+    "export:match_turns",
     "records out pairs mixtures mistakes seed",
     "Make of judged records a matched set: every turn right in one history stands in another, where it is wrong.",
 )

@@ -19,7 +19,7 @@ from compeer.corpora.avamerg import avamerg_dialogue
 from compeer.corpora.esconv import esconv_dialogue
 from compeer.corpora.labels import normal
 from compeer.corpora.mesc import csv_items, is_csv, mesc_dialogue
-from compeer.corpora.reading import Item, SeenIds, json_items
+from compeer.corpora.reading import Item, KnownIds, json_items
 from compeer.corpora.soulchat import soulchat_dialogue
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
@@ -86,11 +86,11 @@ def read_corpus(
 def _dialogues(
     chosen: list[tuple[Path, str]], merge: bool, skip_bad: Callable[[InputError], None] | None, media: str
 ) -> Iterator[Dialogue]:
-    seen = _Seen()
+    known = _KnownIdsOfFiles()
     for file, name in chosen:
         for item in csv_items(file) if name == "mesc" and is_csv(file) else json_items(file):
             try:
-                dialogue = _checked(item, FORMATS[name], seen, media)
+                dialogue = _checked(item, FORMATS[name], known, media)
             except InputError as error:
                 if skip_bad is None:
                     raise
@@ -102,22 +102,24 @@ def _dialogues(
             yield dialogue
 
 
-def _checked(item: Item | InputError, convert: Callable[[Item], Dialogue], seen: _Seen, media: str) -> Dialogue:
+def _checked(
+    item: Item | InputError, convert: Callable[[Item], Dialogue], known: _KnownIdsOfFiles, media: str
+) -> Dialogue:
     """The item's dialogue, whose id is its own."""
     if isinstance(item, InputError):
         raise item
     dialogue = convert(replace(item, media=media))
-    if where := seen.before(dialogue.id, item):
+    if where := known.before(dialogue.id, item):
         what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
         raise item.bad(what, "id", do="Give every dialogue an id of its own.")
     return dialogue
 
 
-class _Seen:
+class _KnownIdsOfFiles:
     """Which ids were read, and where."""
 
     def __init__(self) -> None:
-        self._ids = SeenIds()
+        self._ids = KnownIds()
         self._files: list[Path] = []
 
     def before(self, id: str, item: Item) -> str | None:
@@ -125,8 +127,8 @@ class _Seen:
         if item.file not in self._files:
             self._files.append(item.file)
         number = item.position if item.line is None else item.line
-        place = (self._files.index(item.file) << 1 | (item.line is not None)) << 40 | number
-        found = self._ids.before(id, place)
+        where_now = (self._files.index(item.file) << 1 | (item.line is not None)) << 40 | number
+        found = self._ids.before(id, where_now)
         if found is None:
             return None
         file = self._files[found >> 41]

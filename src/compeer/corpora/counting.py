@@ -38,10 +38,6 @@ class CorpusCounts:
         self.utterance_emotions.update(utterance.emotion for utterance in utterances if utterance.emotion)
         self.feedback.update(utterance.feedback for utterance in utterances if utterance.feedback)
 
-    def strategy_shares(self) -> dict[str, float]:
-        """The percentage of each strategy among the supporter utterances that have one."""
-        return {strategy: percentage(count, self.strategies.total()) for strategy, count in self.strategies.items()}
-
 
 def count_corpus(dialogues: Iterable[Dialogue]) -> CorpusCounts:
     """The counts of a corpus, read once."""
@@ -49,11 +45,6 @@ def count_corpus(dialogues: Iterable[Dialogue]) -> CorpusCounts:
     for dialogue in dialogues:
         counts.add(dialogue)
     return counts
-
-
-def percentage(part: int, whole: int) -> float:
-    """A share in per cent; 0 of nothing."""
-    return 100 * part / whole if whole else 0.0
 
 
 def table_rows(columns: list[CorpusCounts]) -> Iterator[tuple[str, list[str]]]:
@@ -86,7 +77,7 @@ def _group(
 
 
 def _share(counter: Counter[str], name: str) -> str:
-    return f"{percentage(counter[name], counter.total()):.1f} %" if counter[name] else "–"
+    return f"{100 * counter[name] / counter.total():.1f} %" if counter[name] else "–"
 
 
 def _named(counter: Counter[int]) -> Counter[str]:

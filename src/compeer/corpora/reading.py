@@ -75,9 +75,9 @@ class Item:
     ) -> Value:
         """What a label of theirs is called by us, or the error that it stands in no table."""
         if normal(theirs) not in table:
-            shown = theirs if len(theirs) <= 60 else f"{theirs[:60]}…"
+            name = theirs if len(theirs) <= 60 else f"{theirs[:60]}…"
             known = f"Known: {', '.join(table)} (docs/labels.md). --skip-bad leaves such dialogues out."
-            raise self.bad(f"unknown {kind} '{shown}'", field, line=line, do=known)
+            raise self.bad(f"unknown {kind} '{name}'", field, line=line, do=known)
         return table[normal(theirs)]
 
     def id(self, source: str, own: str | None = None) -> str:
@@ -224,7 +224,7 @@ _RECENT = 4096
 _MOST_RUNS = 8
 
 
-class SeenIds:
+class KnownIds:
     """Which ids were read already: hashes with a number each, sixteen bytes an id instead of a few hundred.
 
     Recent ones stand in a dictionary, older ones in sorted arrays.
@@ -240,9 +240,9 @@ class SeenIds:
         if mark in self._recent:
             return self._recent[mark]
         for marks, numbers in self._runs:
-            place = int(np.searchsorted(marks, np.uint64(mark)))
-            if place < len(marks) and int(marks[place]) == mark:
-                return int(numbers[place])
+            index = int(np.searchsorted(marks, np.uint64(mark)))
+            if index < len(marks) and int(marks[index]) == mark:
+                return int(numbers[index])
         self._recent[mark] = number
         if len(self._recent) >= _RECENT:
             self._put_away()

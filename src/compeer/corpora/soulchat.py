@@ -20,7 +20,7 @@ class _Message(BaseModel):
     content: Text
 
 
-class _Conversation(BaseModel):
+class _ChatDialogue(BaseModel):
     model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
 
     id: str | None = Field(default=None, min_length=1)
@@ -29,7 +29,7 @@ class _Conversation(BaseModel):
 
 def soulchat_dialogue(source: str, messages: str, item: Item) -> Dialogue:
     """A dialogue of SoulChat or SMILE, whose messages stand in the field `messages`."""
-    raw = item.check(_Conversation)
+    raw = item.check(_ChatDialogue)
     return Dialogue(
         id=item.id(source, raw.id),
         language="zh",

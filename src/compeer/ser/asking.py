@@ -20,6 +20,7 @@ import numpy as np
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.models.embedded import SMOLLM2
+from compeer.models.embedder import Embeds, Matrix
 from compeer.pipeline import Done, Stage, ask_through, work_through
 from compeer.statistics import generator
 
@@ -70,6 +71,29 @@ def ask_user(text: str, seed: int, *names: str, grammar: str | None = None) -> R
     """A question of one message, whose own seed belongs to its names."""
     own = int(generator(seed, *names).integers(2**31))
     return Request(({"role": "user", "content": text},), seed=own, grammar=grammar)
+
+
+@cache
+def one_thread(name: str) -> Embeds:
+    """The embedder of a name, or 'words', with one thread: the last bits depend on their number, and so who is near."""
+    from compeer.models.embedder import Embedder, WordEmbedder
+
+    return WordEmbedder() if name == "words" else _OneThread(Embedder(name))
+
+
+@dataclass(frozen=True)
+class _OneThread:
+    embedder: Embeds
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return self.embedder.embed(texts)
+        finally:
+            torch.set_num_threads(before)
 
 
 class Reservoir(Generic[T]):

@@ -1,12 +1,9 @@
 """Whether a file of SER records keeps what it promises: `compeer ser check`.
 
-Two kinds of promises. *Nothing leaks*: no dialogue, group, near-duplicate history, opening, reply or wording stands in
-two splits. *Nothing betrays the labels*: what is False in one history is True in another, decisions are as frequent on
-both sides, responses are matched in length, all four preferences occur. The second kind is asked of silver labels only:
-people and models judge what they find.
-
-The records are read once; hashes and small numbers of each are kept, never its text. A million records take some
-hundred megabytes, and whatever is asked of them is a matter of sorting and counting.
+*Nothing leaks*: no dialogue, group, near-duplicate history, opening, reply or wording stands in two splits. *Nothing
+betrays the labels*: what is False in one history is True in another, decisions are as frequent on both sides, responses
+are matched in length, all four preferences occur; this is asked of silver labels only. The records are read once;
+hashes and small numbers of each are kept, never its text: a million records take some hundred megabytes.
 """
 
 from __future__ import annotations
@@ -32,10 +29,10 @@ from compeer.ser.split import (
     Groups,
     Hashes,
     WordSketch,
+    first_message,
     id_hash,
     iter_splits,
     join_alike,
-    opening,
     words_hash,
 )
 from compeer.statistics import generator, words
@@ -170,7 +167,7 @@ class Columns:
         text = "\n".join(utterance.text for utterance in record.history)
         if len(words(text)) >= HISTORY_WORDS:
             _put(self.histories, index, HISTORIES.of(text).tobytes())
-        _put(self.openings, index, FIRST_MESSAGES.of(opening(record.history)).tobytes())
+        _put(self.openings, index, FIRST_MESSAGES.of(first_message(record.history)).tobytes())
 
 
 def _put(rows: bytearray, index: int, sketch: bytes) -> None:

@@ -1,17 +1,13 @@
 """Profiles that are alike: K-means over embedded descriptions, seekers and supporters apart.
 
-They are clustered apart because they do different things in a conversation: together, the first split would only tell
-the two roles from each other. Three files are written:
-
     clusters.json    the squared error for each K, the K chosen and why, and what each cluster is like
     clusters.jsonl   the cluster of each profile, in the profiles' order
     elbow.svg        the curve with the elbow marked, and the clusters on two principal axes
 
-The elbow of the squared error gives the number of clusters. Any convex curve has a point farthest below the chord from
-its first to its last value, even the curve of a cloud without clusters (over K = 1 … 12 it lies at 3 to 6, mostly at 4
-or 5). So that point alone proves nothing. Without clusters the squared error falls about as a power of K, a straight
-line on logarithmic axes; at a true elbow it falls steeply up to K and hardly any more after it. `find_elbow` takes such
-a kink where there is one, and otherwise the point farthest from the chord, and says which.
+The elbow of the squared error gives the number of clusters. The point farthest below the chord of the curve proves
+nothing: even a cloud without clusters has one. Without clusters the error falls about as a power of K, a straight line
+on logarithmic axes; at a true elbow it falls steeply up to K and hardly any more after it. `find_elbow` takes such a
+kink where there is one, and otherwise the point farthest from the chord, and says which.
 """
 
 from __future__ import annotations

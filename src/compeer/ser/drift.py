@@ -55,7 +55,7 @@ def why_not(old: Sequence[Line], new: Sequence[Line], alike: Sequence[float]) ->
     for before, after in zip(old, new, strict=True):
         if reason := _machine_made(before.text, after.text):
             return reason
-    if _same_opening(old, new):
+    if _begin_alike(old, new):
         return "machine-made: every line opens alike"
     if _hardly_changed(old, new):
         return "hardly changed"
@@ -71,8 +71,8 @@ def likeness(old: Sequence[Line], new: Sequence[Line], embedder: Embeds) -> list
     asked = [index for index, (before, after) in enumerate(pairs) if not _shares_most(words(before), words(after))]
     found = [1.0] * len(pairs)
     rows = embedder.embed([text for index in asked for text in pairs[index]])
-    for place, index in enumerate(asked):
-        found[index] = round(float(rows[2 * place] @ rows[2 * place + 1]), 4)
+    for row, index in enumerate(asked):
+        found[index] = round(float(rows[2 * row] @ rows[2 * row + 1]), 4)
     return found
 
 
@@ -91,7 +91,7 @@ def _machine_made(before: str, after: str) -> str | None:
     return None
 
 
-def _same_opening(old: Sequence[Line], new: Sequence[Line]) -> bool:
+def _begin_alike(old: Sequence[Line], new: Sequence[Line]) -> bool:
     """Whether all of a speaker's lines, four or more, now open with the same two words, and did not before."""
 
     def alike(lines: Sequence[Line], speaker: Speaker) -> bool:
@@ -172,13 +172,13 @@ class _Content:
         )
 
 
-def _least_alike(said: _Content, text: str) -> float:
+def _least_alike(content: _Content, text: str) -> float:
     """The bound for a line: lower for short ones, whose embeddings say little, and none for the very short."""
-    if len(said.words) < LONG_ENOUGH:
+    if len(content.words) < LONG_ENOUGH:
         return -1.0
     if not is_latin(text):
         return LEAST_ALIKE_ELSEWHERE
-    return LEAST_ALIKE if len(said.words) >= 10 else LEAST_ALIKE_SHORT
+    return LEAST_ALIKE if len(content.words) >= 10 else LEAST_ALIKE_SHORT
 
 
 def _otherwise_the_same(old: Sequence[str], new: Sequence[str]) -> bool:

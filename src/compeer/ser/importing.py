@@ -4,21 +4,12 @@ Two shapes are read, one JSON object a line; the first line says which:
 
 - our own `SerRecord`, as another build or the annotation workbench wrote it;
 - *contexts with candidates*: a history, the human's response, and candidate turns, each with three verdicts, the
-  annotators' votes and reasons, and which response is better (`_Context` lists the fields). Rewrites of such contexts
+  annotators' votes and reasons, and which response is better (`_JudgedContext`). Rewrites of such contexts
   name the original in `rewritten_from`, and carry a `profile` where they were made toward a personality.
 
 A dialogue gets the id that our reader of the corpus gives it, so that imported records and a build of the same corpus
 share their splits. Candidates on one of whose steps no two votes agree are dropped and counted; where no two agree on
 the responses, the record has no preference.
-
-Turns that were written to be wrong give themselves away by how they are worded. So a *matched set* is made of right
-turns only (`match_turns`). The contexts are paired, near ones first or at random, within a split. The two turns of a
-pair, and mixtures of their steps, are put into *both* histories: a step is True at home and False at the partner's.
-Since every text, alone and in company, is True once and False once, nobody who does not read the history can do better
-than chance. The responses are matched alike: the one to this moment is the better one here and the worse one there, in
-the same order of showing. Half of the labels are False, all of them by rule (`silver`); the True ones keep their own
-source and reason. A pair differs in emotion and strategy, and is not so near that it could share an issue; that the
-partner's step is wrong then is very likely, not certain.
 """
 
 from __future__ import annotations
@@ -30,32 +21,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, ValidationError
 
 from compeer.corpora.reading import Item
-from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy, last_seeker
+from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, json_line, read_json_lines
-from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, in_blocks
 from compeer.pipeline import Stage as PipelineStage
-from compeer.reasoning import STEPS, Part, Sentiment, Step, StepText, SupportTurn
+from compeer.reasoning import STEPS, Sentiment, StepText, SupportTurn
 from compeer.ser.asking import run_stage
-from compeer.ser.pairing import TOO_NEAR, exchange
-from compeer.ser.record import (
-    ACCEPTABLE,
-    SPLITS,
-    LabelSource,
-    PreferenceLabel,
-    Preferred,
-    SerRecord,
-    Split,
-    StepLabel,
-    StepLabels,
-    read_records,
-)
+from compeer.ser.record import SPLITS, LabelSource, Preferred, SerRecord, Split
 from compeer.ser.split import read_splits
 from compeer.statistics import generator
 
@@ -95,7 +71,7 @@ class _Candidate(Frozen):
     preference_reasons: tuple[str, ...] | None = None
 
 
-class _Context(Frozen):
+class _JudgedContext(Frozen):
     """A history with candidate turns. `dialogue` is the 0-based line of the corpus file that `split` names."""
 
     id: str = Field(min_length=1)
@@ -139,7 +115,7 @@ def import_turns(
 
 def _lines(path: Path) -> Iterator[Line]:
     """The objects of the file with their line numbers, all of one shape, each with an id of its own."""
-    shape, seen = None, set()
+    shape, ids = None, set()
     for number, value in read_json_lines(path):
         if not isinstance(value, dict):
             raise InputError("this line is not an object.", file=path, line=number, do=_DO)
@@ -151,10 +127,10 @@ def _lines(path: Path) -> Iterator[Line]:
             what = f"there is a '{found}' here, but the file began with '{shape}'."
             raise InputError(what, file=path, line=number, do=_DO)
         key = value.get("id")
-        if not isinstance(key, str) or key in seen:
+        if not isinstance(key, str) or key in ids:
             what = "this id is used twice." if isinstance(key, str) else "an id is missing."
             raise InputError(what, file=path, line=number, field="id", do="Give every line an id of its own.")
-        seen.add(key)
+        ids.add(key)
         yield number, value
 
 
@@ -238,7 +214,7 @@ def _taken(value: dict[str, Any], source: LabelSource | None) -> list[SerRecord 
 
 def _judged(value: dict[str, Any], source: LabelSource, seed: int) -> list[SerRecord | None]:
     """A record for each candidate of a context; None for one that has no verdict on a step."""
-    context = _Context.model_validate(value)
+    context = _JudgedContext.model_validate(value)
     # The reader's own rule for the id; the corpus file is named after its split.
     dialogue = Item(None, Path(f"{context.split}.jsonl"), context.dialogue + 1).id(context.corpus)
     kind = None if context.rewritten_from is None else "personality" if context.profile else "plain"
@@ -300,165 +276,3 @@ def _by(source: LabelSource, votes: Iterable[str]) -> dict[str, Any]:
     who = "annotators who are language models" if source == "llm" else "human annotators"
     cast = ", ".join(votes)
     return {"source": source, "how": f"judged by {who}" + (f"; votes: {cast}" if cast else "")}
-
-
-# --- a matched set of right turns -------------------------------------------------------------------------------------
-
-BLOCK = 1000
-"""Right turns of a split among which pairs are sought."""
-MIXTURES = ("abb", "bab", "bba", "aab", "aba", "baa")
-"""Which of the pair's turns, a or b, each step is from."""
-_KINDS: dict[Part, str] = {
-    "history": "another seeker's issue",
-    "emotion": "another seeker's emotion",
-    "strategy": "another moment's strategy",
-}
-
-
-Pairs = Literal["near", "random"]
-"""Whose turns are exchanged: those of the closest other contexts, which are hard to tell, or of any."""
-
-
-def match_turns(
-    records: Path,
-    out: Path,
-    seed: int,
-    mixtures: int = 2,
-    mistakes: bool = False,
-    embedder: Embeds | None = None,
-    pairs: Pairs = "near",
-) -> dict[str, Any]:
-    """Writes the matched set of a file of judged records; returns the stage's manifest.
-
-    A pair gives its two turns and `mixtures` of them, each in both histories. With `mistakes`, records that have a
-    False label are added as they stand.
-    """
-    if not 0 <= mixtures <= len(MIXTURES):
-        raise InputError(f"there are 0 to {len(MIXTURES)} mixtures of two turns.", field="mixtures")
-    settings = {"seed": seed, "mixtures": mixtures, "mistakes": mistakes, "pairs": pairs}
-    stage = PipelineStage(out, settings, {"records": records})
-    if found := stage.finished():
-        return found
-    if embedder is None:
-        import torch
-
-        from compeer.models.embedder import Embedder
-
-        torch.set_num_threads(1)  # the last bits depend on the number of threads, and with them who is nearest
-        embedder = Embedder()
-    return run_stage(stage, _blocks(records, mistakes), partial(_matched, embedder, mixtures, pairs, seed))
-
-
-def _blocks(path: Path, mistakes: bool) -> Iterator[list[SerRecord]]:
-    """Right turns that may be paired with each other, one a context; or, as blocks of their own, mistaken ones."""
-    waiting: dict[tuple[str | None, ...], list[SerRecord]] = {}
-    seen: set[int] = set()
-    for record in read_records(path):
-        if record.labels is None:
-            continue
-        if not is_right(record):
-            if mistakes:
-                yield [record]
-            continue
-        context = hash((record.dialogue, record.round, record.rewritten))
-        if context in seen:
-            continue
-        seen.add(context)
-        alike = (record.split, record.language, record.rewritten)
-        here = waiting.setdefault(alike, [])
-        here.append(record)
-        if len(here) == 2 * BLOCK:
-            yield here[:BLOCK]
-            waiting[alike] = here[BLOCK:]
-    yield from waiting.values()
-
-
-def is_right(record: SerRecord) -> bool:
-    """Whether all steps of the record are True."""
-    return record.labels is not None and all(getattr(record.labels, part).value for part in STEPS)
-
-
-def _matched(embedder: Embeds, mixtures: int, how: Pairs, seed: int, block: list[SerRecord]) -> Done:
-    if not is_right(block[0]):
-        found = block
-        counts = {"matched": Counter({"mistaken turns as they stood": len(block)})}
-    else:
-        pairs = pair_records(block, embedder, seed, how)
-        found = [record for one, other in pairs for record in matched_records(block[one], block[other], mixtures, seed)]
-        numbers = {"right turns": len(block), "pairs": len(pairs), "without a partner": len(block) - 2 * len(pairs)}
-        counts = {"matched": Counter({**numbers, "records": len(found)})}
-    counts["split"] = Counter(record.split for record in found)
-    return Done([json_line(record) for record in found], counts=counts)
-
-
-def pair_records(
-    records: Sequence[SerRecord], embedder: Embeds, seed: int, how: Pairs = "near"
-) -> list[tuple[int, int]]:
-    """Pairs of records by index, near ones first or at random, that differ in dialogue, emotion and strategy."""
-    vectors = embedder.embed([_about(record) for record in records])
-    closeness = np.round(vectors @ vectors.T, 4).astype(np.float32)  # the last bits differ between machines
-
-    def differ(values: Sequence[str]) -> npt.NDArray[np.bool_]:
-        return np.array([[one != other for other in values] for one in values], dtype=bool)
-
-    turns = [record.candidate for record in records]
-    allowed = closeness < TOO_NEAR
-    for values in (
-        [record.dialogue for record in records],
-        [turn.response for turn in turns],
-        [turn.emotion.emotion for turn in turns],
-        [turn.strategy.strategy for turn in turns],
-    ):
-        allowed &= differ(values)
-    count, rng = len(records), generator(seed, "matched", records[0].id)
-    if how == "random":
-        closeness = rng.random((count, count), dtype=np.float32)
-    return exchange([0] * count, [()] * count, allowed, closeness, 1.0, np.ones(count, dtype=bool), rng)
-
-
-def _about(record: SerRecord) -> str:
-    seeker = last_seeker(record.history)
-    return f"{record.candidate.history.text} {seeker.text if seeker else ''}"
-
-
-def matched_records(a: SerRecord, b: SerRecord, mixtures: int, seed: int) -> Iterator[SerRecord]:
-    """The two turns and some mixtures of them, each in both histories."""
-    rng = generator(seed, "mixtures", a.id, b.id)
-    mixed = [MIXTURES[index] for index in sorted(rng.permutation(len(MIXTURES))[:mixtures].tolist())]
-    for letters in ("aaa", "bbb", *mixed):
-        owners = [a if letter == "a" else b for letter in letters]
-        steps: dict[str, Step] = {part: owner.candidate.step(part) for part, owner in zip(STEPS, owners, strict=True)}
-        speaker = owners[-1]  # the response goes with the strategy
-        turn = SupportTurn.model_validate({**steps, "response": speaker.candidate.response})
-        candidate_first = bool(rng.random() < 0.5)
-        for home, partner in ((a, b), (b, a)):
-            yield home.model_copy(
-                update={
-                    "id": f"{home.id}~{partner.id}~{letters}",
-                    "candidate": turn,
-                    "author": home.author if home.author == partner.author else f"{a.author} and {b.author}",
-                    "reference": (b if speaker is a else a).candidate.response,
-                    "labels": _matched_labels(home, partner, owners),
-                    "preference": _matched_preference(home, partner, speaker),
-                    "candidate_first": candidate_first,
-                    "derived": tuple(dict.fromkeys((*a.derived, *b.derived))),
-                }
-            )
-
-
-def _matched_labels(home: SerRecord, partner: SerRecord, owners: Sequence[SerRecord]) -> StepLabels:
-    how = f"a right step of {partner.id}, put where it is wrong"
-    labels: dict[str, StepLabel] = {}
-    for part, owner in zip(STEPS, owners, strict=True):
-        wrong = StepLabel(value=False, source="silver", how=how, kind=_KINDS[part])
-        labels[part] = getattr(home.labels, part) if owner is home else wrong
-    return StepLabels(**labels)
-
-
-def _matched_preference(home: SerRecord, partner: SerRecord, speaker: SerRecord) -> PreferenceLabel | None:
-    """The response to this moment is the better one; unknown where either was judged worse than its own reference."""
-    for record in (home, partner):
-        if record.preference is None or record.preference.value not in ACCEPTABLE:
-            return None
-    how = f"the response to this moment against that of {partner.id}"
-    return PreferenceLabel(value="candidate" if speaker is home else "reference", source="silver", how=how)

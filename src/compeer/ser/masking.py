@@ -1,14 +1,10 @@
 """What rules find in texts: personal data, which is masked, and faults for which a dialogue is dropped.
 
-Masked are e-mail and street addresses, phone numbers, links, IP addresses, card and account numbers, identity numbers,
-handles, QQ and WeChat ids, and the names by which the two present or greet each other, wherever such a name comes
-again in the dialogue: `[email]`, `[phone]`, `[name]` stand where they stood. A number is masked only where its form or
-its checksum says what it is: years, ages, money, scores and dates stay. So do what belongs to institutions and may save
-a life: emergency and crisis lines, toll-free numbers, and plain domains (`example.org`). Names of other people, told in
-passing, are not found. The patterns are in `tables/masking.toml` and `tables/faults.toml`.
-
-Faults are broken encoding, both speakers in one message, words of a machine, another language. Each rule is meant to be
-wrong seldom rather than to find everything: short chats, dialect, slang and people who talk about machines must pass.
+Masked are addresses, numbers and ids of people (`tables/masking.toml`), and the names by which the two present or greet
+each other, wherever such a name comes again in the dialogue. A number is masked only where its form or its checksum
+says what it is. What belongs to institutions and may save a life stays: crisis lines, toll-free numbers, plain domains.
+Names of other people, told in passing, are not found. Each rule for faults (`tables/faults.toml`) is meant to be wrong
+seldom rather than to find everything: short chats, dialect, slang and people who talk about machines must pass.
 """
 
 from __future__ import annotations
@@ -64,7 +60,7 @@ def _is_iban(text: str) -> bool:
 
 def _is_chinese_id(text: str) -> bool:
     """Whether the last character is the checksum of the first 17 (GB 11643)."""
-    total = sum(int(digit) * (2 ** (17 - place) % 11) for place, digit in enumerate(text[:17]))
+    total = sum(int(digit) * (2 ** (17 - index) % 11) for index, digit in enumerate(text[:17]))
     return "10X98765432"[total % 11] == text[17].upper()
 
 

@@ -1,17 +1,13 @@
 """Which contexts exchange what, so that each thing is wrong in one place as often as it is right in another.
 
-Two contexts *exchange* a step: each shows the other's. Both texts then stand as False once, and as True once at home.
-Whoever does not read the history cannot tell the two apart, provided that nothing else on the page gives it away. So
-exchanges stay within a *cell*, the contexts that agree in everything shown beside the step; and every value (of a
-decision) is exchanged in equal shares, so that no value is more often wrong than another. A pair exchanges steps, the
-whole turn, the stage alone, or one fact.
+Two contexts *exchange* a step: each shows the other's. Both texts then stand as False once, and as True once at home,
+so that nobody can tell them apart without the history. Exchanges stay within a *cell*, the contexts that agree in
+everything shown beside the step; and every value of a decision is exchanged in equal shares.
 
-A strategy is wrong where it is improbable, by the corpus' own statistics of *moments*. A moment is described by what a
-reader of the history sees: how far the conversation is, what the supporter did last, whether the seeker just asked
-something, how much the seeker just wrote, and of what kind it was (a goodbye, a request for advice, thanks, a feeling,
-a greeting). For each of them the corpus says how much more or less often than usual a strategy follows (its *lift*);
-the lift at a moment is their product, as if they were independent, scaled so that the shares add up to one. A low lift
-is the only ground on which a strategy that is not the corpus' own is called False.
+A strategy is wrong where it is improbable, by the corpus' own statistics of *moments* (how far the conversation is,
+what the supporter did last, what the seeker just wrote). For each feature of a moment the corpus says how much more or
+less often than usual a strategy follows (its *lift*); the lift at a moment is their product, scaled so that the shares
+add up to one.
 """
 
 from __future__ import annotations
@@ -211,7 +207,7 @@ def pair_up(
 ) -> Pairing:
     """Pairs the contexts; about twice `false_share` of each step is exchanged, as one candidate in two is spoiled."""
     count = len(references)
-    vectors = embedder.embed([f"{r.quotes.issue} {r.quotes.said}" for r in references])
+    vectors = embedder.embed([f"{r.quotes.issue} {r.quotes.last}" for r in references])
     closeness = np.round(vectors @ vectors.T, 4)  # the last bits differ between machines
     wrong = _wrong(references, moments, closeness)
     partner, patterns = [-1] * count, [None] * count  # type: tuple[list[int], list[Pattern | None]]
@@ -309,7 +305,7 @@ FAMILIES: tuple[frozenset[Emotion], ...] = (
 )
 """Emotions that lie near each other."""
 
-SAID = 0.3
+HEARD = 0.3
 """Share of a step's telling words that must have been said for its issue to count as this seeker's."""
 
 
@@ -346,7 +342,7 @@ def _history(turn: SupportTurn, context: Context, stage: Stage) -> StepLabel | N
         return silver_label(False, "another stage than the corpus' or the rule's", "wrong stage")
     named = content_words(turn.history.text)
     heard = content_words(" ".join(utterance.text for utterance in context.history))
-    if not named or len(named & heard) < SAID * len(named):
+    if not named or len(named & heard) < HEARD * len(named):
         return None  # other words for the same thing, or another thing: only a reader can tell
     return silver_label(True, "the right stage, and what it names was said")
 

@@ -4,10 +4,9 @@ A model that is given reads the whole dialogue and answers with both profiles as
 from words and habits of writing; every profile says which it was. Descriptions are English in either case, since they
 are what is embedded and clustered (`compeer.ser.clusters`), and what a rewrite is steered by.
 
-In the lexical estimate each habit is a rate (most of them per 100 words; in Chinese a character is a word),
-standardised against reference values measured once on public corpora, so that one dialogue never depends on others. A
-trait is a weighted sum of habits. This is crude: it describes how someone wrote in one conversation, and is neither a
-test nor a diagnosis. The words, weights and reference values are in `tables/traits.toml`.
+In the lexical estimate each habit is a rate, standardised against reference values measured once on public corpora, and
+a trait is a weighted sum of habits (`tables/traits.toml`). It describes how someone wrote in one conversation, and is
+neither a test nor a diagnosis.
 """
 
 from __future__ import annotations
@@ -30,18 +29,7 @@ from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Sampling, TextModel
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import one_line
-from compeer.ser.asking import (
-    Complaint,
-    Read,
-    ask_stage,
-    ask_until_read,
-    ask_user,
-    count_failure,
-    prompt,
-    regex,
-    run_stage,
-    table,
-)
+from compeer.ser import asking
 from compeer.ser.record import read_stage
 from compeer.statistics import words
 
@@ -87,11 +75,11 @@ async def profile_stage(
     settings: dict[str, Any] = {"model": model.name if model else None}
     if model is None:
         units = in_blocks(read_corpus(dialogues), DIALOGUES_A_UNIT)
-        return run_stage(Stage(out, settings, {"dialogues": dialogues}), units, _estimated, workers)
-    settings |= {"retries": retries, "seed": seed, "prompt": text_hash(prompt("personality"))}
+        return asking.run_stage(Stage(out, settings, {"dialogues": dialogues}), units, _estimated, workers)
+    settings |= {"retries": retries, "seed": seed, "prompt": text_hash(asking.prompt("personality"))}
     stage = Stage(out, settings, {"dialogues": dialogues})
     units = in_blocks(read_corpus(dialogues), model.batch_size)
-    return await ask_stage(stage, units, partial(_asked, model, retries, seed), model.at_once)
+    return await asking.ask_stage(stage, units, partial(_asked, model, retries, seed), model.at_once)
 
 
 def _spoken(dialogue: Dialogue) -> dict[Speaker, list[str]]:
@@ -112,19 +100,21 @@ def _done(profiles: Sequence[Profile], counts: dict[str, Counter[str]] | None = 
 async def _asked(model: TextModel, retries: int, seed: int, block: list[Dialogue]) -> Done:
     requests = []
     for dialogue in block:
-        text = prompt("personality").format(conversation=transcript(merge_consecutive(dialogue.utterances)))
-        requests.append(ask_user(text, seed, "profile", dialogue.id, grammar=answer_grammar()))
-    answers = await ask_until_read(model, requests, lambda _, generation: read_answer(generation), SAMPLING, retries)
+        text = asking.prompt("personality").format(conversation=transcript(merge_consecutive(dialogue.utterances)))
+        requests.append(asking.ask_user(text, seed, "profile", dialogue.id, grammar=answer_grammar()))
+    answers = await asking.ask_until_read(
+        model, requests, lambda _, generation: read_answer(generation), SAMPLING, retries
+    )
     profiles: list[Profile] = []
     counts: dict[str, Counter[str]] = {"failed": Counter(), "dropped": Counter()}
     for dialogue, answer in zip(block, answers, strict=True):
-        if isinstance(answer, Read):
+        if isinstance(answer, asking.Read):
             for who in _spoken(dialogue):
                 scores, text = answer.value[who]
                 by = {"source": "llm", "model": model.name}
                 profiles.append(Profile(dialogue=dialogue.id, participant=who, scores=scores, description=text, **by))
         elif isinstance(answer, Failure):
-            count_failure(answer, counts)
+            asking.count_failure(answer, counts)
         else:
             counts["dropped"]["unread"] += 1
     return _done(profiles, counts)
@@ -153,19 +143,19 @@ class _Both(Frozen):
     supporter: _Described
 
 
-def read_answer(generation: Generation) -> dict[Speaker, tuple[Scores, str]] | Complaint:
+def read_answer(generation: Generation) -> dict[Speaker, tuple[Scores, str]] | asking.Complaint:
     """Scores and description of both participants, or what is wrong with the answer."""
     text = generation.text
     if generation.cut_off:
-        return Complaint("it was cut off before it ended; be brief")
+        return asking.Complaint("it was cut off before it ended; be brief")
     start, end = text.find("{"), text.rfind("}")
     try:
         both = _Both.model_validate(json.loads(text[start : end + 1]))
     except ValidationError as error:
         first = error.errors()[0]
-        return Complaint(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+        return asking.Complaint(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
     except (ValueError, RecursionError):
-        return Complaint("it is not one JSON object")
+        return asking.Complaint("it is not one JSON object")
     found: dict[Speaker, _Described] = {"seeker": both.seeker, "supporter": both.supporter}
     return {
         who: (Scores.model_validate({trait: getattr(one, trait) for trait in TRAITS}), one_line(one.description))
@@ -186,9 +176,9 @@ SCALE = 1.2
 """Points of a score for one standard deviation of a trait."""
 MARKED, STRONG = 0.5, 1.3
 """How far from the neutral 3 a trait must lie to be put into words, and in strong ones."""
-_TABLE = table("traits")
+_TABLE = asking.table("traits")
 _PATTERNS = {
-    language: {habit: re.compile(regex(pattern)) for habit, pattern in patterns.items()}
+    language: {habit: re.compile(asking.regex(pattern)) for habit, pattern in patterns.items()}
     for language, patterns in _TABLE["habits"].items()
 }
 _SIDES: tuple[tuple[str, Speaker], ...] = tuple((language, who) for language in ("en", "zh") for who in PARTICIPANTS)

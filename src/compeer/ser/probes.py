@@ -1,21 +1,13 @@
 """Blind probes: how well a record's labels can be told without its history. Near chance is what we want.
 
 A judge that scores well without reading has learnt how mistakes are worded, not whether they are mistakes. So
-classifiers that get no history are trained on the reward and policy splits and tried on the test split. For each step:
-
-- *words of the step*, *words of the turn*: words and pairs of words of its line or of all three; logistic regression;
-- *decision of the step*, *decisions of the turn*: the decision words alone, for the turn also two and three together;
-- *length of the step*: and its punctuation; boosted trees;
-- *model of the turn*: vectors of the three steps and the response, their products and cosines, decisions, lengths;
-  ridge regression whose score goes into boosted trees. It finds steps that betray each other.
-
-For the preference, from the words, the lengths or a model of the two responses: which is better where one is (chance
-0.5), whether the candidate is acceptable (0.5), which of the four classes in the order shown (0.25). Each is tried
-again *with the reasoning*. That one has no limit: a true step tells what the history is about, so a response that fits
-the steps may rightly be preferred.
-
-The models' vectors come from latent semantic analysis; with an embedder they are tried again with its vectors, on as
-many records as its share of texts allows.
+classifiers that get no history are trained on the reward and policy splits and tried on the test split. For each step
+they get its words, its decision, its length, those of the whole turn, or a model of the turn (vectors of its parts and
+how alike they are), which finds steps that betray each other. For the preference they get the words, lengths or a model
+of the two responses: which is better where one is (chance 0.5), whether the candidate is acceptable (0.5), which of the
+four classes in the order shown (0.25). Each is tried again *with the reasoning*, without a limit: a true step tells
+what the history is about, so a response that fits the steps may rightly be preferred. Vectors come from latent semantic
+analysis, and where there is an embedder from it, on as many records as its share of texts allows.
 """
 
 from __future__ import annotations
@@ -33,27 +25,8 @@ from pydantic import Field, computed_field
 from compeer.io import Frozen
 from compeer.models.embedder import Embeds
 from compeer.reasoning import STEPS
+from compeer.ser import blind
 from compeer.ser.asking import Reservoir
-from compeer.ser.blind import (
-    BlindCase,
-    Cases,
-    Label,
-    Vectors,
-    case_of,
-    decision_tokens,
-    embedded_vectors,
-    latent_vectors,
-    linear,
-    pair_features,
-    pair_word_features,
-    ridge_and_trees,
-    shape_features,
-    token_features,
-    trees,
-    turn_features,
-    word_features,
-    words_with_reasoning,
-)
 from compeer.ser.record import ACCEPTABLE, read_records
 from compeer.statistics import (
     balanced_accuracy,
@@ -120,10 +93,10 @@ def probe_records(
     if not train or not test:
         return Probes(records=len(train) + len(test), sources=sources, probes=())
     few, few_test = _with_few_texts(train, 0.6 * embedded_texts), _with_few_texts(test, 0.4 * embedded_texts)
-    embedded = embedded_vectors([*few, *few_test], embedder) if embedder else None
+    embedded = blind.embedded_vectors([*few, *few_test], embedder) if embedder else None
     found: list[Probe] = []
     with threadpool_limits(1):  # threads that wait for each other in small tasks make a busy machine crawl
-        vectors = latent_vectors(train, test, seed)
+        vectors = blind.latent_vectors(train, test, seed)
         for task in _TASKS:
             views = (*_plain_views(task), *_model_views(task, vectors, ""))
             found += [_try(task, view, train, test) for view in views]
@@ -132,23 +105,25 @@ def probe_records(
     return Probes(records=len(train) + len(test), sources=sources, probes=tuple(found))
 
 
-def _sampled(records: Path, seed: int, limit: int) -> tuple[list[BlindCase], list[BlindCase], dict[str, int]]:
+def _sampled(
+    records: Path, seed: int, limit: int
+) -> tuple[list[blind.BlindCase], list[blind.BlindCase], dict[str, int]]:
     """Cases for training and for the test, each chosen from all of their kind and left in the file's order."""
     rng, tested = generator(seed, "probes"), round(limit * TEST_SHARE)
-    kept: dict[bool, Reservoir[tuple[int, BlindCase]]] = {
+    kept: dict[bool, Reservoir[tuple[int, blind.BlindCase]]] = {
         True: Reservoir(tested, rng),
         False: Reservoir(limit - tested, rng),
     }
     sources: Counter[str] = Counter()
     for number, record in enumerate(read_records(records)):
-        if record.preference is not None and (case := case_of(record)) is not None:
+        if record.preference is not None and (case := blind.case_of(record)) is not None:
             sources[record.preference.source] += 1
             kept[case.test].offer((number, case))
     train, test = ([case for _, case in sorted(kept[part].items, key=lambda entry: entry[0])] for part in (False, True))
     return train, test, dict(sources)
 
 
-def _with_few_texts(cases: Cases, most: float) -> list[BlindCase]:
+def _with_few_texts(cases: blind.Cases, most: float) -> list[blind.BlindCase]:
     """The first cases that have at most so many different texts; neighbours share many."""
     texts: set[str] = set()
     for number, case in enumerate(cases):
@@ -162,41 +137,41 @@ def _with_few_texts(cases: Cases, most: float) -> list[BlindCase]:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _ProbeTask:
     """One label to tell: the answer of a case (None: it has none), and for preferences the two responses."""
 
     label: str
-    answer: Callable[[BlindCase], Label | None]
+    answer: Callable[[blind.BlindCase], blind.Label | None]
     limit: float
     chance: float = 0.5
     part: int | None = None
-    pair: Callable[[BlindCase], tuple[str, str]] = lambda case: case.responses
+    pair: Callable[[blind.BlindCase], tuple[str, str]] = lambda case: case.responses
 
 
-def _class(case: BlindCase) -> str:
+def _class(case: blind.BlindCase) -> str:
     if case.preference in ("both", "neither"):
         return case.preference
     return "first" if (case.preference == "candidate") == case.candidate_first else "second"
 
 
-def _step_task(part: int, name: str) -> _Task:
-    return _Task(f"{name} step", lambda case: case.labels[part] if case.labels else None, STEP_LIMIT, part=part)
+def _step_task(part: int, name: str) -> _ProbeTask:
+    return _ProbeTask(f"{name} step", lambda case: case.labels[part] if case.labels else None, STEP_LIMIT, part=part)
 
 
 _TASKS = (
     *(_step_task(part, name) for part, name in enumerate(STEPS)),
-    _Task(
+    _ProbeTask(
         "preference: the better one",
         lambda case: None if case.preference in ("both", "neither") else _class(case),
         PREFERENCE_LIMIT,
     ),
-    _Task(
+    _ProbeTask(
         "preference: candidate acceptable",
         lambda case: case.preference in ACCEPTABLE,
         PREFERENCE_LIMIT,
         pair=lambda case: (case.candidate, case.reference),
     ),
-    _Task("preference: four classes", _class, PREFERENCE_LIMIT, chance=0.25),
+    _ProbeTask("preference: four classes", _class, PREFERENCE_LIMIT, chance=0.25),
 )
 
 
@@ -205,35 +180,47 @@ class _View:
     """What a probe gets: features of the cases for training and test, and who learns from them."""
 
     sees: str
-    features: Callable[[Cases, Cases], tuple[Any, Any]]
-    learner: Callable[[Any, Sequence[Label], Any, Sequence[str]], Sequence[Label]]
+    features: Callable[[blind.Cases, blind.Cases], tuple[Any, Any]]
+    learner: Callable[[Any, Sequence[blind.Label], Any, Sequence[str]], Sequence[blind.Label]]
     limited: bool = True
 
 
-def _plain_views(task: _Task) -> list[_View]:
+def _plain_views(task: _ProbeTask) -> list[_View]:
     part, pair = task.part, task.pair
     if part is None:
         return [
-            _View("words", partial(pair_word_features, pair), linear),
-            _View("lengths", partial(shape_features, pair), trees),
-            _View("words, with the reasoning", partial(words_with_reasoning, pair), linear, limited=False),
+            _View("words", partial(blind.pair_word_features, pair), blind.linear),
+            _View("lengths", partial(blind.shape_features, pair), blind.trees),
+            _View("words, with the reasoning", partial(blind.words_with_reasoning, pair), blind.linear, limited=False),
         ]
     return [
-        _View("words of the step", partial(word_features, lambda case: case.lines[part : part + 1]), linear),
-        _View("words of the turn", partial(word_features, lambda case: case.lines), linear),
-        _View("decision of the step", partial(token_features, lambda case: case.decisions[part]), linear),
-        _View("decisions of the turn", partial(token_features, decision_tokens), linear),
-        _View("length of the step", partial(shape_features, lambda case: case.texts[part : part + 1]), trees),
+        _View(
+            "words of the step", partial(blind.word_features, lambda case: case.lines[part : part + 1]), blind.linear
+        ),
+        _View("words of the turn", partial(blind.word_features, lambda case: case.lines), blind.linear),
+        _View("decision of the step", partial(blind.token_features, lambda case: case.decisions[part]), blind.linear),
+        _View("decisions of the turn", partial(blind.token_features, blind.decision_tokens), blind.linear),
+        _View(
+            "length of the step", partial(blind.shape_features, lambda case: case.texts[part : part + 1]), blind.trees
+        ),
     ]
 
 
-def _model_views(task: _Task, vectors: Vectors, how: str) -> list[_View]:
+def _model_views(task: _ProbeTask, vectors: blind.Vectors, how: str) -> list[_View]:
     if task.part is not None:
-        return [_View(f"model of the turn{how}", partial(_both, turn_features, vectors, task.part), ridge_and_trees)]
-    plain, reasoned = (partial(_both, pair_features, vectors, task.pair, reasoning) for reasoning in (False, True))
+        return [
+            _View(
+                f"model of the turn{how}",
+                partial(_both, blind.turn_features, vectors, task.part),
+                blind.ridge_and_trees,
+            )
+        ]
+    plain, reasoned = (
+        partial(_both, blind.pair_features, vectors, task.pair, reasoning) for reasoning in (False, True)
+    )
     return [
-        _View(f"model{how}", plain, ridge_and_trees),
-        _View(f"model, with the reasoning{how}", reasoned, ridge_and_trees, limited=False),
+        _View(f"model{how}", plain, blind.ridge_and_trees),
+        _View(f"model, with the reasoning{how}", reasoned, blind.ridge_and_trees, limited=False),
     ]
 
 
@@ -243,7 +230,7 @@ def _both(make: Callable[..., Any], *given: Any) -> tuple[Any, Any]:
     return make(*more, train), make(*more, test)
 
 
-def _try(task: _Task, view: _View, train: Cases, test: Cases) -> Probe:
+def _try(task: _ProbeTask, view: _View, train: blind.Cases, test: blind.Cases) -> Probe:
     train, test = ([case for case in cases if task.answer(case) is not None] for cases in (train, test))
     learnt, truth = ([task.answer(case) for case in cases] for cases in (train, test))
     probe = Probe(

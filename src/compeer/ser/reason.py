@@ -12,7 +12,7 @@ import asyncio
 import base64
 import mimetypes
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,7 +40,6 @@ from compeer.reasoning import (
     turn_grammar,
 )
 from compeer.ser.asking import Complaint, Read, ask_stage, ask_until_read, count_failure, prompt
-from compeer.ser.record import read_stage
 from compeer.ser.sampling import Context, read_contexts
 from compeer.statistics import generator
 
@@ -86,11 +85,6 @@ class CandidateTurn(Frozen):
     text: str | None = Field(default=None, description="the answer as it was, where it could not be read")
     missing: dict[Part, str] = Field(default_factory=dict, description="each part that is not there, and why")
     tries: int = Field(default=1, ge=1)
-
-
-def read_turns(path: Path) -> Iterator[CandidateTurn]:
-    """The candidate turns of a file, one at a time; an error names the file, line and field."""
-    return read_stage(path, CandidateTurn, "turns", "Make it with: compeer ser reason")
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------

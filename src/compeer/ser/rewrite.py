@@ -141,7 +141,7 @@ class _Manners:
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Round:
     """One round: its records, and the lines to reword, those of the history first."""
 
     records: list[SerRecord]
@@ -149,11 +149,11 @@ class _Task:
     responses: list[Line]
 
     @staticmethod
-    def of(records: list[SerRecord]) -> _Task:
+    def of(records: list[SerRecord]) -> _Round:
         asked = {one_line(r.candidate.response) for r in records if r.candidate.strategy.strategy == "Question"}
         texts = [one_line(text) for record in records for text in (record.candidate.response, record.reference)]
         history = [Line(one.speaker, one_line(one.text)) for one in records[0].history]
-        return _Task(records, history, [Line("supporter", text, text in asked) for text in dict.fromkeys(texts)])
+        return _Round(records, history, [Line("supporter", text, text in asked) for text in dict.fromkeys(texts)])
 
     @property
     def lines(self) -> list[Line]:
@@ -180,7 +180,7 @@ class _Rewriting:
         tasks, requests = [], []
         for records in groups:
             counts["rewrite"]["records read"] += len(records)
-            task = _Task.of(records)
+            task = _Round.of(records)
             request = self._request(task)
             if isinstance(request, str):
                 counts["dropped"][request] += len(records)
@@ -204,7 +204,7 @@ class _Rewriting:
                 counts["dropped"]["refused" if isinstance(answer, Failure) else "unread"] += len(task.records)
         return Done(lines, counts=counts)
 
-    def _request(self, task: _Task) -> Request | str:
+    def _request(self, task: _Round) -> Request | str:
         """The question for a round, or why there is none."""
         first = task.records[0]
         manners: dict[str, str] = {}
@@ -222,7 +222,7 @@ class _Rewriting:
         )
         return ask_user(text, self.seed, "rewrite", self.kind, first.dialogue, str(first.round))
 
-    def _sifted(self, task: _Task, new: list[Line]) -> tuple[list[SerRecord], Counter[str]]:
+    def _sifted(self, task: _Round, new: list[Line]) -> tuple[list[SerRecord], Counter[str]]:
         """The records whose history and responses kept their meaning, reworded; and why the others are dropped."""
         alike = likeness(task.lines, new, self.embedder)
         start = len(task.history)
@@ -261,7 +261,7 @@ class _Rewriting:
 _NUMBERED = re.compile(r"\s*(\d+)\s*[.)]\s*(seeker|supporter)\s*[:：]\s*(\S.*?)\s*", re.IGNORECASE)
 
 
-def _read(tasks: Sequence[_Task], index: int, generation: Generation) -> list[Line] | Complaint:
+def _read(tasks: Sequence[_Round], index: int, generation: Generation) -> list[Line] | Complaint:
     """The answer's lines, if they are those that were asked for; else what is wrong with them."""
     asked = tasks[index].lines
     if generation.cut_off:

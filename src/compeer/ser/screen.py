@@ -1,17 +1,12 @@
 """Which dialogues are fit to learn from: rules that look for what is broken, personal data masked, a model's verdict.
 
-The rules drop only what is plainly no good, and each says why: no dialogue at all, too much of it empty, broken text
-encoding, both speakers in one message, the same line again and again, a supporter that calls itself a machine, another
-language than declared. What is only slightly off is mended: an empty utterance goes, and so does a message that was
-sent twice in a row.
+The rules drop only what is plainly no good, and each says why. What is only slightly off is mended: an empty utterance
+goes, and so does a message that was sent twice in a row.
 
-A model, where there is one, is then asked about each dialogue that is left: is it coherent, or not fit to learn from,
-and why. The answer is one small JSON object, constrained by a grammar where the model can be. It is read without
-guessing: a code fence around it is taken off, anything else that is not exactly what was asked for is a complaint, and
-the model is asked again. A dialogue whose verdict could not be read, or that is too long to be asked about, is kept and
-counted: it passed the rules, and dropping it would punish it for the model's mistake. `verdicts.jsonl` beside the
-dialogues holds every verdict. A model of the embedded one's size cannot judge: its answers are in form and mean
-nothing.
+A model, where there is one, is then asked whether each dialogue that is left is coherent. The answer is one small JSON
+object, constrained by a grammar where the model can be; anything else is a complaint, and the model is asked again. A
+dialogue whose verdict could not be read, or that is too long to be asked about, is kept and counted: it passed the
+rules, and dropping it would punish it for the model's mistake. `verdicts.jsonl` holds every verdict.
 """
 
 from __future__ import annotations
@@ -34,18 +29,7 @@ from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, json_line
 from compeer.models.base import Failure, Generation, Sampling, TextModel
 from compeer.pipeline import Done, Stage, in_blocks
-from compeer.ser.asking import (
-    Answer,
-    Complaint,
-    Read,
-    Unread,
-    ask_stage,
-    ask_until_read,
-    ask_user,
-    prompt,
-    refuse_embedded,
-    run_stage,
-)
+from compeer.ser import asking
 from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, speaks_for_both
 from compeer.statistics import words
 
@@ -68,7 +52,7 @@ class ScreenSettings(Frozen):
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptDialogue:
     """A dialogue as it goes on, what was masked in it by kind, and what was mended."""
 
     dialogue: Dialogue
@@ -77,16 +61,16 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedDialogue:
     """Why a dialogue does not go on, the plainest reason first."""
 
     reasons: tuple[str, ...]
 
 
-def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> Kept | Dropped:
+def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogue | DroppedDialogue:
     """The dialogue mended and masked, or why it is dropped."""
     if settings.languages and dialogue.language not in settings.languages:
-        return Dropped(("language not wanted",))
+        return DroppedDialogue(("language not wanted",))
     filled = [utterance for utterance in dialogue.utterances if not _is_empty(utterance)]
     empty = len(dialogue.utterances) - len(filled)
     once = [*filled[:1], *(after for before, after in pairwise(filled) if not _sent_twice(before, after))]
@@ -98,10 +82,10 @@ def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> Kept | Drop
         reasons += _structure(mended, settings.rounds)
         reasons += _wording(mended, settings.repeated)
     if reasons:
-        return Dropped(tuple(reasons))
+        return DroppedDialogue(tuple(reasons))
     masked, counts = mask_dialogue(mended)
     changes = Counter({"empty utterances": empty, "sent twice": len(filled) - len(once)})
-    return Kept(masked, counts, +changes)
+    return KeptDialogue(masked, counts, +changes)
 
 
 # --- the rules --------------------------------------------------------------------------------------------------------
@@ -169,7 +153,7 @@ def screen_stage(
     known = {**settings.model_dump(), "skip_bad": skip_bad}
     stage = Stage(out, known, _inputs(corpora, out), beside=[DROPPED])
     units = in_blocks(_dialogues(corpora, skip_bad), DIALOGUES_A_UNIT)
-    return run_stage(stage, units, partial(_screen, settings), workers)
+    return asking.run_stage(stage, units, partial(_screen, settings), workers)
 
 
 def _inputs(corpora: Sequence[str], out: Path) -> dict[str, Path]:
@@ -191,21 +175,21 @@ def _inputs(corpora: Sequence[str], out: Path) -> dict[str, Path]:
 
 def _dialogues(corpora: Sequence[str], skip_bad: bool) -> Iterator[Dialogue | Counter[str]]:
     """The dialogues of all corpora, each with an id of its own; after each corpus what could not be read, by reason."""
-    seen: set[str] = set()
+    known: set[str] = set()
     for number, corpus in enumerate(corpora, 1):
         bad = BadDialogues()
         for dialogue in read_corpus(corpus, skip_bad=bad if skip_bad else None):
             if len(corpora) > 1:  # within one, ids are unique already
-                if dialogue.id in seen:
-                    dialogue = dialogue.model_copy(update={"id": _free_id(dialogue.id, number, seen)})
-                seen.add(dialogue.id)
+                if dialogue.id in known:
+                    dialogue = dialogue.model_copy(update={"id": _free_id(dialogue.id, number, known)})
+                known.add(dialogue.id)
             yield dialogue
         yield bad.reasons
 
 
-def _free_id(own: str, corpus: int, seen: set[str]) -> str:
+def _free_id(own: str, corpus: int, known: set[str]) -> str:
     prefix = f"{corpus}"
-    while f"{prefix}-{own}" in seen:
+    while f"{prefix}-{own}" in known:
         prefix += "x"
     return f"{prefix}-{own}"
 
@@ -221,7 +205,7 @@ def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> D
             continue
         screen["read"] += 1
         found = screen_dialogue(item, settings)
-        if isinstance(found, Dropped):
+        if isinstance(found, DroppedDialogue):
             screen["dropped"] += 1
             counts["dropped"][found.reasons[0]] += 1
             dropped.append(json_line({"dialogue": item.id, "source": item.source, "reasons": found.reasons}))
@@ -264,22 +248,22 @@ def verdict_grammar(reason_characters: int = 200) -> str:
     )
 
 
-def read_verdict(text: str) -> ScreenVerdict | Complaint:
+def read_verdict(text: str) -> ScreenVerdict | asking.Complaint:
     """The verdict in an answer, or what is wrong with it."""
     plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", text.strip(), flags=re.DOTALL)
     try:
         value = json.loads(plain)
     except (ValueError, RecursionError):
-        return Complaint("it is not one JSON object")
+        return asking.Complaint("it is not one JSON object")
     if not isinstance(value, dict):
-        return Complaint("it is not one JSON object")
+        return asking.Complaint("it is not one JSON object")
     try:
         verdict = ScreenVerdict.model_validate(value)
     except ValidationError as error:
         plain_error = from_validation(error)
-        return Complaint(f"'{plain_error.field}': {plain_error.what}")
+        return asking.Complaint(f"'{plain_error.field}': {plain_error.what}")
     if verdict.keep != (verdict.kind == "coherent"):
-        return Complaint(f"'keep' and 'kind' contradict each other: {str(verdict.keep).lower()}, {verdict.kind}")
+        return asking.Complaint(f"'keep' and 'kind' contradict each other: {str(verdict.keep).lower()}, {verdict.kind}")
     return verdict
 
 
@@ -287,26 +271,26 @@ async def verdict_stage(
     dialogues: Path, out: Path, model: TextModel, retries: int = 2, seed: int = 0
 ) -> dict[str, Any]:
     """Writes the dialogues that the model finds fit, and every verdict beside them; returns the stage's manifest."""
-    refuse_embedded(model, "judge which dialogues are fit: its answers are in form and mean nothing")
-    known = {"model": model.name, "retries": retries, "seed": seed, "prompt": prompt("screen")}
+    asking.refuse_embedded(model, "judge which dialogues are fit: its answers are in form and mean nothing")
+    known = {"model": model.name, "retries": retries, "seed": seed, "prompt": asking.prompt("screen")}
     stage = Stage(out, known, {"dialogues": dialogues}, beside=[VERDICTS])
 
     async def ask(block: list[Dialogue]) -> Done:
         requests = []
         for one in block:
-            text = prompt("screen").format(conversation=transcript(one.utterances))
-            requests.append(ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar()))
-        answers = await ask_until_read(model, requests, lambda _, answer: _read(answer), SAMPLING, retries)
+            text = asking.prompt("screen").format(conversation=transcript(one.utterances))
+            requests.append(asking.ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar()))
+        answers = await asking.ask_until_read(model, requests, lambda _, answer: _read(answer), SAMPLING, retries)
         return _done(block, answers)
 
-    return await ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
+    return await asking.ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
 
 
-def _read(answer: Generation) -> ScreenVerdict | Complaint:
-    return Complaint("it is too long and was cut off") if answer.cut_off else read_verdict(answer.text)
+def _read(answer: Generation) -> ScreenVerdict | asking.Complaint:
+    return asking.Complaint("it is too long and was cut off") if answer.cut_off else read_verdict(answer.text)
 
 
-def _done(block: list[Dialogue], answers: list[Answer[ScreenVerdict]]) -> Done:
+def _done(block: list[Dialogue], answers: list[asking.Answer[ScreenVerdict]]) -> Done:
     lines, verdicts = [], []
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("screen", "dropped", "verdicts", "failed")}
     for dialogue, answer in zip(block, answers, strict=True):
@@ -325,10 +309,10 @@ def _done(block: list[Dialogue], answers: list[Answer[ScreenVerdict]]) -> Done:
     return Done(lines, {VERDICTS: verdicts}, counts)
 
 
-def _judged(answer: Answer[ScreenVerdict]) -> tuple[str, bool, dict[str, Any]]:
+def _judged(answer: asking.Answer[ScreenVerdict]) -> tuple[str, bool, dict[str, Any]]:
     """The kind of a verdict, whether the dialogue is kept, and what else is written down."""
-    if isinstance(answer, Read):
+    if isinstance(answer, asking.Read):
         return answer.value.kind, answer.value.keep, {"reason": answer.value.reason, "tries": answer.tries}
-    if isinstance(answer, Unread):
+    if isinstance(answer, asking.Unread):
         return "verdict unread", True, {"text": answer.text, "complaint": answer.complaint, "tries": answer.tries}
     return "not asked", True, {"reason": answer.reason}

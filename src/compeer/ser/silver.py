@@ -1,23 +1,18 @@
 """Silver labels: step verdicts and preferences made by rule from what a corpus knows, where no people are at hand.
 
 A context's *reference turn* carries the decisions that the corpus gives for the moment, and the corpus' reply. Contexts
-are then paired, near ones first, and each pair *exchanges* one thing: a step, two steps, the whole turn, the stage
-alone, or one fact. What is exchanged is False in its new place and stands as True at home, once each, beside steps
-that agree in all their decisions (`pairing.py`). So a judge cannot tell True from False without reading the history.
-Each context gives three records:
+are paired, and each pair *exchanges* one thing, which is then False in its new place and True at home
+(`compeer.ser.pairing`). Each context gives three records:
 
 - `reference`: its reference turn, with nothing to compare;
 - `true`: the reference turn, its response against one of the partner's;
 - `spoiled`: the same in other words, with what the pair exchanged.
 
-The pair exchanges responses too: each one's reply is the better one at home and the worse one at the partner's. Or each
-reply is cut in two halves, both good at home and neither acceptable at the partner's. Where the strategy is exchanged,
-in a share of the pairs (`coherent`) the response goes with it: the wrong plan is carried out, as a model would. In all
-other records which of the two replies is the candidate's has nothing to do with its steps. A turn that a model wrote is
-compared with what the corpus knows; where that cannot decide, the record has no labels and waits for people.
-
-Contexts are taken in blocks of one split, of at least a thousand where there are so many: a block is the unit of work,
-and exchanges happen within it. So memory stays bounded however large the corpus, and the workers change nothing.
+Where the strategy is exchanged, in a share of the pairs (`coherent`) the response goes with it: the wrong plan is
+carried out, as a model would. In all other records which of the two replies is the candidate's has nothing to do with
+its steps. A turn that a model wrote is compared with what the corpus knows; where that cannot decide, the record has no
+labels and waits for people. Contexts are taken in blocks of one split, and exchanges happen within a block: so memory
+stays bounded however large the corpus, and the workers change nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +20,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from compeer.io import Frozen, json_line
 from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
-from compeer.ser.asking import run_stage
+from compeer.ser import wording
+from compeer.ser.asking import one_thread, run_stage
 from compeer.ser.check import shared_texts
 from compeer.ser.pairing import (
     CONTRADICTS,
@@ -55,21 +50,6 @@ from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, Split, StepLabel, StepLabels, silver_label
 from compeer.ser.sampling import Context, read_contexts
 from compeer.ser.split import words_hash
-from compeer.ser.wording import (
-    HistoryWords,
-    Reference,
-    ResponsePair,
-    choose_halved,
-    decisive,
-    derived_stage,
-    fill_history,
-    halves,
-    is_of,
-    own_first,
-    reference_of,
-    response_pairs,
-    why_not,
-)
 from compeer.statistics import generator, words
 
 BLOCK = 1000
@@ -123,7 +103,7 @@ def _first_reading(contexts: Path) -> tuple[Moments, frozenset[int]]:
 
 def _texts(context: Context) -> tuple[str, ...]:
     """The reply, whole and halved, as records may show it."""
-    return (context.reply.text, *(halves(context.reply.text) or ()))
+    return (context.reply.text, *(wording.halves(context.reply.text) or ()))
 
 
 def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: Lines) -> Done:
@@ -135,7 +115,7 @@ def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, se
         if lines
     }
     dropped = Counter({"the same reply in another split": len(read) - len(contexts)})
-    embedder, shares = _embedder(settings.embedder), (settings.false_share, settings.coherent)
+    embedder, shares = one_thread(settings.embedder), (settings.false_share, settings.coherent)
     records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
     counts: dict[str, Counter[str]] = {
         "records": Counter(record.author for record in records),
@@ -146,30 +126,6 @@ def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, se
         name = "unlabelled" if record.labels is None else "labelled"
         counts.setdefault("labels", Counter())[name] += 1
     return Done([json_line(record) for record in records], counts=counts)
-
-
-@cache
-def _embedder(name: str) -> Embeds:
-    from compeer.models.embedder import Embedder, WordEmbedder
-
-    return WordEmbedder() if name == "words" else _OneThread(Embedder(name))
-
-
-@dataclass(frozen=True)
-class _OneThread:
-    """Embeds with one thread: the last bits depend on their number, and with them who is nearest."""
-
-    embedder: Embeds
-
-    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        import torch
-
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            return self.embedder.embed(texts)
-        finally:
-            torch.set_num_threads(before)
 
 
 def _blocks(contexts: Path, turns: Path | None) -> Iterator[Lines]:
@@ -219,16 +175,16 @@ def silver_records(
     """The records of contexts of one split; what gives none is counted in `dropped`, by reason."""
     references, left = [], []
     for context in contexts:
-        reason = why_not(context)
+        reason = wording.why_not(context)
         if reason is None:
-            references.append(reference_of(context, seed))
+            references.append(wording.reference_of(context, seed))
         else:
             dropped[reason] += 1
             left.append(context)
     if references:
         rng = generator(seed, "silver", references[0].context.id)
         pairing = pair_up(references, moments, embedder, false_share, rng)
-        halved = choose_halved(references, pairing.partner, rng)
+        halved = wording.choose_halved(references, pairing.partner, rng)
         bad = [context.reply.text for context in left if _is_bad_reply(context)]
         for index, reference in enumerate(references):
             turn, meant = reference.turn, reference.context.reply.strategy
@@ -245,22 +201,22 @@ def silver_records(
     yield from _by_models(contexts, turns, moments, seed)
 
 
-def _pair_number(one: Reference, other: Reference, seed: int) -> float:
+def _pair_number(one: wording.Reference, other: wording.Reference, seed: int) -> float:
     """A number in [0, 1) that belongs to the pair: both sides draw the same."""
     return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
 
 
 def _candidates(
-    reference: Reference,
-    partner: Reference,
+    reference: wording.Reference,
+    partner: wording.Reference,
     pattern: Pattern | None,
     halved: bool,
     carried_out: bool,
     rng: np.random.Generator,
 ) -> Iterator[SerRecord]:
-    pairs = response_pairs(reference, partner, halved, rng)
+    pairs = wording.response_pairs(reference, partner, halved, rng)
     if carried_out:
-        pairs = own_first(reference, partner, pairs)
+        pairs = wording.own_first(reference, partner, pairs)
     for kind, (response, other, preference) in zip(("true", "spoiled"), pairs, strict=True):
         own = reference.turns[0 if kind == "true" else 1]
         steps: dict[Part, Step] = {part: own.step(part) for part in STEPS}
@@ -270,30 +226,30 @@ def _candidates(
                 steps[part] = _exchanged(part, reference, partner, pattern)
                 false[part] = _false(part, reference, partner, pattern)
         turn = SupportTurn.model_validate({**steps, "response": response})
-        writer = reference if is_of(response, reference) else partner
+        writer = reference if wording.is_of(response, reference) else partner
         first, meant = bool(rng.random() < 0.5), writer.context.reply.strategy
         context, labels = reference.context, _labels(false)
         yield _record(context, kind, turn, labels, other, preference, first, response_strategy=meant)
 
 
-def _exchanged(part: Part, own: Reference, partner: Reference, pattern: Pattern) -> Step:
+def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> Step:
     """The step that the context shows after the exchange."""
     mine, theirs = own.turn.step(part), partner.turn.step(part)
     if pattern.kind == WRONG_STAGE:
-        text = HistoryWords(own.history[0].issue, partner.history[0].stage).text
+        text = wording.HistoryWords(own.history[0].issue, partner.history[0].stage).text
         return HistoryStep(text=text, stage=partner.turn.history.stage)
     if pattern.kind == SWAPPED_FACT:
         template = own.history[0].template
         assert template is not None
         swapped = replace(own.quotes, detail=partner.quotes.detail)
-        text = HistoryWords(fill_history(template, swapped), own.history[0].stage).text
+        text = wording.HistoryWords(wording.fill_history(template, swapped), own.history[0].stage).text
         return HistoryStep(text=text, stage=own.turn.history.stage)
     if pattern.kind == CONTRADICTS:
         return mine.model_copy(update={"text": theirs.text})
     return theirs
 
 
-def _false(part: Part, own: Reference, partner: Reference, pattern: Pattern) -> StepLabel:
+def _false(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> StepLabel:
     whole = pattern.kind is None
     kind = pattern.kind or {"history": "another seeker's issue", "strategy": "improbable strategy"}.get(part)
     if kind is None:
@@ -340,12 +296,12 @@ def _labels(given: Mapping[Part, StepLabel]) -> StepLabels:
 
 
 def _is_bad_reply(context: Context) -> bool:
-    return why_not(context) == "badly rated reply" and context.emotion is not None
+    return wording.why_not(context) == "badly rated reply" and context.emotion is not None
 
 
 def _badly_rated(
     left: Sequence[Context],
-    references: Sequence[Reference],
+    references: Sequence[wording.Reference],
     bad: Sequence[str],
     moments: Moments,
     seed: int,
@@ -362,7 +318,7 @@ def _badly_rated(
         mended = context.model_copy(
             update={"reply": context.reply.model_copy(update={"strategy": usual, "notes": None})}
         )
-        reference = reference_of(mended, seed)
+        reference = wording.reference_of(mended, seed)
         own = context.reply.text
         others = [r.turn.response for r in references if r.context.dialogue != context.dialogue]
         others += [text for text in bad if text != own]
@@ -394,12 +350,12 @@ def _by_models(
     for (model, number), those in sorted(written.items(), key=lambda entry: entry[0]):
         rng = generator(seed, "models", model, str(number), those[0][0].id)
         for index, (context, turn) in enumerate(those):
-            labels = compare_turn(turn, context, moments, derived_stage(context.round))
+            labels = compare_turn(turn, context, moments, wording.derived_stage(context.round))
             kind, how = f"{model}:{number}", "this model's reply to this history against its reply to "
             partner = those[index ^ 1] if (index ^ 1) < len(those) else None
-            pair: ResponsePair | None = None
+            pair: wording.ResponsePair | None = None
             if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != turn.response:
-                pair = decisive(turn.response, partner[1].response, how + partner[0].id, rng)
+                pair = wording.decisive(turn.response, partner[1].response, how + partner[0].id, rng)
             written_turn = turn.model_copy(update={"response": pair[0]}) if pair else turn
             other = pair[1] if pair else context.reply.text.strip()
             if not other:

@@ -1,22 +1,14 @@
 """Which dialogues train the judge, which train the supporter, and which only measure: no dialogue serves two.
 
 Dialogues that tell the same story stay together, else a test would ask what training has answered. They form a group
-when one of these joins them, directly or through others:
-
-- the same situation, as the corpus gives it;
-- texts that have half of their word sequences in common (`WordSketch` of the whole dialogue);
-- openings that have half of theirs in common: the seeker's first message of at least 12 words (Chinese: characters).
-  Corpora made from single questions hold several dialogues on the same one.
-
-Groups are put into an order by the seed and fill one split after the other up to its share of the dialogues.
+when one of these joins them, directly or through others: the same situation, as the corpus gives it; texts that have
+half of their word sequences in common; openings that do (the seeker's first message of at least 12 words). Groups are
+put into an order by the seed and fill one split after the other up to its share of the dialogues.
 
 Near-duplicates are found in time that grows with the number of texts. A text becomes a *sketch*, a short row of bytes:
 two texts agree in about as many of them as they are alike. Sketches are cut into bands; texts that share a whole band
-are candidates, and the whole sketch then says how alike the two are, to about 0.04 at the bounds used here.
-
-Measured on public corpora: unrelated dialogues of ESConv have at most 0.05 of their word sequences in common, ESConv's
-valid part and its re-tokenised copy in MultiESC at least 0.93. SMILE's 2,000 dialogues hold about a hundred pairs that
-open alike.
+are candidates, and the whole sketch then says how alike the two are, to about 0.04 at the bounds used here. Unrelated
+dialogues of ESConv have at most 0.05 of their word sequences in common, re-tokenised copies at least 0.93.
 """
 
 from __future__ import annotations
@@ -36,7 +28,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError
 
 from compeer.corpora import read_corpus
-from compeer.corpora.reading import SeenIds
+from compeer.corpora.reading import KnownIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, read_json_lines
@@ -280,9 +272,9 @@ def split_stage(dialogues: Path, out: Path, shares: Sequence[float], seed: int, 
         names = {number: name for number, name in enumerate(_ids(ids)) if sizes[number] > 1}
         lines = zip(_ids(ids), groups.firsts.tolist(), splits.tolist(), strict=True)
         work_through(stage, in_blocks(lines, _LINES_A_UNIT), partial(_lines_of, names))
-        alone = int(np.count_nonzero(sizes == 1))
+        single = int(np.count_nonzero(sizes == 1))
         stage.counts["groups"] = Counter(
-            {"groups": int(np.count_nonzero(sizes)), "largest": int(sizes.max(initial=0)), "together": count - alone}
+            {"groups": int(np.count_nonzero(sizes)), "largest": int(sizes.max(initial=0)), "together": count - single}
         )
         stage.counts["joined by"] = Counter(joined)
         manifest = stage.finish()
@@ -326,7 +318,7 @@ def _sketch(ids: str, block: list[Dialogue]) -> Done:
     columns = (
         [f"{id_hash(one.id):016x}{words_hash(one.situation) if one.situation else 0:016x}" for one in block],
         [TEXTS.of("\n".join(u.text for u in one.utterances)).tobytes().hex() for one in block],
-        [OPENINGS.of(opening(one.utterances)).tobytes().hex() for one in block],
+        [OPENINGS.of(first_message(one.utterances)).tobytes().hex() for one in block],
     )
     lines = ["".join(cells) for cells in zip(*columns, strict=True)]
     return Done(lines, beside={ids: [json.dumps(dialogue.id) for dialogue in block]})
@@ -339,7 +331,7 @@ def _read_rows(path: Path, width: int, columns: slice, start: int, stop: int) ->
     return np.frombuffer(bytes.fromhex(text), dtype=np.uint8).reshape(-1, width)[:, columns]  # fromhex skips breaks
 
 
-def opening(utterances: Iterable[Utterance]) -> str:
+def first_message(utterances: Iterable[Utterance]) -> str:
     """The seeker's first message that says more than a greeting, or nothing; utterances in a row are one message."""
     for speaker, block in groupby(utterances, key=lambda utterance: utterance.speaker):
         text = "\n".join(utterance.text for utterance in block)
@@ -360,13 +352,13 @@ def iter_splits(path: Path) -> Iterator[SplitLine]:
     """The lines of a file of splits, one at a time; an error names the file, line and field."""
     if not path.is_file():
         raise InputError("there is no such file of splits.", file=path, do="Make it with: compeer ser split")
-    seen = SeenIds()
+    known = KnownIds()
     for number, value in read_json_lines(path):
         try:
             line = SplitLine.model_validate(value)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
-        if seen.before(line.dialogue, number) is not None:
+        if known.before(line.dialogue, number) is not None:
             raise InputError("this dialogue has a line already.", file=path, line=number, field="dialogue")
         yield line
 
@@ -374,8 +366,3 @@ def iter_splits(path: Path) -> Iterator[SplitLine]:
 def read_splits(path: Path) -> dict[str, Split]:
     """The split of each dialogue of a file, by its id."""
     return {line.dialogue: line.split for line in iter_splits(path)}
-
-
-def read_groups(path: Path) -> dict[str, str]:
-    """The group of each dialogue of a file, by its id."""
-    return {line.dialogue: line.group or line.dialogue for line in iter_splits(path)}

@@ -1,18 +1,12 @@
 """The reference turn of a context: what the corpus knows of the moment, put into words, and the corpus' reply.
 
-What the corpus does not label is derived by rules that look at the history only, and the record says so:
+What the corpus does not label is derived by rules that look at the history only, and the record says so: the stage from
+the round, the emotion and intensity from the dialogue. A step is composed from a wording of `wordings/<language>.toml`
+and the seeker's own words, or is the corpus' own note. The test split has wordings of its own, so that a judge cannot
+pass by knowing phrases.
 
-- stage: rounds 1-3 exploration, 4-6 comforting, later action;
-- emotion: the one of the seeker's last message, else of the dialogue; intensity likewise, else the initial one, else 3.
-
-A step is composed from a wording of `wordings/<language>.toml`, sampled at random, and from the seeker's own words. The
-test split has wordings of its own, so that a judge cannot pass by knowing phrases. Where a corpus holds notes of what a
-supporter thought (`Utterance.notes`), these are the step's text, and nothing is composed. The text of step 1 has two
-halves, the issue and the stage, kept apart so that each can be wrong alone.
-
-Responses come in pairs: a reply at home against its partner's, or the halves of one reply. Whatever stands as the
-better one in one history stands as the worse one in another, and halves that are both good at home are neither
-acceptable elsewhere: the same texts, of the same length, on both sides of every verdict.
+Responses come in pairs: a reply at home against its partner's, or the halves of one reply, both good at home and
+neither acceptable elsewhere. So the same texts, of the same length, stand on both sides of every verdict.
 """
 
 from __future__ import annotations
@@ -66,7 +60,7 @@ class Quotes:
 
     issue: str
     detail: str | None
-    said: str
+    last: str
     aside: str | None
 
 
@@ -96,22 +90,22 @@ def wordings(language: str) -> dict[str, Any]:
 def quotes_of(history: Sequence[Utterance]) -> Quotes:
     """What to quote of a history: its most telling sentence, a later one, and one of the seeker's last message."""
     last = last_seeker(history) or history[-1]
-    said = max(_sentences(last.text), key=_weight)
+    quote = max(_sentences(last.text), key=_weight)
     earlier = [
         sentence
         for utterance in history
         if utterance.speaker == "seeker" and utterance is not last
         for sentence in _sentences(utterance.text)
     ]
-    telling = [sentence for sentence in earlier if _weight(sentence) >= 2 and sentence != said]
-    others = [sentence for sentence in _sentences(last.text) if _weight(sentence) >= 2 and sentence != said]
-    if not telling:
-        return Quotes(said, None, said, others[0] if others else None)
-    issue = max(telling, key=_weight)  # of several the first
-    later = [sentence for sentence in telling[telling.index(issue) + 1 :] if sentence != issue]
+    meaningful = [sentence for sentence in earlier if _weight(sentence) >= 2 and sentence != quote]
+    others = [sentence for sentence in _sentences(last.text) if _weight(sentence) >= 2 and sentence != quote]
+    if not meaningful:
+        return Quotes(quote, None, quote, others[0] if others else None)
+    issue = max(meaningful, key=_weight)  # of several the first
+    later = [sentence for sentence in meaningful[meaningful.index(issue) + 1 :] if sentence != issue]
     detail = max(later, key=_weight) if later else None
     left = [sentence for sentence in (*others, *later) if sentence not in (issue, detail)]
-    return Quotes(issue, detail, said, left[0] if left else None)
+    return Quotes(issue, detail, quote, left[0] if left else None)
 
 
 def _sentences(text: str) -> list[str]:
@@ -155,9 +149,9 @@ def emotion_words(
     """The text of step 2."""
     known = wordings(language)
     feeling, strength = _sample(known["feeling"][emotion], rng), _sample(known["strength"][str(intensity)], rng)
-    templates = [f for f in known["emotion"][part]["text"] if quotes.said != quotes.issue or "{said}" not in f]
+    templates = [f for f in known["emotion"][part]["text"] if quotes.last != quotes.issue or "{said}" not in f]
     text = _sample(templates, rng).format(
-        said=quotes.said, feeling=feeling, Feeling=feeling[0].upper() + feeling[1:], strength=strength
+        said=quotes.last, feeling=feeling, Feeling=feeling[0].upper() + feeling[1:], strength=strength
     )
     return text[:MAX_STEP]
 
