@@ -15,8 +15,7 @@ import numpy as np
 from research.judge.people import ANCHORS, BAD, GOOD, Rated, situation_words
 
 from compeer.ser.record import PreferenceLabel, Preferred, SerRecord, Split
-from compeer.ser.silver.reference import reference_of
-from compeer.ser.silver.responses import halves
+from compeer.ser.wording import halves, reference_of
 from compeer.statistics import generator, words
 
 HOW = "the seeker's own rating"

@@ -31,7 +31,7 @@ from compeer.reward.conversation import Case
 from compeer.reward.score import Judge, Judgment, Unscored
 from compeer.ser.record import PREFERENCES, Preferred
 from compeer.ser.sampling import Context, contexts_of
-from compeer.ser.silver.reference import reference_of
+from compeer.ser.wording import reference_of
 from compeer.statistics import Estimate, Numbers, auc_by_group, group_weights, ratio, words
 
 BAD, GOOD = 2, 4

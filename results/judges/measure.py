@@ -306,7 +306,7 @@ def _steps_for_responses(records: Any, seeds: Any) -> dict[str, Any]:
 def _annotated(contexts: Path) -> dict[str, set[str]]:
     """The strategies that annotators gave to each reply of a corpus, and so to its halves."""
     from compeer.ser.sampling import read_contexts
-    from compeer.ser.silver.responses import halves
+    from compeer.ser.wording import halves
 
     found: dict[str, set[str]] = {}
     for context in read_contexts(contexts):

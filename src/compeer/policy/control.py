@@ -27,8 +27,7 @@ from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.errors import InputError
 from compeer.io import Frozen
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, ParsedTurn, Part, Step, SupportTurn
-from compeer.ser.personality import Profile
-from compeer.ser.personality.traits import TRAITS, Trait
+from compeer.ser.personality import TRAITS, Profile, Trait
 
 Persona = Literal["dominant", "lively", "steady", "careful"]
 PERSONAS: tuple[Persona, ...] = get_args(Persona)
