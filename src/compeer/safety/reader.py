@@ -278,18 +278,19 @@ class Readers:
 
     def __init__(self, reader: Reads | Literal["packaged"] | None, limit: float = LIMIT) -> None:
         self._limit = limit
-        self._given: Reads | Literal["packaged"] | None = reader
+        self._loaded = not isinstance(reader, str)
+        self._given: Reads | None = None if isinstance(reader, str) else reader
         self._found: dict[bool, Memory[Guess]] = {first: Memory(_REMEMBERED) for first in (True, False)}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="risk-reader")
 
     def _first(self) -> Reads | None:
         """The reader that is asked before the small one; the packaged one is loaded on the first call."""
-        if not isinstance(self._given, str):
-            return self._given
-        from compeer.safety.large import large_reader
+        if not self._loaded:
+            from compeer.safety.large import large_reader
 
-        found = self._given = self._in_time(large_reader, LOADING)
-        return found
+            self._given = self._in_time(large_reader, LOADING)
+            self._loaded = True
+        return self._given
 
     def answers(self, prefixes: Sequence[Window], windows: Sequence[Window]) -> Answers:
         """A guess for each prefix of the conversation from a reader of whole ones, else for each window."""
