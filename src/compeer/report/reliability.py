@@ -1,6 +1,6 @@
 """Reliability diagrams of a judge: for each part what it said against what came true, as one SVG file of its own.
 
-A dot is a bin of probabilities (`compeer.reward.calibration`, bins of equal width): across the mean probability, up the
+A dot is a bin of probabilities (`compeer.reward.metrics`, bins of equal width): across the mean probability, up the
 share that came true. On the dashed diagonal the judge means what it says; below it, it is too sure of True. The bars
 underneath say how many verdicts each bin holds, since a dot of three verdicts proves nothing.
 """
@@ -39,7 +39,7 @@ _STYLE = (
 
 
 def reliability_svg(calibration: Mapping[str, Mapping[str, Any]]) -> str:
-    """The diagrams of all parts that were judged, given what `calibration_figures` found."""
+    """The diagrams of all parts that were judged, given what `calibration_metrics` found."""
     panels, said = Markup(""), []
     for number, (part, figures) in enumerate(calibration.items()):
         x, y = number % 2 * PANEL, number // 2 * HEIGHT

@@ -52,7 +52,7 @@ def decisions(
     """
     from compeer.cli.evaluate.writing import check_place, write_figures
     from compeer.evaluate.decisions import decision_report
-    from compeer.policy.selection import candidate_figures, read_candidates
+    from compeer.policy.selection import candidate_metrics, read_candidates
     from compeer.reasoning import parse_turn
 
     if mode not in ("structured", "plain"):
@@ -87,7 +87,7 @@ def decisions(
     if out:
         told = {
             "turns": turns, "model": model, "seed": seed, "without_output": len(records) - len(known),
-            "dropped": dict(dropped), "outputs": candidate_figures(written), **report.model_dump(exclude={"turns"}),
+            "dropped": dict(dropped), "outputs": candidate_metrics(written), **report.model_dump(exclude={"turns"}),
             "held_out": report.turns, "perplexity": surprise,
         }  # fmt: skip
         write_figures(out, told)
