@@ -21,17 +21,22 @@ import fcntl
 import json
 import multiprocessing
 import os
+import platform
+import shutil
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from compeer import __version__
 from compeer.errors import InputError
-from compeer.io import check_writable, file_hash, read_json, write_json
+from compeer.io import check_writable, file_hash, read_json, value_hash, write_json
+from compeer.progress import console
 
 T = TypeVar("T")
 Counts = dict[str, Counter[str]]
@@ -237,3 +242,121 @@ def read_manifest(out: Path) -> dict[str, Any] | None:
     """The manifest beside a stage's main file, or None."""
     found = read_json(out.with_name(out.name + ".manifest.json"))
     return found if found is not None and "files" in found else None
+
+
+# --- stages that fill a folder ----------------------------------------------------------------------------------------
+
+MANIFEST, STATE = "manifest.json", "state.json"
+_NOT_OUTPUT = ("checkpoints", "tensorboard", "times.jsonl", MANIFEST, STATE)
+
+
+@dataclass(frozen=True)
+class FolderStage:
+    """One stage of a run: what it depends on, and what it does in its folder. Its work returns metrics."""
+
+    name: str
+    title: str
+    settings: Mapping[str, Any]
+    work: Callable[[Path], dict[str, Any]]
+    after: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of what it reads from outside the run."""
+
+
+def run_stage(stage: FolderStage, folder: Path, seed: int, done: Mapping[str, str], versions: Sequence[str]) -> str:
+    """Does a stage unless it is done; returns the hash of its manifest, which later stages depend on.
+
+    A stage ends by writing `manifest.json`: a fingerprint of its settings and inputs, the hashes of its files, its
+    metrics. One whose manifest matches is skipped. One that was stopped half-way is called again and goes on from what
+    it had; if its settings or inputs have changed since, it starts anew. A finished stage of other settings is kept
+    under `before/`, and taken back when those settings return.
+    """
+    wanted = {
+        "stage": stage.name,
+        "seed": seed,
+        "settings": dict(stage.settings),
+        "inputs": {**stage.inputs, **{name: done[name] for name in stage.after}},
+        "versions": {"compeer": __version__, **{name: version(name) for name in versions}},
+    }
+    fingerprint = value_hash(wanted)
+    if not _is_done(folder, fingerprint):
+        _set_aside(folder)
+        if _is_done(before := _aside(folder, fingerprint), fingerprint):
+            shutil.rmtree(folder, ignore_errors=True)
+            before.rename(folder)
+    if _is_done(folder, fingerprint):
+        console.print(f"[green]✓[/] {stage.title}: done before", highlight=False)
+        return value_hash(_comparable(read_json(folder / MANIFEST) or {}))
+    state = read_json(folder / STATE)
+    if folder.exists() and (state is None or state.get("fingerprint") != fingerprint):
+        shutil.rmtree(folder)
+    elif folder.exists():
+        console.print(f"[yellow]↻[/] {stage.title}: going on from where it was stopped", highlight=False)
+    folder.mkdir(exist_ok=True)
+    write_json(folder / STATE, {"fingerprint": fingerprint})
+    console.print(f"[bold]→[/] {stage.title}", highlight=False)
+    start = time.monotonic()
+    figures = stage.work(folder)
+    seconds = time.monotonic() - start
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    manifest = {
+        **wanted,
+        "fingerprint": fingerprint,
+        "figures": figures,
+        "files": _outputs(folder),
+        "machine": {"platform": platform.machine(), "python": platform.python_version()},
+        "times": {"seconds": round(seconds, 1), "ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")},
+    }
+    write_json(folder / MANIFEST, manifest)
+    console.print(f"[green]✓[/] {stage.title}: {_duration(seconds)}", highlight=False)
+    return value_hash(_comparable(manifest))
+
+
+def _is_done(folder: Path, fingerprint: str) -> bool:
+    """Whether the stage that the fingerprint describes lies whole in the folder."""
+    manifest = read_json(folder / MANIFEST)
+    return manifest is not None and manifest.get("fingerprint") == fingerprint and _whole(manifest, folder)
+
+
+def _set_aside(folder: Path) -> None:
+    """Keeps a finished stage of other settings under `before/`: it cost time, and may be wanted again."""
+    manifest = read_json(folder / MANIFEST)
+    if manifest is None:
+        return
+    if not _whole(manifest, folder):
+        shutil.rmtree(folder)
+        return
+    place = _aside(folder, manifest["fingerprint"])
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(exist_ok=True)
+    folder.rename(place)
+    console.print(f"[yellow]•[/] {folder.name} was done with other settings: kept as {place}", highlight=False)
+
+
+def _aside(folder: Path, fingerprint: str) -> Path:
+    return folder.parent / "before" / f"{folder.name}-{fingerprint[:8]}"
+
+
+def _comparable(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest without what differs between two equal runs."""
+    return {key: value for key, value in manifest.items() if key != "times"}
+
+
+def _outputs(folder: Path) -> dict[str, dict[str, Any]]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        if path.is_file() and relative.parts[0] not in _NOT_OUTPUT and not relative.parts[0].endswith(".unfinished"):
+            found[str(relative)] = {"bytes": path.stat().st_size, "sha256": file_hash(path)}
+    return found
+
+
+def _whole(manifest: dict[str, Any], folder: Path) -> bool:
+    return all(
+        (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
+        for name, entry in manifest["files"].items()
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"

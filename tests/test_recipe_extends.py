@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-import compeer.recipe.run as running
+from compeer import recipe as running
 from compeer.cli import app
 from compeer.errors import InputError
 from compeer.recipe import Recipe, load_recipe, run_recipe
@@ -98,7 +98,7 @@ def test_a_run_stops_after_a_stage(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recipe: Recipe, until: str, stages: list[str]
 ) -> None:
     done: list[str] = []
-    monkeypatch.setattr(running, "_do", lambda stage, *_: done.append(stage.name) or stage.name)
+    monkeypatch.setattr(running, "run_stage", lambda stage, *_: done.append(stage.name) or stage.name)
     assert run_recipe(recipe, tmp_path, until) == tmp_path / "whole" / stages[-1]
     assert done == stages
 

@@ -1,0 +1,304 @@
+"""A recipe, an experiment in one short TOML file, and the run that it describes.
+
+`run_recipe` does a recipe's stages under `runs/<name>/`:
+
+    1-ser        records.jsonl                  corpus to SER records with silver labels
+    2-judge      model/, metrics.jsonl          UnifiReward, trained on the reward split
+    3-sft        model/, metrics.jsonl          the supporter, fine-tuned on the policy split
+    4-grpo       model/, metrics, samples       the supporter, trained by the judge's rewards
+    5-evaluate   judge.json, outputs-*.json     judge and supporters on the test split
+    6-report     report.html                    what was found, for people
+
+`pipeline.run_stage` says how a stage is skipped, resumed or set aside. A recipe may extend another one, and then holds
+only what differs: `extends = "../h200.toml"` names a file, from the folder of the recipe that says so. Tables are
+merged key by key; everything else replaces what the other one has.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compeer.corpora import corpus_path
+from compeer.errors import InputError, from_validation
+from compeer.evaluate import EvaluateSettings, evaluate_run
+from compeer.evaluate.supporters import starting_supporters
+from compeer.io import file_hash, folder_hash, only_one, value_hash, write_json
+from compeer.models.catalogue import find_base, is_base
+from compeer.models.embedder import Embedder
+from compeer.models.packaged import SMOLLM2
+from compeer.models.resolve import model_folder
+from compeer.pipeline import FolderStage, run_stage
+from compeer.policy import SupporterSettings, train_supporter
+from compeer.policy.grpo import GrpoSettings, train_grpo
+from compeer.policy.sources import open_sources
+from compeer.report import write_report
+from compeer.reward import RewardSettings, train_judge
+from compeer.ser import SerSettings, build_ser, read_records
+from compeer.ser.record import SerRecord, Split
+
+
+class Recipe(BaseModel):
+    """An experiment: every setting of every stage, and the one seed all randomness comes from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[\w.-]+$", description="the folder of the run")
+    seed: int = Field(default=0, ge=0, description="all randomness comes from it")
+    ser: SerSettings = Field(default=SerSettings(), description="the dataset")
+    judge: RewardSettings = Field(description="UnifiReward")
+    sft: SupporterSettings = Field(description="supervised fine-tuning of the supporter")
+    grpo: GrpoSettings = Field(description="training the supporter by reward")
+    evaluate: EvaluateSettings = Field(default=EvaluateSettings(), description="measuring on the test split")
+
+
+def recipe_path(name: str | Path) -> Path:
+    """The file that a recipe's name means: a path, or a recipe that comes with the package."""
+    if Path(name).is_file():
+        return Path(name)
+    folders = (Path(str(files("compeer"))) / "recipes", Path(__file__).resolve().parents[2] / "recipes")
+    for folder in folders:
+        if (found := folder / f"{name}.toml").is_file():
+            return found
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
+    raise InputError("there is no such recipe.", file=name, do=f"Give a TOML file, or one of: {', '.join(known)}")
+
+
+def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe, with what it extends, and applies `key=value` changes; an error names the files and the key."""
+    values, where = _read(recipe_path(name))
+    for change in changes:
+        _set(values, change)
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise from_validation(error, file=where, do=_hint(first["loc"], first["type"])) from None
+
+
+def _read(path: Path, below: tuple[Path, ...] = ()) -> tuple[dict[str, Any], str]:
+    """A recipe's values, merged into those of what it extends, and how an error names it.
+
+    `below` are the recipes that extend this one, the one that was asked for first.
+    """
+    where = ", extended by ".join(str(one) for one in (path, *reversed(below)))
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"this is not TOML: {error}", file=where) from None
+    if "extends" not in values:
+        return values, str(path)
+    named = values.pop("extends")
+    do = "Name the file of another recipe, from this one's folder, as ../h200.toml"
+    if not isinstance(named, str):
+        raise InputError("this is not a path.", file=where, field="extends", do=do)
+    other = path.parent / named
+    if not other.is_file():
+        raise InputError(f"there is no {other}.", file=where, field="extends", do=do)
+    if other.resolve() in [one.resolve() for one in (*below, path)]:
+        raise InputError(f"{other} extends this one, or is it: that has no end.", file=where, field="extends", do=do)
+    base, of_base = _read(other, (*below, path))
+    return _merged(base, values), f"{path}, which extends {of_base}"
+
+
+def _merged(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(base)
+    for key, value in changed.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = _merged(found[key], value) if both else value
+    return found
+
+
+def _set(values: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, --set grpo.steps=20")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *tables, last = key.strip().split(".")
+    for table in tables:
+        values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise InputError(f"'{table}' in '{key}' is no table.", do="Name a key of the recipe, as grpo.steps")
+    values[last] = value
+
+
+def _hint(location: tuple[int | str, ...], kind: str) -> str | None:
+    if kind != "extra_forbidden":
+        return None
+    model: Any = Recipe
+    for part in location[:-1]:
+        # a table of tables, as grpo.rewards: what stands in it is of one kind, whatever its name
+        model = get_args(model)[-1] if get_args(model) else model.model_fields[str(part)].annotation
+    near = difflib.get_close_matches(str(location[-1]), model.model_fields, n=1)
+    known = ", ".join(model.model_fields)
+    return f"Did you mean '{near[0]}'?" if near else f"Known keys here: {known}"
+
+
+def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Each setting's key, value and meaning, tables unfolded."""
+    for name, field_ in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            yield from explain(value, f"{prefix}{name}.")
+        elif isinstance(value, dict) and value and all(isinstance(one, BaseModel) for one in value.values()):
+            for key, one in value.items():
+                yield from explain(one, f"{prefix}{name}.{key}.")
+        else:
+            shown = json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{name}", shown, field_.description or ""
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+_VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "sentence-transformers")
+
+
+def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
+    """The recipe's stages, in the order in which they are done."""
+    seed = recipe.seed
+
+    def records(split: Split) -> list[SerRecord]:
+        return [record for record in read_records(run / "1-ser" / "records.jsonl") if record.split == split]
+
+    def grpo(folder: Path) -> dict[str, Any]:
+        own, settings = run / "2-judge" / "model", recipe.grpo
+        taught = records("policy")
+        sources = open_sources(settings.rewards, own, recipe.evaluate.batch, settings.outage, seed, taught)
+        return train_grpo(run / "3-sft" / "model", sources, Embedder(), taught, settings, folder, seed)
+
+    def evaluate(folder: Path) -> dict[str, Any]:
+        supporters = {
+            **starting_supporters(recipe.sft),
+            "sft": run / "3-sft" / "model",
+            "grpo": run / "4-grpo" / "model",
+        }
+        found = evaluate_run(records("test"), run / "2-judge" / "model", supporters, recipe.evaluate, folder, seed)
+        for figures in found["supporters"].values():
+            del figures["outputs"]  # they lie in files of their own
+        return found
+
+    def report(folder: Path) -> dict[str, Any]:
+        write_report(run, recipe.model_dump(mode="json"), folder / "report.html")
+        return {}
+
+    return [
+        FolderStage(
+            "1-ser",
+            "Building SER records",
+            recipe.ser.model_dump(mode="json"),
+            lambda folder: build_ser(recipe.ser, folder, seed),
+            inputs={"corpus": corpus_hash(recipe.ser.corpus)},
+        ),
+        FolderStage(
+            "2-judge",
+            "Training the judge" if recipe.judge.steps else "Taking the judge as it is",
+            recipe.judge.model_dump(mode="json"),
+            lambda folder: train_judge(records("reward"), recipe.judge, folder, seed),
+            after=("1-ser",),
+            inputs={"model": model_hash(recipe.judge.model)},
+        ),
+        FolderStage(
+            "3-sft",
+            "Training the supporter" if recipe.sft.steps else "Taking the supporter as it is",
+            recipe.sft.model_dump(mode="json"),
+            lambda folder: train_supporter(records("policy"), recipe.sft, folder, seed),
+            after=("1-ser",),
+            inputs={"model": model_hash(recipe.sft.model)},
+        ),
+        FolderStage(
+            "4-grpo",
+            "Training the supporter by reward",
+            {**recipe.grpo.model_dump(mode="json"), "judge_batch": recipe.evaluate.batch},
+            grpo,
+            after=("1-ser", "2-judge", "3-sft"),
+            inputs=judges_hash(recipe.grpo),
+        ),
+        FolderStage(
+            "5-evaluate",
+            "Measuring on the test split",
+            recipe.evaluate.model_dump(mode="json"),
+            evaluate,
+            after=("1-ser", "2-judge", "3-sft", "4-grpo"),
+        ),
+        FolderStage(
+            "6-report",
+            "Writing the report",
+            {"page": page_hash()},
+            report,
+            after=("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate"),
+        ),
+    ]
+
+
+def corpus_hash(corpus: str) -> str:
+    """What a corpus is: the hash of its file, or of all files in its folder."""
+    if corpus != "sample" and Path(corpus).is_dir():
+        return folder_hash(Path(corpus))
+    return file_hash(corpus_path(corpus))
+
+
+def page_hash() -> str:
+    """What the report's own code is, so that a finished run gets a new page when that changes."""
+    return folder_hash(Path(str(files("compeer.report"))))
+
+
+def model_hash(model: str) -> str:
+    """What a starting model is: the packaged file's hash, or that of all files in the folder."""
+    if model == "embedded":
+        return SMOLLM2.sha256
+    if is_base(model):
+        return find_base(model).sha256
+    return value_hash(
+        {str(path.name): file_hash(path) for path in sorted(model_folder(model).iterdir()) if path.is_file()}
+    )
+
+
+def judges_hash(settings: GrpoSettings) -> dict[str, str]:
+    """What the models are that rewards come from, as far as they are folders of their own."""
+    named: set[str] = set()
+    for source in settings.rewards.values():
+        if source.decisions or source.plan:
+            continue
+        if source.seeker:
+            named |= {source.seeker} | ({source.supporter} if source.turns > 1 else set())
+        else:
+            named |= {source.judge, source.outcome or "run"}
+    return {f"judge {name}": model_hash(name) for name in sorted(named) if name != "run" and "@http" not in name}
+
+
+def run_recipe(recipe: Recipe, runs: Path, until: str | None = None) -> Path:
+    """Does what is still to be done of a recipe under `runs/<name>/` and returns the report's path.
+
+    `until` names a stage without its number, as `sft`: it and what it needs are done, and its folder is returned.
+    """
+    run = runs / recipe.name
+    stages = stages_of(recipe, run)
+    if until is not None:
+        stages = _until(stages, until)
+    run.mkdir(parents=True, exist_ok=True)
+    with only_one(run):
+        write_json(run / "recipe.json", recipe.model_dump(mode="json"))
+        done: dict[str, str] = {}
+        for stage in stages:
+            done[stage.name] = run_stage(stage, run / stage.name, recipe.seed, done, _VERSIONS)
+    return run / "6-report" / "report.html" if until is None else run / stages[-1].name
+
+
+def _until(stages: Sequence[FolderStage], name: str) -> list[FolderStage]:
+    """The named stage and those that it needs, in their order."""
+    short = {stage.name.partition("-")[2]: stage for stage in stages}
+    if name not in short:
+        raise InputError(f"there is no stage '{name}'.", do=f"Name one of: {', '.join(short)}")
+    last = short[name]
+    return [stage for stage in stages if stage.name in (*last.after, last.name)]
