@@ -34,8 +34,8 @@ from compeer.reasoning import (
 )
 from compeer.reward.conversation import Case, chat
 from compeer.reward.judge import LocalJudge
+from compeer.reward.rounds import TorchRounds
 from compeer.reward.score import Judgment, Unscored
-from compeer.reward.torch_rounds import TorchRounds
 from compeer.statistics import generator
 from tests.support.clear import clear_requests, clearly_drawn
 
@@ -533,7 +533,7 @@ def test_a_shared_history_changes_nothing(judge: LocalJudge, monkeypatch: pytest
         for topic, response in (("a dog", "You miss her."), ("a dog", "What was she like?"), ("Sunday", "Oh."))
     ]
     shared = judge.judge(same)
-    monkeypatch.setattr("compeer.reward.torch_rounds._common_prefix", lambda rows: rows[0][:1])
+    monkeypatch.setattr("compeer.reward.rounds.common_prefix", lambda rows: rows[0][:1])
     for together, apart in zip(shared, judge.judge(same), strict=True):
         assert_close(together, apart)
 

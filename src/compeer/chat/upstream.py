@@ -24,7 +24,7 @@ from pydantic import Field
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart
 from compeer.models.base import CallSettings, EndpointSettings, Message, Request, Sampling
 from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
-from compeer.policy.repeats import ToldOnce
+from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
 
 _LONGEST_PAUSE = 5.0
@@ -161,7 +161,7 @@ async def _once(
 
     An output of more than `most` characters is cut off.
     """
-    output, size = ToldOnce(begun), 0
+    output, size = RepetitionFilter(begun), 0
     async with aclosing(pieces):
         async for piece in pieces:
             ending = piece if isinstance(piece, Ending) else None
