@@ -172,6 +172,7 @@ def write_rows(table: Backend, rows: Sequence[Row], end: int) -> None:
             _take(table, group, table.join(group), end)
             while table.rows:
                 _take(table, list(table.rows), table.step(), end)
+        table.rest()
     except BaseException:
         table.clear()
         raise

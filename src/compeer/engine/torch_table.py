@@ -21,7 +21,7 @@ from compeer.engine.prefixes import Keys, PromptMemory
 from compeer.engine.rows import Row
 
 _COLUMNS = 256
-"""The table of keys and values grows by so many columns."""
+"""The table of keys and values grows by so many columns, and to twice as many rows."""
 _KEPT = 1024
 """A table wider than this is given back when nobody is at work."""
 
@@ -83,9 +83,13 @@ class Slots(Cache):  # type: ignore[misc]
             self.values[layer][first:last, :, :length] = own.values
         self.starts[first:last], self.columns[first:last], self.positions[first:last] = 0, length, position
 
+    def state(self) -> tuple[torch.Tensor, ...]:
+        """What is known of each row beside its keys and values."""
+        return self.starts, self.columns, self.positions
+
     def move(self, indices: Any, to: Any, columns: int) -> None:
         """Copies rows to other rows, with so many of their columns."""
-        for own in (self.starts, self.columns, self.positions):
+        for own in self.state():
             own[to] = own[indices]
         for own in (*self.keys, *self.values):
             own[to, :, :columns] = own[indices, :, :columns]
@@ -112,15 +116,15 @@ class TorchTable:
     def join(self, group: list[Row]) -> torch.Tensor:
         first = group[0]
         cache, logits, following = self._read(first.ids, first.pictures)
-        start = len(self.rows)
-        self._room(len(first.ids) + 1, cache).fill(cache, start, start + len(group), following)
+        start, end = len(self.rows), len(self.rows) + len(group)
+        self._room(end, len(first.ids) + 1, cache).fill(cache, start, end, following)
         self.rows += group
         return logits.expand(len(group), -1).clone()
 
     def step(self) -> torch.Tensor:
         width = max(len(row.ids) + len(row.tokens) for row in self.rows)
         tokens = torch.tensor([row.tokens[-1:] for row in self.rows], device=self.network.device)
-        return self._room(width).step(self.network, tokens, len(self.rows), width)
+        return self._room(len(self.rows), width).step(self.network, tokens, len(self.rows), width)
 
     def leave(self, row: Row) -> None:
         index, last = self.rows.index(row), len(self.rows) - 1
@@ -162,19 +166,19 @@ class TorchTable:
         self._memory.read += len(ids)
         return cache, logits, following
 
-    def _room(self, width: int, cache: Any = None) -> Slots:
-        """The table, made wider where it is too narrow; the first one is shaped like a cache."""
+    def _room(self, rows: int, width: int, cache: Any = None) -> Slots:
+        """The table, made larger where it is too small; the first one is shaped like a cache."""
         old = self._slots
-        if old is not None and old.width >= width:
+        if old is not None and old.most >= rows and old.width >= width:
             return old
-        like = (
-            [(layer.keys, layer.values) for layer in cache.layers]
-            if old is None
-            else list(zip(old.keys, old.values, strict=True))
-        )
-        self._slots = new = Slots(like, self.most, -(-width // _COLUMNS) * _COLUMNS)
-        if old is not None:
-            for own, before in zip((*new.keys, *new.values), (*old.keys, *old.values), strict=True):
-                own[: len(self.rows), :, : old.width] = before[: len(self.rows)]
-            new.starts, new.columns, new.positions = old.starts, old.columns, old.positions
+        rows, width = min(self.most, 1 << (rows - 1).bit_length()), -(-width // _COLUMNS) * _COLUMNS
+        if old is None:
+            self._slots = Slots([(layer.keys, layer.values) for layer in cache.layers], rows, width)
+            return self._slots
+        like = list(zip(old.keys, old.values, strict=True))
+        self._slots = new = Slots(like, max(rows, old.most), max(width, old.width))
+        for after, before in zip((*new.keys, *new.values), (*old.keys, *old.values), strict=True):
+            after[: old.most, :, : old.width] = before
+        for after, before in zip(new.state(), old.state(), strict=True):
+            after[: old.most] = before
         return new
