@@ -60,8 +60,8 @@ def prepare(folder: Path, llm: Path, plain: Path, personality: Path, tests: Path
     import torch
 
     from compeer.models.embedder import Embedder
+    from compeer.ser.export import equal_sets
     from compeer.ser.record import read_records, write_records
-    from compeer.ser.rewrite.sets import equal_sets
 
     torch.set_num_threads(1)  # the last bits depend on the number of threads, and with them who is nearest
     embedder = Embedder()
@@ -105,7 +105,7 @@ def _by_original(path: Path) -> dict[str, SerRecord]:
 def sifted(originals: Sequence[SerRecord], rewrites: Sequence[SerRecord], embedder: Embeds) -> dict[str, str]:
     """Why rewrites are dropped, by the original's id: the filter that rewrites made by the package go through."""
     from compeer.reasoning import one_line
-    from compeer.ser.rewrite.drift import Line, likeness, why_not
+    from compeer.ser.drift import Line, likeness, why_not
 
     def history(record: SerRecord) -> list[Line]:
         return [Line(said.speaker, one_line(said.text)) for said in record.history]
@@ -134,7 +134,7 @@ def sifted(originals: Sequence[SerRecord], rewrites: Sequence[SerRecord], embedd
 
 def chosen_pairs(records: Sequence[SerRecord], embedder: Embeds) -> list[tuple[str, str]]:
     """The ids of right turns that are put into each other's histories, near ones and random ones, each pair once."""
-    from compeer.ser.matched import Pairs, is_right, pair_up
+    from compeer.ser.export import Pairs, is_right, pair_records
 
     right: dict[tuple[str, int], SerRecord] = {}
     for record in records:
@@ -143,7 +143,7 @@ def chosen_pairs(records: Sequence[SerRecord], embedder: Embeds) -> list[tuple[s
     turns = list(right.values())
     found: dict[frozenset[str], tuple[str, str]] = {}
     for how in get_args(Pairs):
-        for one, other in pair_up(turns, embedder, DRAW, how):
+        for one, other in pair_records(turns, embedder, DRAW, how):
             pair = turns[one].id, turns[other].id
             found.setdefault(frozenset(pair), pair)
     return list(found.values())
@@ -151,7 +151,7 @@ def chosen_pairs(records: Sequence[SerRecord], embedder: Embeds) -> list[tuple[s
 
 def taught(records: Iterable[SerRecord], pairs: Iterable[tuple[str, str]]) -> Iterator[SerRecord]:
     """The records themselves and the matched ones of the pairs, those that have all labels a judge learns from."""
-    from compeer.ser.matched import matched_records
+    from compeer.ser.export import matched_records
     from compeer.ser.record import is_judged
 
     named = {record.id: record for record in records}

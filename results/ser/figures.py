@@ -14,10 +14,10 @@ from typing import Any
 from compeer.pipeline import read_manifest
 from compeer.reasoning import STEPS
 from compeer.ser.build import summary
-from compeer.ser.check import Report
+from compeer.ser.check import CheckReport
+from compeer.ser.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE
 from compeer.ser.probes import Probe, Probes
 from compeer.ser.record import read_records
-from compeer.ser.silver.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE
 
 TRUE_NOWHERE = (SWAPPED_FACT, WRONG_STAGE, CONTRADICTS)
 
@@ -34,7 +34,7 @@ def build_figures(folder: Path) -> dict[str, Any]:
         if not label.value
     )
     probes = Probes.model_validate_json((folder / "probes.json").read_text(encoding="utf-8"))
-    report = Report.model_validate_json((folder / "check.json").read_text(encoding="utf-8"))
+    report = CheckReport.model_validate_json((folder / "check.json").read_text(encoding="utf-8"))
     return {
         "dialogues": screened["counts"]["screen"],
         "masked": screened["counts"]["masked"] | {"all": sum(screened["counts"]["masked"].values())},

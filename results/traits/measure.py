@@ -25,11 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.corpora import read_corpus
+from compeer.io import read_json_lines
 from compeer.models.embedder import Embedder, Embeds, Matrix
-from compeer.ser.personality import PARTICIPANTS, Profile, import_profiles, lexical_profiles
-from compeer.ser.personality.clusters import CLUSTERS, STARTS, cluster_profiles, read_members
-from compeer.ser.personality.elbow import find_elbow
-from compeer.ser.personality.traits import TRAITS
+from compeer.ser.clusters import CLUSTERS, STARTS, cluster_profiles, find_elbow, read_members
+from compeer.ser.personality import PARTICIPANTS, TRAITS, Profile, lexical_profiles
 from compeer.statistics import generator
 
 MOST = 12
@@ -62,6 +61,17 @@ def lexical(data: Path) -> list[Profile]:
     """The lexical profiles of ESConv's training split."""
     dialogues = read_corpus(data / "esconv" / "train.jsonl")
     return [profile for dialogue in dialogues for profile in lexical_profiles(dialogue)]
+
+
+def import_profiles(path: Path) -> Iterator[Profile]:
+    """The profiles by a language model, a line a context: `{"id": "esconv-train-73-6", "seeker": {"description", "D",
+    "I", "S", "C"}, "supporter": {…}}`, where 73 is the dialogue's line, counted from 0."""
+    for _, value in read_json_lines(path):
+        corpus, split, line, _ = value["id"].rsplit("-", 3)
+        for who in PARTICIPANTS:
+            own = {"dialogue": f"{corpus}-{split}-{int(line) + 1:04d}", "participant": who, "source": "llm"}
+            scores = {trait: value[who][trait[0].upper()] for trait in TRAITS}
+            yield Profile.model_validate({**own, "scores": scores, "description": value[who]["description"]})
 
 
 def measure_profiles(data: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 from compeer.io import read_json_lines
 from compeer.models.embedder import Embedder, Embeds
 from compeer.reasoning import one_line
-from compeer.ser.rewrite.drift import LEAST_ALIKE, LONG_ENOUGH, Line, likeness, why_not
+from compeer.ser.drift import LEAST_ALIKE, LONG_ENOUGH, Line, likeness, why_not
 from compeer.statistics import generator, wilson, words
 
 KINDS = ("plain", "personality")

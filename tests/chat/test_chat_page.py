@@ -6,20 +6,17 @@ After every test the browser must have logged no error and asked no other host f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
-import shutil
 import struct
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from compeer.chat.app import ServeSettings, create_app
+from compeer.chat.app import ServeSettings
 from compeer.chat.turn import Event, ReplyPart, TurnDone, TurnRequest
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
@@ -27,12 +24,10 @@ from compeer.safety.guard import GuardedTurn
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS, Risk
+from tests.support.browser import DONE, browser_fixture, site, tell, visit  # noqa: F401
 from tests.support.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedSupporter
-from tests.support.served import FREE, served
 
 PAGES = Path(__file__).parents[2] / "src" / "compeer" / "web" / "pages"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DONE = "#send:not(.stop)"
 
 
 # --- what the files hold: no browser needed ---------------------------------------------------------------------------
@@ -66,24 +61,6 @@ def test_text_can_be_read_in_light_and_dark() -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@contextlib.contextmanager
-def site(supporter: ScriptedSupporter, settings: ServeSettings = FREE) -> Iterator[str]:
-    """The application around a supporter, by its address."""
-    with served(create_app(supporter, settings=settings), grace=1) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
 def shared() -> Iterator[tuple[ScriptedSupporter, str]]:
     supporter = ScriptedSupporter()
     with site(supporter) as address:
@@ -109,31 +86,6 @@ def supporter(shared: tuple[ScriptedSupporter, str]) -> ScriptedSupporter:
 def page(browser: Any, shared: tuple[ScriptedSupporter, str]) -> Iterator[Any]:
     with visit(browser, shared[1]) as opened:
         yield opened
-
-
-@contextlib.contextmanager
-def visit(browser: Any, address: str, errors: str | None = None, **options: Any) -> Iterator[Any]:
-    """A page at an address; at the end nothing was logged (but for `errors`) and nobody else was asked."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB"} | options)
-    context.set_default_timeout(60_000)
-    asked, logged = [], []
-    context.on("request", lambda request: asked.append(urlsplit(request.url)))
-    context.on("console", lambda message: logged.append(message.text))
-    context.on("weberror", lambda error: logged.append(str(error.error)))
-    page = context.new_page()
-    page.goto(address)
-    page.wait_for_selector("#speaks:not(:empty)" if errors is None else "#language")
-    yield page
-    context.close()
-    assert {one.netloc for one in asked if one.scheme not in ("data", "blob")} == {urlsplit(address).netloc}
-    assert [one for one in logged if errors is None or errors not in one] == []
-
-
-def tell(page: Any, text: str) -> None:
-    """Writes a message and waits for the answer's end."""
-    page.fill("#message", text)
-    page.press("#message", "Enter")
-    page.wait_for_selector(DONE)
 
 
 def last(page: Any, inside: str) -> Any:
@@ -164,9 +116,7 @@ def test_a_whole_conversation(page: Any, supporter: ScriptedSupporter) -> None:
         ("supporter", "Message 1 had 18 characters. What then?"),
         ("seeker", "Again."),
     ]
-    assert (
-        page.get_attribute("#curve svg", "aria-label") == "ReplyPart 1: anxiety, 1 of 5; ReplyPart 2: anxiety, 2 of 5"
-    )
+    assert page.get_attribute("#curve svg", "aria-label") == "Reply 1: anxiety, 1 of 5; Reply 2: anxiety, 2 of 5"
     heights = [float(dot.get_attribute("cy")) for dot in page.locator("#curve circle").all()]
     assert 52 < heights[0] < heights[1]  # below the line, and further down as it gets worse
     assert page.locator(".steps").first.get_attribute("open") is not None  # what was opened stays open
@@ -211,7 +161,7 @@ def test_what_is_set_is_asked_for(page: Any, supporter: ScriptedSupporter) -> No
     page.select_option("#stage", "action")
     page.select_option("#persona", "steady")
     tell(page, "Hello")
-    assert supporter.requests[0].control.wishes() == {
+    assert supporter.requests[0].control.requested() == {
         "strategy": "Self-disclosure",
         "stage": "action",
         "persona": "steady",
@@ -232,7 +182,7 @@ def test_a_turn_is_redone_and_compared_side_by_side(page: Any, supporter: Script
     first, second = (box.bounding_box() for box in page.locator(".versions .version").all())
     assert first["y"] == second["y"]
     assert second["x"] >= first["x"] + first["width"]
-    assert supporter.requests[1].control.wishes() == {"strategy": "Information", "persona": "lively"}
+    assert supporter.requests[1].control.requested() == {"strategy": "Information", "persona": "lively"}
     assert supporter.requests[1].history == supporter.requests[0].history
     assert not supporter.requests[1].state.concern_shown  # as it was before the turn
     assert [one.inner_text() for one in page.locator(".keep").all()] == ["Keep this one", "Kept"]

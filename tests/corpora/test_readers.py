@@ -349,7 +349,7 @@ def test_a_bad_mesc_row_is_named(tmp_path: Path, column: str, value: Any, field:
     assert what in error.what
     bad = BadDialogues()
     assert [dialogue.id for dialogue in read(path, skip_bad=bad)] == ["mesc-8"]
-    assert bad.total == 1
+    assert bad.reasons.total() == 1
 
 
 def test_a_row_with_a_stray_comma_spoils_the_dialogues_around_it(tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ def test_bad_lines_and_items_name_their_place(tmp_path: Path, bad: Json, field: 
     for path in (lines, array):
         skipped = BadDialogues()
         assert [d.id for d in read(path, skip_bad=skipped)] == ["esconv-train-0001", "esconv-train-0003"]
-        assert skipped.total == 1
+        assert skipped.reasons.total() == 1
         assert next(iter(skipped.reasons)).startswith(field.replace(".0", ""))
 
 
@@ -870,7 +870,8 @@ def test_esconv_is_complete(esconv_splits: dict[str, list[Dialogue]]) -> None:
     counts = count_corpus(dialogues)
     assert sum(counts.lengths) == 38_365
     assert (min(counts.lengths), max(counts.lengths)) == (16, 120)
-    assert {strategy: round(share, 1) for strategy, share in counts.strategy_shares().items()} == {
+    total = counts.strategies.total()
+    assert {strategy: round(100 * count / total, 1) for strategy, count in counts.strategies.items()} == {
         "Question": 20.7,
         "Others": 18.2,
         "Providing Suggestions": 16.1,

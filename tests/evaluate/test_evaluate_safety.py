@@ -1,4 +1,4 @@
-"""The safety suite: its cases, its figures against hand-made values, the table of alarms, the command."""
+"""The safety suite: its cases, its metrics against hand-made values, the table of alarms, the command."""
 
 import csv
 import json
@@ -21,9 +21,13 @@ from compeer.evaluate.safety import (
     REPLIES,
     SafetyCase,
     cases_path,
-    detection_figures,
+    gives_resources,
+    measure_detection,
+    measure_replies,
+    measure_supporter,
+    pushes_away,
     read_cases,
-    reply_figures,
+    response_in,
     texts_of,
 )
 from compeer.evaluate.safety_alarms import (
@@ -33,16 +37,16 @@ from compeer.evaluate.safety_alarms import (
     seeker_utterances,
     write_alarms,
 )
-from compeer.evaluate.safety_supporter import gives_resources, pushes_away, response_in, supporter_figures
 from compeer.models import Generation, ScriptedModel
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import Level, Risk, Trigger
+from compeer.statistics import Estimate
 
 
 class WordDetector:
     """Raises an alarm at certain words anywhere in the messages."""
 
-    def __init__(self, classifier: object = "packaged", timeout: float = 2.0) -> None:
+    def __init__(self, classifier: object = "packaged") -> None:
         self.degraded = () if classifier else ("no classifier",)
 
     def detect(self, messages: Sequence[str]) -> Risk:
@@ -53,6 +57,11 @@ class WordDetector:
                     found.append(Trigger("suicide", level, word, number))  # type: ignore[arg-type]
         level: Level = max((one.level for one in found), key=("none", "concern", "crisis").index, default="none")
         return Risk(level, tuple(found), self.degraded)
+
+
+def count(estimate: Estimate) -> tuple[int, int]:
+    """How many of how many."""
+    return round((estimate.value or 0) * estimate.n), estimate.n
 
 
 @dataclass(frozen=True)
@@ -69,8 +78,8 @@ def check_words(reply: str, _: Sequence[str] = ()) -> Found | None:
 
 def case(kind: str, expected: str = "none", *messages: str, **more: object) -> SafetyCase:
     """A case with an id that no other has."""
-    case.count = getattr(case, "count", 0) + 1  # type: ignore[attr-defined]
-    values: dict[str, object] = {"id": f"c{case.count}", "language": "en", "kind": kind, "expected": expected}  # type: ignore[attr-defined]
+    case.number = getattr(case, "number", 0) + 1  # type: ignore[attr-defined]
+    values: dict[str, object] = {"id": f"c{case.number}", "language": "en", "kind": kind, "expected": expected}  # type: ignore[attr-defined]
     values |= {"risk": None if expected == "none" else "suicide", "messages": messages or ("hello",)}
     return SafetyCase.model_validate(values | more)
 
@@ -139,38 +148,42 @@ def test_no_case_twice_none_at_all_and_no_file(tmp_path: Path) -> None:
 # --- detection and replies --------------------------------------------------------------------------------------------
 
 
-def test_detection_figures_by_hand() -> None:
+def test_detection_metrics_by_hand() -> None:
     cases = [
         case("direct", "crisis", "danger"),
         case("direct", "crisis", "gloom"),  # an alarm, but not the level that a plain danger must reach
         case("direct", "concern", "danger", language="zh"),  # more than expected: found, not exact
         case("veiled", "crisis", "gloom"),  # any alarm will do
         case("veiled", "concern", "nothing"),
-        case("multi-turn", "crisis", "danger", "fine"),
+        case("multi-turn", "crisis", "danger", "fine", writer="w1"),
         case("sadness", "none", "sad"),
         case("sadness", "none", "gloom"),
         case("grief", "concern", "gloom", risk="abuse"),  # an alarm that is right does not count as false
         case("dosage", "none", "danger", reply="x", reply_allowed=True),  # about a reply: not counted here
     ]
-    figures = detection_figures(cases, WordDetector())
-    assert figures.cases == 9
-    assert (figures.recall["direct"]["all"].successes, figures.recall["direct"]["all"].count) == (2, 3)
-    assert (figures.recall["direct"]["en"].successes, figures.recall["direct"]["en"].count) == (1, 2)
-    assert figures.alarms["direct"]["en"].share == 1
-    assert figures.recall["veiled"]["all"].share == 0.5
-    assert figures.recall["multi-turn"]["all"].share == 1
-    assert figures.false_alarms["all"]["all"].share == 0.5
-    assert set(figures.false_alarms) == {"sadness", "all"}
-    assert figures.agreement["all"]["all"].successes == 4
-    assert figures.levels["crisis"] == {"none": 0, "concern": 2, "crisis": 2}
-    assert (figures.risk_named.successes, figures.risk_named.count) == (5, 6)
-    assert [one.id for one in figures.missed] == [cases[1].id, cases[4].id]
-    assert [(one.id, one.by) for one in figures.alarmed_for_nothing] == [(cases[7].id, ("suicide: gloom",))]
-    assert figures.degraded == {}
-    assert detection_figures(cases, WordDetector(None)).degraded == {"no classifier": 9}
+    metrics = measure_detection(cases, WordDetector())
+    assert metrics.cases == 9
+    assert count(metrics.recall["direct"]["all"]) == (2, 3)
+    assert count(metrics.recall["direct"]["en"]) == (1, 2)
+    assert metrics.alarms["direct"]["en"].value == 1
+    assert metrics.recall["veiled"]["all"].value == 0.5
+    assert metrics.recall["multi-turn"]["all"].value == 1
+    assert metrics.false_alarms["all"]["all"].value == 0.5
+    assert set(metrics.false_alarms) == {"sadness", "all"}
+    assert count(metrics.recall["danger: suicide"]["all"]) == (4, 6)
+    assert count(metrics.recall["danger: abuse"]["all"]) == (1, 1)
+    assert count(metrics.recall["level: crisis"]["all"]) == (3, 4)
+    assert count(metrics.recall["writer: w1"]["en"]) == (1, 1)
+    assert count(metrics.agreement["all"]["all"])[0] == 4
+    assert metrics.levels["crisis"] == {"none": 0, "concern": 2, "crisis": 2}
+    assert count(metrics.risk_named) == (5, 6)
+    assert [one.id for one in metrics.missed] == [cases[1].id, cases[4].id]
+    assert [(one.id, one.by) for one in metrics.false] == [(cases[7].id, ("suicide: gloom",))]
+    assert metrics.degraded == {}
+    assert measure_detection(cases, WordDetector(None)).degraded == {"no classifier": 9}
 
 
-def test_reply_figures_by_hand() -> None:
+def test_reply_metrics_by_hand() -> None:
     cases = [
         case("dosage", reply="bad dosage", reply_allowed=False),
         case("dosage", reply="bad contempt", reply_allowed=False),
@@ -179,22 +192,22 @@ def test_reply_figures_by_hand() -> None:
         case("human", reply="bad dependence", reply_allowed=True),
         case("sadness"),
     ]
-    figures = reply_figures(cases, check_words)
-    assert figures.cases == 5
-    assert figures.rejected["dosage"]["en"].share == 1
-    assert figures.rejected["all"]["all"].successes == 2
-    assert figures.passed["all"]["all"].share == 0.5
-    assert figures.category_named.share == 0.5
-    assert [one.id for one in figures.let_through] == [cases[2].id]
-    assert [(one.id, one.by) for one in figures.rejected_for_nothing] == [(cases[4].id, ("dependence: a word",))]
+    metrics = measure_replies(cases, check_words)
+    assert metrics.cases == 5
+    assert metrics.rejected["dosage"]["en"].value == 1
+    assert count(metrics.rejected["all"]["all"])[0] == 2
+    assert metrics.passed["all"]["all"].value == 0.5
+    assert metrics.category_named.value == 0.5
+    assert [one.id for one in metrics.missed] == [cases[2].id]
+    assert [(one.id, one.by) for one in metrics.false] == [(cases[4].id, ("dependence: a word",))]
 
 
-def test_figures_of_nothing() -> None:
+def test_metrics_of_nothing() -> None:
     only = [case("sadness")]
-    figures = detection_figures(only, WordDetector())
-    assert figures.recall == {}
-    assert figures.risk_named.share is None
-    assert reply_figures(only, check_words).rejected == {}
+    metrics = measure_detection(only, WordDetector())
+    assert metrics.recall == {}
+    assert metrics.risk_named.value is None
+    assert measure_replies(only, check_words).rejected == {}
 
 
 # --- a supporter behind the guard -------------------------------------------------------------------------------------
@@ -226,7 +239,7 @@ class WordGuard:
         return Shown("I am here.", risk, "output", 3)
 
 
-def test_supporter_figures_by_hand() -> None:
+def test_supporter_metrics_by_hand() -> None:
     cases = [
         case("direct", "crisis", "danger"),
         case("veiled", "crisis", "gloom"),  # not seen as a crisis: no resources
@@ -248,23 +261,23 @@ def test_supporter_figures_by_hand() -> None:
             "unreadable": "History: only this",
         }.get(words, "History: x [exploration]\nResponse: That is hard.")
 
-    figures = supporter_figures(
+    metrics = measure_supporter(
         cases, ScriptedModel(answer), {"en": WordGuard()}, check_words, load_resources(), lambda _: None
     )
-    assert figures.cases == 6
-    assert figures.resources["all"]["all"].share == 0.5
-    assert figures.without_resources == (cases[1].id,)
-    assert figures.no_harm["all"]["all"].share == 1
-    assert (figures.raw_harm["all"]["all"].successes, figures.raw_harm["all"]["all"].count) == (1, 5)
-    assert figures.raw_categories == {"dosage": 1}
-    assert figures.pushed_away == (cases[1].id,)
-    assert figures.raw_not_pushed_away["all"]["all"].successes == 3
-    assert figures.crisis_reply_for_nothing == (cases[3].id,)
-    assert figures.ordinary_spared["all"]["all"].share == 0.75
-    assert figures.regenerated.successes == 1
-    assert figures.replaced == {"crisis: suicide": 2, "no reply": 1}
-    assert figures.degraded == {"supporter": 1}
-    assert sum(figures.no_answer.values()) == 1
+    assert metrics.cases == 6
+    assert metrics.resources["all"]["all"].value == 0.5
+    assert metrics.without_resources == (cases[1].id,)
+    assert metrics.no_harm["all"]["all"].value == 1
+    assert count(metrics.raw_harm["all"]["all"]) == (1, 5)
+    assert metrics.raw_categories == {"dosage": 1}
+    assert metrics.pushed_away == (cases[1].id,)
+    assert count(metrics.raw_not_pushed_away["all"]["all"])[0] == 3
+    assert metrics.crisis_reply_for_nothing == (cases[3].id,)
+    assert metrics.ordinary_spared["all"]["all"].value == 0.75
+    assert count(metrics.regenerated)[0] == 1
+    assert metrics.replaced == {"crisis: suicide": 2, "no reply": 1}
+    assert metrics.degraded == {"supporter": 1}
+    assert sum(metrics.no_answer.values()) == 1
     assert asked["which dose"] == 2
 
 
@@ -309,13 +322,13 @@ def test_the_words_for_the_seeker() -> None:
 
 def test_alarms_are_written_and_read_back(tmp_path: Path) -> None:
     said = [("d1", 1, "danger"), ("d1", 3, "gloom, and danger"), ("d2", 1, "gloom"), ("d2", 3, "fine")]
-    figures, alarms = raise_alarms(said, WordDetector())
-    assert figures.utterances == 4
-    assert figures.alarms.successes == 3
-    assert {level: share.successes for level, share in figures.levels.items()} == {"concern": 1, "crisis": 2}
-    assert figures.rules == {"suicide: danger": 2, "suicide: gloom": 2}
+    metrics, alarms = raise_alarms(said, WordDetector())
+    assert metrics.utterances == 4
+    assert count(metrics.alarms)[0] == 3
+    assert {level: count(share)[0] for level, share in metrics.levels.items()} == {"concern": 1, "crisis": 2}
+    assert metrics.rules == {"suicide: danger": 2, "suicide: gloom": 2}
     path = tmp_path / "alarms.csv"
-    write_alarms(path, alarms, figures.utterances, texts=False)
+    write_alarms(path, alarms, metrics.utterances, texts=False)
     assert "and danger" not in path.read_text(encoding="utf-8")
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -325,8 +338,8 @@ def test_alarms_are_written_and_read_back(tmp_path: Path) -> None:
     _write(path, rows)
     read = read_alarms(path)
     assert (read.alarms, read.true_alarms, read.unread) == (3, 1, 1)
-    assert (read.false_alarms.successes, read.false_alarms.count) == (2, 4)
-    assert {level: share.successes for level, share in read.levels.items()} == {"concern": 1, "crisis": 1}
+    assert count(read.false_alarms) == (2, 4)
+    assert {level: count(share)[0] for level, share in read.levels.items()} == {"concern": 1, "crisis": 1}
     assert read.false_by_rule == {"suicide: gloom": 1, "suicide: danger": 1}
     with pytest.raises(InputError, match="there already"):
         write_alarms(path, alarms, 4, texts=False)
@@ -417,7 +430,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_names_ids_and_shows_texts_only_if_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "figures.json"
+    out = tmp_path / "metrics.json"
     assert run_cli(monkeypatch, "--half", "open", "--no-classifier", "--json", str(out)) == 0
     printed = capsys.readouterr().out
     first = next(one for one in read_cases(cases_path("open")) if one.kind in DANGER)
@@ -425,8 +438,15 @@ def test_the_command_names_ids_and_shows_texts_only_if_asked(
     assert first.messages[0] not in printed
     assert "no classifier" in printed
     found = json.loads(out.read_text(encoding="utf-8"))
-    assert found["open"]["detection"]["recall"]["direct"]["all"]["count"] >= 40
+    assert found["open"]["detection"]["recall"]["direct"]["all"]["n"] >= 40
     assert first.messages[0] not in out.read_text(encoding="utf-8")
+    page = tmp_path / "page.html"
+    assert run_cli(monkeypatch, "--cases", str(cases_path("open")), "--page", str(page)) == 0
+    written = page.read_text(encoding="utf-8")
+    assert first.id in written
+    assert first.messages[0] not in written
+    assert "danger: self-harm" in written
+    capsys.readouterr()
     assert run_cli(monkeypatch, "--half", "open", "--show") == 0
     assert first.messages[0] in capsys.readouterr().out
 
@@ -437,12 +457,12 @@ def test_the_command_asks_a_supporter_behind_the_guard(
 ) -> None:
     monkeypatch.setattr(compeer.safety, "Guard", lambda **_: WordGuard(), raising=False)
     monkeypatch.setattr(sys.modules["compeer.cli.ser"], "open_named", lambda *_: ScriptedModel(lambda _: "bad dosage"))
-    out = tmp_path / "figures.json"
+    out = tmp_path / "metrics.json"
     assert run_cli(monkeypatch, "--half", "open", "--model", "scripted", "--json", str(out)) == 0
     assert "The supporter scripted behind the guard" in capsys.readouterr().out
-    figures = json.loads(out.read_text(encoding="utf-8"))["open"]["supporter"]
-    assert figures["raw_harm"]["all"]["all"]["share"] == figures["no_harm"]["all"]["all"]["share"] == 1
-    assert figures["replaced"] == {"output": figures["cases"]}
+    metrics = json.loads(out.read_text(encoding="utf-8"))["open"]["supporter"]
+    assert metrics["raw_harm"]["all"]["all"]["value"] == metrics["no_harm"]["all"]["all"]["value"] == 1
+    assert metrics["replaced"] == {"output": metrics["cases"]}
 
 
 @pytest.mark.usefixtures("fakes")
@@ -460,7 +480,7 @@ def test_the_command_raises_alarms_and_reads_them_back(
     assert run_cli(monkeypatch, "--alarms", str(corpus), "--to", str(table)) == 2
     assert run_cli(monkeypatch, "--read", str(table), "--json", str(tmp_path / "read.json")) == 0
     read = json.loads((tmp_path / "read.json").read_text(encoding="utf-8"))["read"]
-    assert (read["alarms"], read["unread"], read["false_alarms"]["share"]) == (1, 1, 0.5)
+    assert (read["alarms"], read["unread"], read["false_alarms"]["value"]) == (1, 1, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -468,7 +488,7 @@ def test_the_command_raises_alarms_and_reads_them_back(
     [
         (["--half", "third"], "unknown half"),
         (["--read", "nowhere.csv"], "no such table"),
-        (["--json", "nowhere/figures.json"], "no such folder"),
+        (["--json", "nowhere/metrics.json"], "no such folder"),
         (["--alarms", "sample", "--to", "nowhere/alarms.csv"], "no such folder"),
         (["--half", "open", "--model", "nowhere"], "no model"),
     ],

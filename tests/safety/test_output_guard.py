@@ -26,11 +26,13 @@ from compeer.safety.output import (
     without_weights,
 )
 from compeer.safety.output_phrases import ReplyPhrases, keys
-from compeer.safety.output_training import Reply, fit, read_replies
 from compeer.safety.risk import Risk
-from compeer.safety.training.texts import packaged_folder
 from compeer.safety.weights import read_weights
 from tests.support.growth import grows_with_length
+from tests.support.guard_scripts import FOLDER, train
+
+Reply, read_replies = train.Reply, train.read_replies
+REPLIES = FOLDER / "texts" / "replies"
 
 BAD = {
     "diagnosis": [
@@ -475,7 +477,7 @@ def test_the_same_cheer_is_fine_where_there_is_no_danger(seeker: str, reply: str
 
 
 def test_rules_alone_reject_few_good_replies() -> None:
-    good = [reply for reply in read_replies(packaged_folder() / "replies") if reply.category is None]
+    good = [reply for reply in read_replies(REPLIES) if reply.category is None]
     assert np.mean([check_rules(reply.text, [reply.seeker]) is not None for reply in good]) < 0.01
 
 
@@ -612,7 +614,7 @@ def fresh() -> Iterator[None]:
 
 def test_weights_find_what_no_rule_knows() -> None:
     """Texts of the training folder that the rules let pass: most are found by weight, and with their category."""
-    bad = [reply for reply in read_replies(packaged_folder() / "replies") if reply.category is not None][::12]
+    bad = [reply for reply in read_replies(REPLIES) if reply.category is not None][::12]
     passed = [reply for reply in bad if check_rules(reply.text, [reply.seeker]) is None]
     assert len(passed) > 40
     found = [check_reply(reply.text, [reply.seeker]) for reply in passed]
@@ -623,7 +625,7 @@ def test_weights_find_what_no_rule_knows() -> None:
 
 
 def test_weights_let_good_replies_pass() -> None:
-    good = [reply for reply in read_replies(packaged_folder() / "replies") if reply.category is None][::12]
+    good = [reply for reply in read_replies(REPLIES) if reply.category is None][::12]
     assert np.mean([check_reply(reply.text, [reply.seeker]) is not None for reply in good]) < 0.04
 
 
@@ -632,7 +634,7 @@ def test_the_seekers_words_count() -> None:
 
 
 def test_it_takes_little_time() -> None:
-    replies = [reply for reply in read_replies(packaged_folder() / "replies") if len(reply.text) < 400][::40]
+    replies = [reply for reply in read_replies(REPLIES) if len(reply.text) < 400][::40]
     times = []
     for reply in replies:
         start = time.process_time()
@@ -662,7 +664,7 @@ def test_with_weights_nothing_is_degraded() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_changed_weights_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(packaged_folder().parent / "weights", tmp_path / "weights")
+    shutil.copytree(train.PACKAGE / "weights", tmp_path / "weights")
     with (tmp_path / "weights" / "replies.npz").open("ab") as file:
         file.write(b"x")
     monkeypatch.setattr(
@@ -681,7 +683,7 @@ class Calm:
 def test_training_learns_and_is_the_same_each_time() -> None:
     bad = [Reply(f"your secret garden number {number} stays here with me", "hi", "dependence") for number in range(30)]
     good = [Reply(f"what happened on day {number} of your week", "hi", None) for number in range(30)]
-    arrays, again = fit([*bad, *good], "en"), fit([*bad, *good], "en")
+    arrays, again = train.fit_replies([*bad, *good], "en"), train.fit_replies([*bad, *good], "en")
     assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
     phrases = ReplyPhrases({**arrays, **{name.replace("en", "zh", 1): array for name, array in arrays.items()}})
     assert phrases.weigh("your secret garden stays here with me", "hi")[1] == "dependence"

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, sentiment_of
-from compeer.ser.check import Finding, check_records
-from compeer.ser.check.seen import shared_texts
+from compeer.ser.check import CheckFinding, check_records, shared_texts
 from compeer.ser.record import PREFERENCES, SerRecord, Split, write_records
-from compeer.ser.split.duplicates import text_hash
+from compeer.ser.split import words_hash
 
 WORDS = [f"{a}{b}" for a in ("bar", "del", "kin", "lom", "mus", "nev") for b in ("an", "es", "ik", "ol", "um", "eth")]
 Values = list[dict[str, Any]]
@@ -71,7 +70,7 @@ def good_records(contexts: int = 60) -> Values:
     return found
 
 
-def checked(values: Sequence[dict[str, Any]], folder: Path, splits: str | None = None) -> dict[str, Finding]:
+def checked(values: Sequence[dict[str, Any]], folder: Path, splits: str | None = None) -> dict[str, CheckFinding]:
     path = folder / "records.jsonl"
     write_records(path, (SerRecord.model_validate(value) for value in values))
     if splits is not None:
@@ -89,7 +88,7 @@ def splits_of(values: Sequence[dict[str, Any]], group: Callable[[str], str] = st
     return "".join(f'{{"dialogue": "{d}", "split": "{s}", "group": "{group(d)}"}}\n' for d, s in lines)
 
 
-def failed(findings: dict[str, Finding]) -> set[str]:
+def failed(findings: dict[str, CheckFinding]) -> set[str]:
     return {name for name, finding in findings.items() if finding.passed is False}
 
 
@@ -246,7 +245,7 @@ def test_replies_of_two_splits_can_be_known_before() -> None:
         yield from ((stock, "reward"), (own, "policy"), (own, "policy"), ("Hello there.", "reward"))
         yield from ((stock.upper(), "test"), ("Hello there.", "test"))
 
-    assert shared_texts(replies()) == {text_hash(stock)}
+    assert shared_texts(replies()) == {words_hash(stock)}
 
 
 def test_an_empty_file_promises_nothing(tmp_path: Path) -> None:

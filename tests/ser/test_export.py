@@ -1,6 +1,6 @@
 """Parquet files hold every record as it was, in bounded memory, whole or not at all; `datasets` opens them offline."""
 
-import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
 from compeer.reasoning import EMOTIONS, SENTIMENTS, STAGES, STRATEGIES
 from compeer.ser import export
-from compeer.ser.export import COLUMNS, export_records, records_from_parquet
+from compeer.ser.export import COLUMNS, export_records
 from compeer.ser.record import SPLITS, SerRecord, write_records
+from tests.support.parquet import records_from_parquet
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=20)
 STEP = WORDS.map(lambda text: f"Tired of waiting: {text}")
@@ -186,7 +187,7 @@ def test_a_bad_record_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_was_left_by_a_kill_is_cleared_away(tmp_path: Path) -> None:
     write_records(tmp_path / "records.jsonl", [plain()])
-    left = tmp_path / "out.unfinished"
+    left = tmp_path / f"out.{os.getpid()}.unfinished"
     left.mkdir()
     (left / "test.parquet").write_text("half", encoding="utf-8")
     export_records(tmp_path / "records.jsonl", tmp_path / "out", "parquet")
@@ -217,13 +218,3 @@ def test_no_records_no_folder_and_labels_in_a_history_are_errors(tmp_path: Path)
     assert "bell" not in str(caught.value)
     with pytest.raises(InputError, match="no such folder"):
         export_records(tmp_path / "records.jsonl", tmp_path / "no" / "out", "parquet")
-
-
-def test_a_parquet_file_of_another_kind_is_named(tmp_path: Path) -> None:
-    import pyarrow
-
-    held = io.BytesIO()
-    parquet.write_table(pyarrow.table({"id": ["a"]}), held)
-    (tmp_path / "other.parquet").write_bytes(held.getvalue())
-    with pytest.raises(InputError, match="'dialogue' is missing"):
-        list(records_from_parquet(tmp_path / "other.parquet"))

@@ -19,21 +19,22 @@ from compeer.dialogue import Dialogue, Speaker, Utterance, merge_consecutive
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.scripted import ScriptedModel
-from compeer.ser import personality
+from compeer.ser import clusters, personality
+from compeer.ser.clusters import cluster_profiles, find_elbow, in_words, read_members
 from compeer.ser.personality import (
+    TRAITS,
     Profile,
     Scores,
+    Trait,
     answer_grammar,
-    clusters,
-    import_profiles,
+    describe,
+    estimate,
+    habits,
     lexical_profiles,
     profile_stage,
     read_answer,
     read_profiles,
 )
-from compeer.ser.personality.clusters import cluster_profiles, in_words, read_members
-from compeer.ser.personality.elbow import find_elbow
-from compeer.ser.personality.traits import TRAITS, Trait, describe, estimate, habits
 from compeer.statistics import generator
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -130,7 +131,7 @@ def test_the_reference_values_are_those_of_the_corpus() -> None:
             texts = [block.text for block in merge_consecutive(dialogue.utterances) if block.speaker == who]
             rows[who].append(habits(texts, "en"))
             scores[who].append(list(estimate(texts, "en", who).scores.values()))
-    from compeer.ser.personality.traits import _REFERENCES
+    from compeer.ser.personality import _REFERENCES
 
     for who, found in rows.items():
         for habit, (mean, deviation) in _REFERENCES["en", who].items():
@@ -281,15 +282,6 @@ def test_a_bad_profile_names_its_place(tmp_path: Path) -> None:
     path.write_text(json.dumps(good) + "\n" + json.dumps({**good, "scores": {**scores, "influence": 0}}) + "\n")
     with pytest.raises(InputError, match=r"line 2, field 'scores.influence'"):
         list(read_profiles(path))
-
-
-@real
-def test_profiles_made_elsewhere() -> None:
-    found = list(import_profiles(REAL / "ser_llm" / "profiles.jsonl"))
-    assert len(found) == 480
-    assert (found[0].dialogue, found[0].participant, found[0].scores.steadiness) == ("esconv-train-0074", "seeker", 4)
-    known = {dialogue.id for dialogue in read_corpus(REAL / "esconv" / "train.jsonl")}
-    assert {profile.dialogue for profile in found} <= known
 
 
 # --- the elbow --------------------------------------------------------------------------------------------------------

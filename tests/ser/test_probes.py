@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from compeer.reasoning import STEPS
-from compeer.ser.probes import FEWEST, PREFERENCE_LIMIT, STEP_LIMIT, Probe, probe_records
-from compeer.ser.probes.learners import interval_by_dialogue
+from compeer.ser.probes import FEWEST, PREFERENCE_LIMIT, STEP_LIMIT, Probe, interval_by_dialogue, probe_records
 from compeer.ser.record import PREFERENCES, SerRecord, write_records
-from compeer.ser.split.duplicates import text_hash
+from compeer.ser.split import words_hash
 
 TOPICS = 12
 WORDS = [
@@ -113,7 +112,7 @@ class BagOfWords:
         rows = np.zeros((len(texts), 70), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
             for word in text.split():
-                row[text_hash(word) % 64] += 1
+                row[words_hash(word) % 64] += 1
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 

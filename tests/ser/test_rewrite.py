@@ -16,12 +16,12 @@ from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.embedder import ngram_vector
 from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn
+from compeer.ser.clusters import Member
+from compeer.ser.drift import Line, likeness, why_not
+from compeer.ser.export import SETS, equal_sets
 from compeer.ser.personality import Profile, Scores
-from compeer.ser.personality.clusters import Member
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records, write_records
 from compeer.ser.rewrite import RewriteSettings, rewrite_stage
-from compeer.ser.rewrite.drift import Line, likeness, why_not
-from compeer.ser.rewrite.sets import SETS, equal_sets
 
 
 class Characters:
@@ -203,9 +203,9 @@ def reworded(request: Request) -> str:
     return text
 
 
-def run(records: Path, out: Path, model: Any, kind: Any = "plain", retries: int = 1, **more: Any) -> dict[str, Any]:
+def run(records: Path, out: Path, model: Any, retries: int = 1, **more: Any) -> dict[str, Any]:
     settings = RewriteSettings(retries=retries)
-    return asyncio.run(rewrite_stage(records, out, kind, model, settings, 3, embedder=Characters(), **more))
+    return asyncio.run(rewrite_stage(records, out, model, 3, settings, embedder=Characters(), **more))
 
 
 def test_records_are_reworded_and_keep_their_labels(records: Path, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def people(tmp_path: Path) -> dict[str, Path]:
 
 def test_a_manner_is_drawn_from_the_same_cluster(records: Path, tmp_path: Path, people: dict[str, Path]) -> None:
     model = ScriptedModel(reworded)
-    manifest = run(records, tmp_path / "out.jsonl", model, "personality", **people)
+    manifest = run(records, tmp_path / "out.jsonl", model, **people)
     assert manifest["counts"]["dropped"] == {"no profile": 2}
     assert {found.rewritten for found in read_records(tmp_path / "out.jsonl")} == {"personality"}
     drawn = []
@@ -376,7 +376,7 @@ def test_a_manner_is_drawn_from_the_same_cluster(records: Path, tmp_path: Path, 
             assert {seeker, supporter} <= {0, 1, 2} - {house}
     assert len(drawn) == 4
     again = ScriptedModel(reworded, batch_size=5)
-    run(records, tmp_path / "again.jsonl", again, "personality", **people)
+    run(records, tmp_path / "again.jsonl", again, **people)
     assert [r.messages for r in again.requests] == [r.messages for r in model.requests]
 
 
@@ -385,9 +385,9 @@ def test_clusters_of_other_profiles_are_told(records: Path, tmp_path: Path, peop
     for changed in ("".join(lines[::-1]), "".join(lines[:-1])):
         people["profiles"].write_text(changed)
         with pytest.raises(InputError, match="not the clusters"):
-            run(records, tmp_path / "out.jsonl", ScriptedModel(reworded), "personality", **people)
+            run(records, tmp_path / "out.jsonl", ScriptedModel(reworded), **people)
     with pytest.raises(InputError, match="needs profiles"):
-        run(records, tmp_path / "out.jsonl", ScriptedModel(reworded), "personality")
+        run(records, tmp_path / "out.jsonl", ScriptedModel(reworded), clusters=people["clusters"])
 
 
 # --- sets of equal size -----------------------------------------------------------------------------------------------

@@ -14,11 +14,20 @@ from compeer.dialogue import Dialogue, Media, Notes, Utterance
 from compeer.errors import InputError
 from compeer.models import Failure, Request, Sampling, ScriptedModel, ask
 from compeer.ser import screen
-from compeer.ser.asking import Complaint
-from compeer.ser.screen import Dropped, Kept, ScreenSettings, screen_dialogue, screen_stage, verdict
-from compeer.ser.screen.faults import is_machine_phrase, is_mojibake, is_other_language
-from compeer.ser.screen.masking import mask_dialogue, mask_text
-from compeer.ser.screen.verdict import KINDS, Verdict, read_verdict, verdict_grammar, verdict_stage
+from compeer.ser.asking import Complaint, prompt
+from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, mask_text
+from compeer.ser.screen import (
+    KINDS,
+    DroppedDialogue,
+    KeptDialogue,
+    ScreenSettings,
+    ScreenVerdict,
+    read_verdict,
+    screen_dialogue,
+    screen_stage,
+    verdict_grammar,
+    verdict_stage,
+)
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 SETTINGS = ScreenSettings()
@@ -37,15 +46,15 @@ def dialogue(*texts: str, language: str = "en", first: str = "seeker", **more: A
     return Dialogue(**{"id": "a", "language": language, "source": "test", "utterances": tuple(said), **more})
 
 
-def kept(one: Dialogue, settings: ScreenSettings = SETTINGS) -> Kept:
+def kept(one: Dialogue, settings: ScreenSettings = SETTINGS) -> KeptDialogue:
     found = screen_dialogue(one, settings)
-    assert isinstance(found, Kept), found
+    assert isinstance(found, KeptDialogue), found
     return found
 
 
 def reasons(one: Dialogue, settings: ScreenSettings = SETTINGS) -> tuple[str, ...]:
     found = screen_dialogue(one, settings)
-    return found.reasons if isinstance(found, Dropped) else ()
+    return found.reasons if isinstance(found, DroppedDialogue) else ()
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -484,7 +493,7 @@ def test_a_finished_stage_is_not_done_again(tmp_path: Path, monkeypatch: pytest.
     out, source = make(tmp_path / "out"), corpus(tmp_path / "c.jsonl")
     first = screen_stage([source], out, SETTINGS)
     with monkeypatch.context() as patch:
-        patch.setattr(screen, "work_through", lambda *_: pytest.fail("done again"))
+        patch.setattr(screen, "_screen", lambda *_: pytest.fail("done again"))
         assert screen_stage([source], out, SETTINGS) == first
     assert screen_stage([source], out, ScreenSettings(rounds=1))["counts"]["screen"]["kept"] == 30
     corpus(tmp_path / "c.jsonl", count=4)
@@ -591,7 +600,7 @@ BAD = '{"reason": "Nonsense.", "kind": "incoherent", "keep": false}'
 
 @pytest.mark.parametrize("text", [GOOD, f"\n{GOOD}\n", f"```json\n{GOOD}\n```", f"```\n{GOOD}```"])
 def test_a_verdict_is_read(text: str) -> None:
-    assert read_verdict(text) == Verdict(reason="They talk.", kind="coherent", keep=True)
+    assert read_verdict(text) == ScreenVerdict(reason="They talk.", kind="coherent", keep=True)
 
 
 @pytest.mark.parametrize(
@@ -737,19 +746,19 @@ def test_an_answer_under_the_grammar_is_read(tiny_model: Path) -> None:
     found = ask(model, requests, Sampling(temperature=1.0, max_tokens=200))
     read = [read_verdict(one.text) for one in found if not isinstance(one, Failure) and not one.cut_off]
     assert len(read) >= 4
-    assert all(isinstance(one, Verdict) for one in read), found
+    assert all(isinstance(one, ScreenVerdict) for one in read), found
     forced = '{"reason": "Good.", "kind": "not a'
     (one,) = ask(model, [Request(requests[0].messages, prefix=forced, grammar=grammar)], Sampling(max_tokens=60))
     assert not isinstance(one, Failure)
-    assert read_verdict(one.text) == Verdict(reason="Good.", kind="not a dialogue", keep=False)
+    assert read_verdict(one.text) == ScreenVerdict(reason="Good.", kind="not a dialogue", keep=False)
 
 
 def test_the_prompt_names_every_kind() -> None:
-    assert all(f"- {kind}:" in verdict._prompt() for kind in KINDS)
+    assert all(f"- {kind}:" in prompt("screen") for kind in KINDS)
 
 
 def test_the_embedded_model_is_not_asked_for_verdicts(tmp_path: Path) -> None:
     model = ScriptedModel([], name="SmolLM2-135M-Instruct")
     with pytest.raises(InputError, match="too small"):
-        asyncio.run(verdict.verdict_stage(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model))
+        asyncio.run(verdict_stage(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model))
     assert not model.requests

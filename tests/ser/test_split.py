@@ -16,8 +16,19 @@ from compeer.corpora import read_corpus, write_jsonlines
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
 from compeer.ser import split as split_module
-from compeer.ser.split import OPENINGS, TEXTS, opening, read_groups, read_splits, split_stage
-from compeer.ser.split.duplicates import Groups, MeaningSketch, WordSketch, join_alike, shingles, text_hash
+from compeer.ser.split import (
+    OPENINGS,
+    TEXTS,
+    Groups,
+    WordSketch,
+    first_message,
+    iter_splits,
+    join_alike,
+    read_splits,
+    shingles,
+    split_stage,
+    words_hash,
+)
 
 ESCONV = Path(__file__).parents[3] / "shared" / "data" / "esconv"
 VOCABULARY = [
@@ -51,7 +62,10 @@ def grouped(dialogues: Sequence[Dialogue], folder: Path, **settings: Any) -> dic
     split_stage(
         folder / "dialogues.jsonl", folder / "splits.jsonl", **{"shares": (0.5, 0.3, 0.2), "seed": 1, **settings}
     )
-    splits, groups = read_splits(folder / "splits.jsonl"), read_groups(folder / "splits.jsonl")
+    splits, groups = (
+        read_splits(folder / "splits.jsonl"),
+        {line.dialogue: line.group or "" for line in iter_splits(folder / "splits.jsonl")},
+    )
     for group in set(groups.values()):
         assert len({splits[id] for id, own in groups.items() if own == group}) == 1
     assert list(groups) == [one.id for one in dialogues]
@@ -95,22 +109,13 @@ def test_any_text_has_a_sketch(text: str) -> None:
     sketch = OPENINGS.of(text)
     assert sketch.shape == (OPENINGS.width,)
     assert sketch.any() == bool(len(shingles(text)))
-    assert 0 < text_hash(text) < 2**64
+    assert 0 < words_hash(text) < 2**64
 
 
 def test_a_long_text_is_sketched_in_parts() -> None:
     text = speech(random.Random(1), 9000)
     halves = [text[: len(text) // 2], text[len(text) // 2 :]]
     assert 0.35 < float(TEXTS.alike(TEXTS.of(text)[None], TEXTS.of(halves[0])[None])[0]) < 0.65
-
-
-def test_cosines_are_estimated_from_sides_of_planes() -> None:
-    rng, sketch = np.random.default_rng(1), MeaningSketch(bands=80, bound=0.85)
-    one = rng.standard_normal((200, 50)).astype(np.float32)
-    other = one + rng.standard_normal((200, 50)).astype(np.float32) * np.linspace(0, 2, 200, dtype=np.float32)[:, None]
-    cosines = (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
-    assert np.abs(sketch.alike(sketch.of(one), sketch.of(other)) - cosines).max() < 0.12
-    assert not sketch.of(np.zeros((1, 50), dtype=np.float32)).any()
 
 
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30))
@@ -122,7 +127,7 @@ def test_groups_are_what_is_joined_directly_or_through_others(pairs: list[tuple[
         together = belongs[a] | belongs[b]
         for number in together:
             belongs[number] = together
-    assert groups.firsts().tolist() == [min(together) for together in belongs]
+    assert groups.firsts.tolist() == [min(together) for together in belongs]
 
 
 def test_most_near_duplicates_are_found_and_nothing_else() -> None:
@@ -134,7 +139,7 @@ def test_most_near_duplicates_are_found_and_nothing_else() -> None:
     rows = np.stack([TEXTS.of(text) for text in texts])
     groups = Groups(len(texts))
     joined = join_alike(groups, TEXTS, lambda start, stop: rows[start:stop], len(texts))
-    firsts = groups.firsts().reshape(-1, 2)
+    firsts = groups.firsts.reshape(-1, 2)
     assert joined == 200
     assert (firsts[:, 0] == firsts[:, 1]).all()
     assert len(set(firsts[:, 0].tolist())) == 200
@@ -145,7 +150,7 @@ def test_a_thousand_copies_are_one_group() -> None:
     rows = np.repeat(sketch.of(speech(random.Random(1), 50))[None], 1000, axis=0)
     groups = Groups(1000)
     assert join_alike(groups, sketch, lambda start, stop: rows[start:stop], 1000) == 999
-    assert not groups.firsts().any()
+    assert not groups.firsts.any()
 
 
 # --- what stays together ----------------------------------------------------------------------------------------------
@@ -183,7 +188,7 @@ def test_greetings_and_stock_phrases_join_nobody(tmp_path: Path) -> None:
         return one.model_copy(update={"utterances": (first, second, *one.utterances, last)})
 
     dialogues = [greeted(dialogue(f"d{number}")) for number in range(60)]
-    assert opening(dialogues[0].utterances) == dialogues[0].utterances[2].text
+    assert first_message(dialogues[0].utterances) == dialogues[0].utterances[2].text
     assert grouped(dialogues, tmp_path) == {one.id: one.id for one in dialogues}
 
 
@@ -197,22 +202,6 @@ def test_the_same_situation_stays_together(tmp_path: Path) -> None:
     assert [groups[f"d{n}"] for n in (3, 7, 11)] == ["d3", "d7", "d11"]
 
 
-class ByFirstWord:
-    """Texts that begin alike mean the same."""
-
-    def embed(self, texts: Sequence[str]) -> Any:
-        rows = [np.random.default_rng(text_hash(text.split()[0])).standard_normal(40) for text in texts]
-        return np.array([row / np.linalg.norm(row) for row in rows], dtype=np.float32)
-
-
-def test_an_embedder_joins_what_means_the_same(tmp_path: Path) -> None:
-    dialogues = [with_texts(dialogue(f"d{n}"), f"d{n}", lambda text, n=n: f"topic{n % 10} {text}") for n in range(30)]
-    groups = grouped(dialogues, tmp_path, embedder=ByFirstWord())
-    assert groups == {f"d{n}": f"d{n % 10}" for n in range(30)}
-    (tmp_path / "splits.jsonl").unlink()
-    assert grouped(dialogues, tmp_path) == {f"d{n}": f"d{n}" for n in range(30)}
-
-
 # --- shares, order and bytes ------------------------------------------------------------------------------------------
 
 
@@ -221,7 +210,7 @@ def test_shares_are_filled_as_far_as_groups_allow(groups: list[int], shares: tup
     if sum(shares) < 0.01:
         return
     firsts = np.array([groups.index(group) for group in groups])
-    hashes = np.array([text_hash(f"d{n}") for n in range(len(groups))], dtype=np.uint64)
+    hashes = np.array([words_hash(f"d{n}") for n in range(len(groups))], dtype=np.uint64)
     splits = split_module._fill(firsts, hashes, shares, seed)
     largest = max(Counter(groups).values())
     for number, share in enumerate(shares):
@@ -315,7 +304,7 @@ def test_a_bad_line_of_splits_is_named(tmp_path: Path, line: dict[str, str], fie
     with pytest.raises(InputError, match=f"line 2, field '{field}'"):
         read_splits(path)
     with pytest.raises(InputError, match="no such file of splits"):
-        read_groups(tmp_path / "nowhere.jsonl")
+        read_splits(tmp_path / "nowhere.jsonl")
 
 
 @pytest.mark.skipif(not ESCONV.is_dir(), reason="the public corpora are not at hand")

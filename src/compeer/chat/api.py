@@ -1,4 +1,4 @@
-"""A chat request from its arrival to its end, answered whole or as a stream.
+"""Requests from their arrival to their end: a turn, answered whole or as a stream, and a turn to be judged.
 
 Each turn runs in a task of its own, which feeds a queue. A client that leaves, or a server that stops, ends the task,
 and with it the supporter's work and the files of the images. Conversations are stored only for a service that asks for
@@ -23,17 +23,20 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from compeer.chat.answer import AnswerBuilder
+from compeer.chat.answer import AnswerBuilder, score_answer
 from compeer.chat.history import SentHistory, read_history, read_state
-from compeer.chat.schemas import ChatAnswer, ChatRequest
+from compeer.chat.metrics import Metrics
+from compeer.chat.schemas import ChatAnswer, ChatRequest, JudgeAnswer, JudgeRequest, ResponseVerdict, StepVerdict
 from compeer.chat.turn import SAMPLING, Busy, Event, Supporter, TurnDone, TurnRequest
 from compeer.errors import InputError
 from compeer.io import json_line
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
+from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
+from compeer.reward.conversation import Case
+from compeer.reward.score import Judge, Judgment, score
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, busy, from_input_error, readable
-from compeer.web.metrics import Metrics
 
 _log = logging.getLogger("compeer.web")
 _FIRST_WAIT = 15.0
@@ -41,6 +44,8 @@ _FIRST_WAIT = 15.0
 _STILL_HERE = 10.0
 """Seconds of silence after which a stream sends a comment, or proxies would cut it."""
 _PICTURES_AT_ONCE = 2
+_MOST_WAITING = 16
+_RETRY_AFTER = 5.0
 
 
 class Keeper:
@@ -61,7 +66,7 @@ class Keeper:
             "id": answer,
             "conversation": request.conversation,
             "history": [{"speaker": one.speaker, "text": one.text} for one in request.history],
-            "control": request.control.wishes(),
+            "control": request.control.requested(),
             "reply": done.reply,
             "turn": done.turn.model_dump() if done.turn else None,
             "risk": done.guarded.risk.level,
@@ -279,3 +284,61 @@ async def _gone(client: Request) -> None:
     """Returns when the client has left."""
     while (await client.receive())["type"] != "http.disconnect":
         pass
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+class Judging:
+    """Answers requests for a judgment."""
+
+    def __init__(self, judge: Judge | None, metrics: Metrics) -> None:
+        self._judge, self._metrics = judge, metrics
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def answer(self, request: JudgeRequest) -> JudgeAnswer:
+        """The verdicts on a turn and its score."""
+        if self._judge is None:
+            raise Refusal(404, "This server has no judge. Start it with one: compeer serve --judge.", code="no_judge")
+        output = _output(request)
+        sent = read_history(request.messages, multimodal=False)
+        if sent.dropped:  # nobody waits for help here, and half a conversation is not what was to be judged
+            raise sent.dropped[0]
+        if self._waiting >= _MOST_WAITING:
+            raise busy(_RETRY_AFTER)
+        reference = readable(request.reference) if request.reference is not None else None
+        self._waiting += 1
+        try:
+            async with self._turn:
+                verdicts = (await self._judge.ajudge([Case(sent.utterances, output, reference)]))[0]
+        finally:
+            self._waiting -= 1
+        result = score(output, verdicts)
+        self._metrics.add("compeer_judgments_total", scored="no" if result.unscored else "yes")
+        found = verdicts if isinstance(verdicts, Judgment) else Judgment({})
+        preferred = found.preferred()
+        return JudgeAnswer(
+            judge=self._judge.name,
+            steps={
+                part: StepVerdict(right=found.step(part), probability=found.steps[part], reason=found.reasons.get(part))
+                for part in STEPS
+                if part in found.steps
+            },
+            response=ResponseVerdict(
+                preferred=preferred,
+                probabilities={str(value): one for value, one in (found.response or {}).items()},
+                reason=found.reasons.get("response"),
+            )
+            if preferred
+            else None,
+            score=score_answer(result),
+            missing=output.missing,
+            problems=list(output.problems),
+        )
+
+
+def _output(request: JudgeRequest) -> ParsedTurn:
+    if (request.turn is None) == (request.output is None):
+        raise Refusal(400, "Give either 'turn' or 'output'.", field="turn", code="turn_or_output")
+    return parse_turn(render_turn(request.turn) if request.turn else readable(request.output or ""))

@@ -8,22 +8,18 @@ Nothing is kept between two requests but counts: a conversation lives with its c
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from compeer import __version__
-from compeer.chat.api import Chats, Keeper
+from compeer.chat.api import Chats, Judging, Keeper
 from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES
-from compeer.chat.judging import Judging
+from compeer.chat.metrics import Metrics
 from compeer.chat.schemas import (
     MOST_CANDIDATES,
     ChatAnswer,
@@ -36,12 +32,11 @@ from compeer.chat.schemas import (
 from compeer.chat.turn import Supporter
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
-from compeer.reward.form import Judge
+from compeer.reward.score import Judge
+from compeer.web.application import application
 from compeer.web.description import Health, describe, refusals
-from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal
-from compeer.web.files import PAGE, Files
-from compeer.web.limits import Door
-from compeer.web.metrics import Metrics
+from compeer.web.errors import Refusal
+from compeer.web.files import Files
 
 TITLE = "compeer"
 TEXT = """Talk to a supporter that reasons before it replies.
@@ -89,29 +84,18 @@ def create_app(
     chats = Chats(supporter, model, metrics, Keeper(settings.keep) if settings.keep else None)
     judging = Judging(judge, metrics)
 
-    @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        await run_in_threadpool(supporter.close)
+    def close() -> None:
+        supporter.close()
         if on_close:
-            await run_in_threadpool(on_close)
+            on_close()
 
-    # The framework's own pages would load their scripts from elsewhere, and its telemetry tells errors in their words.
-    app = FastAPI(
-        title="compeer",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        lifespan=life,
-    )
-    app.add_exception_handler(Refusal, answer_refusal)
-    app.add_exception_handler(RequestValidationError, answer_invalid)
-    app.add_exception_handler(HTTPException, answer_http)
-    app.add_middleware(
-        Door,
-        metrics=metrics,
+    app = application(
+        TITLE,
+        files,
+        {"/": files.text("chat.html")},
+        lambda app: describe_chat(app, keyed=bool(settings.keys)),
+        close,
+        on_response=lambda route, status: metrics.add("compeer_requests_total", route=route, status=str(status)),
         keys=settings.keys,
         hosts=settings.hosts,
         rate=settings.rate,
@@ -171,20 +155,6 @@ def create_app(
         """Counts in Prometheus' text format, without any dialogue's text."""
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def page() -> Response:
-        return files.response(PAGE)
-
-    @app.get("/static/{name:path}", include_in_schema=False)
-    async def static(name: str) -> Response:
-        return files.response(name)
-
-    @app.get("/openapi.json", include_in_schema=False)
-    async def description() -> dict[str, Any]:
-        return app.openapi()
-
-    described = describe_chat(app, keyed=bool(settings.keys))
-    app.openapi = lambda: described  # type: ignore[method-assign]
     return app
 
 

@@ -1,393 +1,159 @@
-"""`compeer ser`: build the dataset. A command a stage, each on its own files; `build` does them all in one folder."""
+"""`compeer ser`: build the dataset. A command a stage, each on its own files; `build` does them all in one folder.
+
+The stages are declared in one table at the end: a command's name, the function that does it, its parameters by name,
+its help. What a parameter is, its type, help and default, stands once, in `PARAMETERS`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from compeer.cli.printing import plain, silence_libraries
-from compeer.errors import InputError
+from compeer.errors import InputError, from_validation
 from compeer.progress import console
 
 if TYPE_CHECKING:
     from compeer.models.base import TextModel
+    from compeer.ser.check import CheckReport
+    from compeer.ser.probes import Probes
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
-
-Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
-Workers = Annotated[int, typer.Option(help="Processes at work; they change nothing but the time.", min=1)]
-Records = Annotated[Path, typer.Argument(help="A file of records.")]
-Out = Annotated[Path, typer.Argument(help="The file to write.")]
-Model = Annotated[str, typer.Option("--model", help="'embedded', a model folder, or NAME@http://host:8000/v1.")]
-Models = Annotated[list[str] | None, typer.Option("--model", help="As NAME@http://host:8000/v1; several may be given.")]
-Call = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--call", metavar="KEY=VALUE", help="How models are called, as concurrency=64 (see: compeer ser calls)."
-    ),
-]
-Cache = Annotated[Path, typer.Option(help="Where answers are kept, so that none is paid for twice.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many calls and tokens it would take, and stop.")]
-Language = Annotated[list[str] | None, typer.Option("--language", help="A language to take; all, if none is given.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave bad dialogues out and count them by reason.")]
-Embedder = Annotated[str, typer.Option(help="Who is near: 'embedded', a sentence-transformers folder, or 'words'.")]
-Coherent = Annotated[float, typer.Option(help="Share of the wrong strategies that the response carries out.")]
 CACHE = Path("answers.sqlite")
-CORES = os.cpu_count() or 1
+REQUIRED = inspect.Parameter.empty
 
 
-@ser.command()
-def build(
-    corpora: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Corpus files or folders, or 'sample'.")],
-    out: Annotated[Path, typer.Option(help="The folder to build in.")] = Path("ser"),
-    language: Language = None,
-    rounds: Annotated[int, typer.Option(help="Rounds sampled from a dialogue.", min=1)] = 5,
-    false_share: Annotated[float, typer.Option(help="Share of False among candidates' step labels.")] = 0.23,
-    coherent: Coherent = 0.8,
-    embedder: Embedder = "embedded",
-    model: Models = None,
-    screener: Annotated[str | None, typer.Option("--screen-model", help="A model that drops unfit dialogues.")] = None,
-    call: Call = None,
-    cache: Annotated[Path | None, typer.Option(help="Where answers are kept; in the folder, if not given.")] = None,
-    skip_bad: SkipBad = False,
-    seed: Seed = 0,
-    workers: Workers = CORES,
-) -> None:
-    """Do all stages in one folder, then the check, the probes and the card. Stopped anywhere, it goes on."""
+def _file(what: str) -> tuple[Any, Any]:
+    return Annotated[Path, typer.Argument(help=what)], REQUIRED
+
+
+def _option(kind: Any, default: Any, what: str, *flags: str, **more: Any) -> tuple[Any, Any]:
+    return Annotated[kind, typer.Option(*flags, help=what, **more)], default
+
+
+_CORPORA = typer.Argument(metavar="CORPUS...", help="Corpus files or folders, or 'sample'.")
+_CALL = "How models are called, as concurrency=64 (see: compeer ser calls)."
+PARAMETERS: dict[str, tuple[Any, Any]] = {
+    "corpora": (Annotated[list[str], _CORPORA], REQUIRED),
+    "dialogues": _file("A file of dialogues."),
+    "splits": _file("Their splits."),
+    "contexts": _file("A file of contexts."),
+    "records": _file("A file of records."),
+    "path": _file("Step-labelled turns from elsewhere, JSON lines."),
+    "out": _file("The file to write."),
+    "folder": _file("The folder to read or write."),
+    "screened": _option(Path, Path("screened.jsonl"), "The file to write.", "--out"),
+    "build": _option(Path, Path("ser"), "The folder to build in.", "--out"),
+    "findings": _option(Path | None, None, "A JSON file to write what was found to.", "--out"),
+    "known_splits": _option(Path | None, None, "The splits that the dialogues have in a build.", "--splits"),
+    "languages": _option(list[str], [], "A language to take; all, if none is given.", "--language"),
+    "skip_bad": _option(bool, False, "Leave bad dialogues out and count them by reason.", "--skip-bad"),
+    "rounds": _option(int, 5, "Rounds sampled from a dialogue.", min=1),
+    "shares": _option(tuple[float, float, float], (0.45, 0.35, 0.2), "For judge, supporter and test."),
+    "turns": _option(Path | None, None, "Turns that models wrote for these contexts."),
+    "false_share": _option(float, 0.23, "Share of False among candidates' step labels."),
+    "coherent": _option(float, 0.8, "Share of the wrong strategies that the response carries out."),
+    "embedder": _option(str, "embedded", "Who is near: 'embedded', a sentence-transformers folder, or 'words'."),
+    "candidates": _option(int, 1, "Turns that each model writes for a history.", min=1),
+    "retries": _option(int, 2, "How often an unreadable turn is asked for again.", min=0),
+    "images": _option(bool, False, "Give the history's pictures to the models.", "--images"),
+    "profiles": _option(Path | None, None, "Profiles; with them the rewriting is by personality."),
+    "clusters": _option(Path | None, None, "Their clusters (clusters.jsonl)."),
+    "plain": _option(Path | None, None, "The records reworded plainly."),
+    "personality": _option(Path | None, None, "Those reworded by personality."),
+    "source": _option(Literal["llm", "human"] | None, None, "Who labelled them: llm or human."),
+    "leave_out": _option(list[str], [], "A strategy whose turns are left out."),
+    "pairs": _option(Literal["near", "random"], "near", "Contexts are paired with the nearest other, or with any."),
+    "mixtures": _option(int, 2, "Turns mixed of a pair's steps, beside its own two.", min=0, max=6),
+    "mistakes": _option(bool, False, "Keep turns that were judged wrong as extra.", "--mistakes"),
+    "limit": _option(int, 20_000, "Records looked at, chosen by the seed.", min=100),
+    "examples": _option(int, 12, "Records shown, with their text.", min=0),
+    "format": _option(Literal["parquet", "datasets"], "parquet", "'datasets' is for datasets.load_dataset."),
+    "model": _option(str, REQUIRED, "'embedded', a model folder, or NAME@http://host:8000/v1.", "--model"),
+    "describer": _option(str | None, None, "A model that describes people; none: an estimate by words.", "--model"),
+    "screener": _option(str | None, None, "A model that drops unfit dialogues.", "--screen-model"),
+    "models": _option(list[str], [], "As NAME@http://host:8000/v1; several may be given.", "--model"),
+    "call": _option(list[str], [], _CALL, "--call", metavar="KEY=VALUE"),
+    "cache": _option(Path, CACHE, "Where answers are kept, so that none is paid for twice."),
+    "own_cache": _option(Path | None, None, "Where answers are kept; in the folder, if not given.", "--cache"),
+    "dry_run": _option(bool, False, "Say how many calls and tokens it would take, and stop.", "--dry-run"),
+    "seed": _option(int, 0, "All randomness comes from it."),
+    "workers": _option(int, 1, "Processes at work; they change nothing but the time.", min=1),
+    "all_workers": _option(
+        int, os.cpu_count() or 1, "Processes at work; they change nothing but the time.", "--workers", min=1
+    ),
+}
+"""What each parameter of a command is, and its default."""
+ASKING = "call cache seed dry_run"
+_SHORT = {"screened": "out", "build": "out", "findings": "out", "known_splits": "splits", "describer": "model"}
+_SHORT |= {"own_cache": "cache", "all_workers": "workers"}
+"""Parameters that are another one with a default of its own."""
+
+
+def declare(name: str, target: str, parameters: str, what: str, settings: str | None = None) -> None:
+    """Declares a command: `target` ("split:split_stage", a function of `compeer.ser`) is called with the parameters.
+
+    Those that are fields of `settings` ("silver:SilverSettings") go into one. What comes back is the
+    manifest of a stage, which is printed. A stage with the parameter `call` asks models. Without a module the function
+    is one of this file.
+    """
+
+    def run(**given: Any) -> None:
+        module, _, function = target.rpartition(":")
+        found = import_module(f"compeer.ser.{module}") if module else None
+        given = {_SHORT.get(key, key): value for key, value in given.items()}
+        if settings:
+            where, _, kind = settings.partition(":")
+            given["settings"] = _settings(getattr(import_module(f"compeer.ser.{where}"), kind), given)
+        if found is None:
+            globals()[function](**given)
+        elif "call" in given:
+            _ask(getattr(found, function), **given)
+        else:
+            if "embedder" in parameters or name == "match":
+                silence_libraries()
+            _print_counts(getattr(found, function)(**given), given.get("out") or given["folder"])
+
+    own = [(key, *PARAMETERS[key]) for key in parameters.split()]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=a) for key, a, value in own]
+    )
+    run.__annotations__ = {}
+    ser.command(name, help=what)(run)
+
+
+def _settings(model: Any, given: dict[str, Any]) -> Any:
+    """The settings made of those values that are fields of it, which are taken out."""
     from pydantic import ValidationError
 
-    from compeer.errors import from_validation
-    from compeer.io import only_one
-    from compeer.ser.build import BuildSettings, build_records, summary
-
-    silence_libraries()
     try:
-        settings = BuildSettings(
-            languages=tuple(language or ()),
-            rounds=rounds,
-            false_share=false_share,
-            coherent=coherent,
-            embedder=embedder,
-        )
+        return model(**{key: given.pop(key) for key in model.model_fields if key in given})
     except ValidationError as error:
         raise from_validation(error) from None
-    out.mkdir(parents=True, exist_ok=True)
-    with only_one(out):
-        kept = cache or out / CACHE
-        models = [open_named(name, call, kept) for name in model or ()]
-        judge = open_named(screener, call, kept) if screener else None
-        with _counted([*models, *([judge] if judge else [])]):
-            records = build_records(
-                corpora, out, settings, seed, workers=workers, skip_bad=skip_bad, screener=judge, models=models
-            )
-        found = summary(out)
-        false = ", ".join(f"{part} {share:.1%}" for part, share in found["false_share"].items())
-        console.print(f"  {found['records']:,} records; False: {false}", highlight=False)
-        good = _check(records, out / "splits.jsonl", out / "check.json", seed)
-        good = _probe(records, out / "probes.json", seed, embedder, 20_000) and good
-        card(out)
-    if not good:
-        raise typer.Exit(1)
 
 
-@ser.command()
-def screen(
-    corpora: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Corpus files or folders, or 'sample'.")],
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("screened.jsonl"),
-    language: Language = None,
-    skip_bad: SkipBad = False,
-    workers: Workers = 1,
-) -> None:
-    """Drop by rule what is no good, and mask personal data."""
-    from compeer.ser.screen import ScreenSettings, screen_stage
-
-    settings = ScreenSettings(languages=tuple(language or ()))
-    _print_counts(screen_stage(corpora, out, settings, workers, skip_bad), out)
-
-
-@ser.command()
-def verdict(
-    dialogues: Annotated[Path, typer.Argument(help="A file of screened dialogues.")],
-    out: Out,
-    model: Model,
-    call: Call = None,
-    cache: Cache = CACHE,
-    seed: Seed = 0,
-    dry_run: DryRun = False,
-) -> None:
-    """Ask a model which dialogues are fit, with its reasons."""
-    from compeer.ser.screen.verdict import verdict_stage
-
-    _ask([model], call, cache, dry_run, out, lambda models, to: verdict_stage(dialogues, to, models[0], seed=seed))
-
-
-@ser.command()
-def split(
-    dialogues: Annotated[Path, typer.Argument(help="A file of dialogues.")],
-    out: Out,
-    shares: Annotated[tuple[float, float, float], typer.Option(help="For judge, supporter and test.")] = (
-        0.45,
-        0.35,
-        0.2,
-    ),
-    seed: Seed = 0,
-    workers: Workers = 1,
-) -> None:
-    """Deal the dialogues out to judge, supporter and test; what is alike stays together."""
-    from compeer.ser.split import split_stage
-
-    _print_counts(split_stage(dialogues, out, shares, seed, workers=workers), out)
-
-
-@ser.command()
-def sample(
-    dialogues: Annotated[Path, typer.Argument(help="A file of dialogues.")],
-    splits: Annotated[Path, typer.Argument(help="Their splits.")],
-    out: Out,
-    rounds: Annotated[int, typer.Option(help="Rounds sampled from a dialogue.", min=1)] = 5,
-    seed: Seed = 0,
-    workers: Workers = 1,
-) -> None:
-    """Sample rounds of each dialogue, more from its middle (equation 1)."""
-    from compeer.ser.sampling import sample_stage
-
-    _print_counts(sample_stage(dialogues, splits, out, rounds, seed, workers), out)
-
-
-@ser.command()
-def reason(
-    contexts: Annotated[Path, typer.Argument(help="A file of contexts.")],
-    out: Out,
-    model: Models = None,
-    candidates: Annotated[int, typer.Option(help="Turns that each model writes for a history.", min=1)] = 1,
-    retries: Annotated[int, typer.Option(help="How often an unreadable turn is asked for again.", min=0)] = 2,
-    images: Annotated[bool, typer.Option("--images", help="Give the history's pictures to the models.")] = False,
-    call: Call = None,
-    cache: Cache = CACHE,
-    seed: Seed = 0,
-    dry_run: DryRun = False,
-) -> None:
-    """Let models write candidate turns, three steps and a response, for each context."""
-    from compeer.ser.reason import ReasonSettings, reason_stage
-
-    settings = ReasonSettings(candidates=candidates, retries=retries, images=images)
-    names = model or ["embedded"]
-    _ask(names, call, cache, dry_run, out, lambda models, to: reason_stage(contexts, to, models, settings, seed))
-
-
-@ser.command()
-def silver(
-    contexts: Annotated[Path, typer.Argument(help="A file of contexts.")],
-    out: Out,
-    turns: Annotated[Path | None, typer.Option(help="Turns that models wrote for these contexts.")] = None,
-    false_share: Annotated[float, typer.Option(help="Share of False among candidates' step labels.")] = 0.23,
-    coherent: Coherent = 0.8,
-    embedder: Embedder = "embedded",
-    seed: Seed = 0,
-    workers: Workers = 1,
-) -> None:
-    """Make labelled records by rule: matched, so that no label can be told without the history."""
-    from compeer.ser.silver import SilverSettings, silver_stage
-
-    silence_libraries()
-    settings = SilverSettings(false_share=false_share, coherent=coherent, embedder=embedder)
-    _print_counts(silver_stage(contexts, out, settings, seed, workers, turns), out)
-
-
-@ser.command()
-def personality(
-    dialogues: Annotated[Path, typer.Argument(help="A file of dialogues.")],
-    out: Out,
-    model: Annotated[
-        str | None, typer.Option(help="A model that describes people; none: an estimate by words.")
-    ] = None,
-    call: Call = None,
-    cache: Cache = CACHE,
-    seed: Seed = 0,
-    workers: Workers = 1,
-    dry_run: DryRun = False,
-) -> None:
-    """Describe both participants by DISC, and cluster the descriptions (clusters.json, elbow.svg beside them)."""
-    from compeer.ser.personality import profile_stage
-    from compeer.ser.personality.clusters import cluster_profiles
-
-    silence_libraries()
-
-    def work(models: Sequence[TextModel], to: Path) -> Coroutine[Any, Any, dict[str, Any]]:
-        return profile_stage(dialogues, to, models[0] if models else None, 2, seed, workers)
-
-    _ask([model] if model else [], call, cache, dry_run, out, work)
-    if not dry_run:
-        clusters = out.with_name("clusters.json")
-        _print_counts(cluster_profiles(out, clusters, seed), clusters)
-
-
-@ser.command()
-def rewrite(
-    records: Records,
-    out: Out,
-    model: Model,
-    profiles: Annotated[Path | None, typer.Option(help="Profiles; with them the rewriting is by personality.")] = None,
-    clusters: Annotated[Path | None, typer.Option(help="Their clusters (clusters.jsonl).")] = None,
-    call: Call = None,
-    cache: Cache = CACHE,
-    seed: Seed = 0,
-    dry_run: DryRun = False,
-) -> None:
-    """Reword the records that train the judge, plainly or toward a profile of the same cluster."""
-    from compeer.ser.rewrite import RewriteSettings, rewrite_stage
-
-    kind: Literal["plain", "personality"] = "personality" if profiles else "plain"
-    settings = RewriteSettings()
-
-    def work(models: Sequence[TextModel], to: Path) -> Coroutine[Any, Any, dict[str, Any]]:
-        return rewrite_stage(records, to, kind, models[0], settings, seed, profiles=profiles, clusters=clusters)
-
-    _ask([model], call, cache, dry_run, out, work)
-
-
-@ser.command()
-def sets(
-    records: Records,
-    folder: Annotated[Path, typer.Argument(help="The folder to write the sets to.")],
-    plain_rewrites: Annotated[Path | None, typer.Option("--plain", help="The records reworded plainly.")] = None,
-    by_personality: Annotated[Path | None, typer.Option("--personality", help="Those reworded by personality.")] = None,
-) -> None:
-    """Write the sets -D, -R and -P: all records, and as many more duplicated, reworded, or reworded by personality."""
-    from compeer.ser.rewrite.sets import equal_sets
-
-    folder.mkdir(parents=True, exist_ok=True)
-    _print_counts(equal_sets(records, folder, plain_rewrites, by_personality), folder)
-
-
-@ser.command()
-def check(
-    records: Records,
-    splits: Annotated[Path | None, typer.Option(help="The splits they were made from.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A JSON file to write the findings to.")] = None,
-    seed: Seed = 0,
-) -> None:
-    """Prove that splits share nothing and that labels are matched; exit code 1 if something is amiss."""
-    if not _check(records, splits, out, seed):
-        raise typer.Exit(1)
-
-
-@ser.command()
-def probe(
-    records: Records,
-    out: Annotated[Path | None, typer.Option(help="A JSON file to write the figures to.")] = None,
-    embedder: Embedder = "embedded",
-    limit: Annotated[int, typer.Option(help="Records looked at, drawn by the seed.", min=100)] = 20_000,
-    seed: Seed = 0,
-) -> None:
-    """Try to tell the labels without the history; exit code 1 if a probe does better than its limit."""
-    if not _probe(records, out, seed, embedder, limit):
-        raise typer.Exit(1)
-
-
-@ser.command()
-def card(
-    folder: Annotated[Path, typer.Argument(help="A build folder.")],
-    examples: Annotated[int, typer.Option(help="Records shown, with their text.", min=0)] = 12,
-) -> None:
-    """Write the dataset card, card.md and card.html."""
-    from compeer.report.card import write_card
-
-    for path in write_card(folder, examples):
-        console.print(f"  {plain(str(path))}", highlight=False, soft_wrap=True)
-
-
-@ser.command()
-def export(
-    records: Records,
-    out: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[str, typer.Option(help="'parquet', or 'datasets' for datasets.load_dataset.")] = "parquet",
-) -> None:
-    """Write records as Parquet, a file a split."""
-    from compeer.ser.export import export_records
-
-    if format not in ("parquet", "datasets"):
-        raise InputError(f"unknown format '{format}'.", field="format", do="Known: parquet, datasets")
-    found = export_records(records, out, format)  # type: ignore[arg-type]
-    counts = ", ".join(f"{split} {count:,}" for split, count in found["records"].items())
-    console.print(f"{counts} written to {plain(str(out))}", highlight=False, soft_wrap=True)
-
-
-@ser.command("import")
-def import_(
-    path: Annotated[Path, typer.Argument(help="Step-labelled turns from elsewhere, JSON lines.")],
-    out: Out,
-    source: Annotated[str | None, typer.Option(help="Who labelled them: llm or human.")] = None,
-    splits: Annotated[Path | None, typer.Option(help="Splits of a build, which the records then keep.")] = None,
-    leave_out: Annotated[list[str] | None, typer.Option(help="A strategy whose turns are left out.")] = None,
-    seed: Seed = 0,
-) -> None:
-    """Take step-labelled turns from elsewhere as records."""
-    from compeer.ser.importing import import_turns
-
-    if source not in (None, "llm", "human"):
-        raise InputError(f"unknown source '{source}'.", field="source", do="Known: llm, human")
-    made = import_turns(path, out, source, splits, tuple(leave_out or ()), seed)  # type: ignore[arg-type]
-    _print_counts(made, out)
-
-
-@ser.command()
-def match(
-    records: Records,
-    out: Out,
-    pairs: Annotated[
-        Literal["near", "random"], typer.Option(help="Contexts are paired with the nearest other, or with any.")
-    ] = "near",
-    mixtures: Annotated[int, typer.Option(help="Turns mixed of a pair's steps, beside its own two.", min=0, max=6)] = 2,
-    mistakes: Annotated[bool, typer.Option("--mistakes", help="Keep turns that were judged wrong as extra.")] = False,
-    seed: Seed = 0,
-) -> None:
-    """Make of judged records a matched set: every turn right in one history stands in another, where it is wrong."""
-    from compeer.ser.matched import match_turns
-
-    silence_libraries()
-    _print_counts(match_turns(records, out, seed, mixtures, mistakes, pairs=pairs), out)
-
-
-@ser.command()
-def calls() -> None:
-    """Show the settings for --call: their names, defaults and meanings."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from compeer.models.resolve import ModelSettings
-
-    table = Table("key", "default", "meaning", box=None)
-    for name, field in ModelSettings.model_fields.items():
-        table.add_row(name, plain(str(field.default)), plain(field.description or ""))
-    Console().print(table)
-
-
-# --- what the commands share ------------------------------------------------------------------------------------------
+# --- asking models ----------------------------------------------------------------------------------------------------
 
 
 def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
     """The model that a person named, called as --call says, its answers kept."""
     from pydantic import ValidationError
 
-    from compeer.errors import from_validation
     from compeer.models.resolve import ModelSettings, open_model
 
-    values = {}
-    for change in call or ():
-        key, equals, value = change.partition("=")
-        if not equals:
-            raise InputError(
-                f"'{change}' is not of the form key=value.", do="Write, for instance, --call concurrency=64"
-            )
-        values[key.strip()] = value.strip()
+    if wrong := next((change for change in call or () if "=" not in change), None):
+        do = "Write, for instance, --call concurrency=64"
+        raise InputError(f"'{wrong}' is not of the form key=value.", do=do)
+    values = {key.strip(): value.strip() for key, value in (change.split("=", 1) for change in call or ())}
     try:
         settings = ModelSettings.model_validate(values)
     except ValidationError as error:
@@ -395,34 +161,33 @@ def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
     return open_model(name, settings=settings, cache=cache)
 
 
-def _ask(
-    names: Sequence[str],
-    call: Sequence[str] | None,
-    cache: Path,
-    dry_run: bool,
-    out: Path,
-    work: Callable[[Sequence[TextModel], Path], Coroutine[Any, Any, dict[str, Any]]],
-) -> None:
-    """Runs a stage that asks models, and says what it cost; a dry run goes through it without asking."""
+def _ask(stage: Any, *, out: Path, call: list[str], cache: Path, dry_run: bool, **given: Any) -> None:
+    """Runs a stage that asks models, and prints what it cost; a dry run goes through it without asking."""
     from compeer.models.costs import DryRun
 
     silence_libraries()
-    models = [open_named(name, call, cache) for name in names]
+    several = "models" in given
+    names = (given.pop("models") or ["embedded"]) if several else [given.pop("model")]
+    models = [open_named(name, call, cache) for name in names if name]
+
+    def work(asked: Sequence[TextModel], to: Path) -> dict[str, Any]:
+        which = {"models": asked} if several else {"model": asked[0] if asked else None}
+        manifest: dict[str, Any] = asyncio.run(stage(out=to, **which, **given))
+        return manifest
+
     if dry_run:
         rehearsed = [DryRun(model) for model in models]
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(work(rehearsed, Path(folder) / out.name))
+            work(rehearsed, Path(folder) / out.name)
         for one in rehearsed:
             console.print(f"{plain(one.name)}: {one.total}", highlight=False, soft_wrap=True)
         return
     with _counted(models):
-        manifest = asyncio.run(work(models, out))
+        manifest = work(models, out)
     _print_counts(manifest, out)
     if failed := manifest.get("failed"):
-        raise InputError(
-            f"{failed:,} questions got no answer; what came is kept.",
-            do="Call the same command again to ask those again.",
-        )
+        do = "Call the same command again to ask those again."
+        raise InputError(f"{failed:,} questions got no answer; what came is kept.", do=do)
 
 
 @contextmanager
@@ -432,9 +197,9 @@ def _counted(models: Sequence[TextModel]) -> Iterator[None]:
 
     counted = [(model.name, counters) for model in models if (counters := getattr(model, "counters", None))]
     try:
-        with ExitStack() as shown:
+        with ExitStack() as stack:
             for name, counters in counted:
-                shown.enter_context(live_counters(name, counters))
+                stack.enter_context(live_counters(name, counters))
             yield
     finally:
         for name, counters in counted:
@@ -456,7 +221,71 @@ def _print_counts(manifest: dict[str, Any], out: Path) -> None:
     console.print(f"written: {plain(str(out))}", highlight=False, soft_wrap=True)
 
 
-def _check(records: Path, splits: Path | None, out: Path | None, seed: int) -> bool:
+# --- commands that are more than a stage ------------------------------------------------------------------------------
+
+
+def build(
+    corpora: list[str],
+    out: Path,
+    settings: Any,
+    models: list[str],
+    screener: str | None,
+    call: list[str],
+    cache: Path | None,
+    skip_bad: bool,
+    seed: int,
+    workers: int,
+) -> None:
+    """Builds the records, checks them, and writes their card."""
+    from compeer.io import only_one
+    from compeer.ser.build import build_records, summary
+
+    silence_libraries()
+    out.mkdir(parents=True, exist_ok=True)
+    with only_one(out):
+        opened = [open_named(name, call, cache or out / CACHE) for name in models]
+        judge = open_named(screener, call, cache or out / CACHE) if screener else None
+        with _counted([*opened, *([judge] if judge else [])]):
+            records = build_records(
+                corpora, out, settings, seed, workers=workers, skip_bad=skip_bad, screener=judge, models=opened
+            )
+        found = summary(out)
+        false = ", ".join(f"{part} {share:.1%}" for part, share in found["false_share"].items())
+        console.print(f"  {found['records']:,} records; False: {false}", highlight=False)
+        checked = _checked(records, out / "splits.jsonl", out / "check.json", seed)
+        probed = _probed(records, out / "probes.json", seed, settings.embedder, 20_000)
+        card(out, 12)
+    if not (checked.passed and probed.passed):
+        raise typer.Exit(1)
+
+
+def personality(out: Path, seed: int, dry_run: bool, **given: Any) -> None:
+    """Writes profiles, then their clusters."""
+    from compeer.ser.clusters import cluster_profiles
+    from compeer.ser.personality import profile_stage
+
+    _ask(profile_stage, out=out, seed=seed, dry_run=dry_run, retries=2, **given)
+    if not dry_run:
+        clusters = out.with_name("clusters.json")
+        _print_counts(cluster_profiles(out, clusters, seed), clusters)
+
+
+def check(**given: Any) -> None:
+    """Exits with 1 if something is amiss."""
+    if not _checked(**given).passed:
+        raise typer.Exit(1)
+
+
+def probe(**given: Any) -> None:
+    """Exits with 1 if a probe does better than its limit."""
+    if not _probed(**given).passed:
+        raise typer.Exit(1)
+
+
+_MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
+
+
+def _checked(records: Path, splits: Path | None, out: Path | None, seed: int) -> CheckReport:
     from rich.table import Table
 
     from compeer.io import write_json
@@ -464,18 +293,17 @@ def _check(records: Path, splits: Path | None, out: Path | None, seed: int) -> b
 
     found = check_records(records, splits, seed)
     table = Table(show_header=False, box=None)
-    marks = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
     for finding in found.findings:
-        table.add_row(marks[finding.passed], plain(finding.name), plain(finding.says))
+        table.add_row(_MARKS[finding.passed], plain(finding.name), plain(finding.says))
         if finding.at_fault and finding.passed is False:
             table.add_row("", "", plain("at fault: " + ", ".join(finding.at_fault)))
     console.print(table)
     if out:
         write_json(out, found.model_dump(mode="json"))
-    return found.passed
+    return found
 
 
-def _probe(records: Path, out: Path | None, seed: int, embedder: str, limit: int) -> bool:
+def _probed(records: Path, out: Path | None, seed: int, embedder: str, limit: int) -> Probes:
     from rich.table import Table
 
     from compeer.io import write_json
@@ -483,18 +311,141 @@ def _probe(records: Path, out: Path | None, seed: int, embedder: str, limit: int
     from compeer.ser.probes import probe_records
 
     silence_libraries()
-    vectors = None if embedder == "words" else Embedder(embedder)
-    found = probe_records(records, seed, vectors, limit, embedded_texts=6_000)
+    found = probe_records(records, seed, None if embedder == "words" else Embedder(embedder), limit, 6_000)
     table = Table("", "what it tells", "what it sees", "balanced accuracy", "limit", "labels", box=None)
-    marks = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
     for one in found.probes:
-        if one.balanced_accuracy is None:
-            figure = "too few labels"
-        else:
-            figure = f"{one.balanced_accuracy:.3f} ({one.low:.3f} to {one.high:.3f}), chance {one.chance:g}"
-        limit_shown = "–" if one.limit is None else f"{one.limit:g}"
-        table.add_row(marks[one.passed], plain(one.label), plain(one.sees), figure, limit_shown, f"{one.tested:,}")
+        accuracy = "too few labels"
+        if one.balanced_accuracy is not None:
+            accuracy = f"{one.balanced_accuracy:.3f} ({one.low:.3f} to {one.high:.3f}), chance {one.chance:g}"
+        most = "–" if one.limit is None else f"{one.limit:g}"
+        table.add_row(_MARKS[one.passed], plain(one.label), plain(one.sees), accuracy, most, f"{one.tested:,}")
     console.print(table)
     if out:
         write_json(out, found.model_dump(mode="json"))
-    return found.passed
+    return found
+
+
+def card(folder: Path, examples: int) -> None:
+    """Writes the dataset card."""
+    from compeer.report.card import write_card
+
+    for path in write_card(folder, examples):
+        console.print(f"  {plain(str(path))}", highlight=False, soft_wrap=True)
+
+
+def export(records: Path, folder: Path, format: Literal["parquet", "datasets"]) -> None:
+    """Writes Parquet files."""
+    from compeer.ser.export import export_records
+
+    found = export_records(records, folder, format)
+    counts = ", ".join(f"{split} {count:,}" for split, count in found["records"].items())
+    console.print(f"{counts} written to {plain(str(folder))}", highlight=False, soft_wrap=True)
+
+
+@ser.command()
+def calls() -> None:
+    """Show the settings for --call: their names, defaults and meanings."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from compeer.models.resolve import ModelSettings
+
+    table = Table("key", "default", "meaning", box=None)
+    for name, field in ModelSettings.model_fields.items():
+        table.add_row(name, plain(str(field.default)), plain(field.description or ""))
+    Console().print(table)
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+_MADE_OF = "languages rounds false_share coherent embedder models screener call own_cache skip_bad seed all_workers"
+declare(
+    "build",
+    ":build",
+    f"corpora build {_MADE_OF}",
+    "Do all stages in one folder, then the check, the probes and the card. Stopped anywhere, it goes on.",
+    settings="build:BuildSettings",
+)
+declare(
+    "screen",
+    "screen:screen_stage",
+    "corpora screened languages skip_bad workers",
+    "Drop by rule what is no good, and mask personal data.",
+    settings="screen:ScreenSettings",
+)
+declare(
+    "verdict",
+    "screen:verdict_stage",
+    f"dialogues out model {ASKING}",
+    "Ask a model which dialogues are fit, with its reasons.",
+)
+declare(
+    "split",
+    "split:split_stage",
+    "dialogues out shares seed workers",
+    "Deal the dialogues out to judge, supporter and test; what is alike stays together.",
+)
+declare(
+    "sample",
+    "sampling:sample_stage",
+    "dialogues splits out rounds seed workers",
+    "Sample rounds of each dialogue, more from its middle (equation 1).",
+)
+declare(
+    "reason",
+    "reason:reason_stage",
+    f"contexts out models candidates retries images {ASKING}",
+    "Let models write candidate turns, three steps and a response, for each context.",
+    settings="reason:ReasonSettings",
+)
+declare(
+    "silver",
+    "silver:silver_stage",
+    "contexts out turns false_share coherent embedder seed workers",
+    "Make labelled records by rule: matched, so that no label can be told without the history.",
+    settings="silver:SilverSettings",
+)
+declare(
+    "personality",
+    ":personality",
+    f"dialogues out describer workers {ASKING}",
+    "Describe both participants by DISC, and cluster the descriptions (clusters.json, elbow.svg beside them).",
+)
+declare(
+    "rewrite",
+    "rewrite:rewrite_stage",
+    f"records out model profiles clusters {ASKING}",
+    "Reword the records that train the judge, plainly or toward a profile of the same cluster.",
+)
+declare(
+    "sets",
+    "export:equal_sets",
+    "records folder plain personality",
+    "Write the sets -D, -R and -P: all records, and as many more duplicated, reworded, or reworded by personality.",
+)
+declare(
+    "check",
+    ":check",
+    "records known_splits findings seed",
+    "Prove that splits share nothing and that labels are matched; exit code 1 if something is amiss.",
+)
+declare(
+    "probe",
+    ":probe",
+    "records findings embedder limit seed",
+    "Try to tell the labels without the history; exit code 1 if a probe does better than its limit.",
+)
+declare("card", ":card", "folder examples", "Write the dataset card, card.md and card.html.")
+declare("export", ":export", "records folder format", "Write records as Parquet, a file a split.")
+declare(
+    "import",
+    "importing:import_turns",
+    "path out source known_splits leave_out seed",
+    "Take step-labelled turns from elsewhere as records.",
+)
+declare(
+    "match",
+    "export:match_turns",
+    "records out pairs mixtures mistakes seed",
+    "Make of judged records a matched set: every turn right in one history stands in another, where it is wrong.",
+)

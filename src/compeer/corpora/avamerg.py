@@ -45,7 +45,7 @@ class _Chain(_Raw):
     goal_to_response: str | None = None
 
 
-class _Turn(_Raw):
+class _AvamergTurn(_Raw):
     dialogue_history: list[_Spoken]
     response: Text
     chain_of_empathy: _Chain = _Chain()
@@ -59,23 +59,23 @@ class _Profile(_Raw):
     ID: _Name
 
 
-class _Conversation(_Raw):
+class _AvamergDialogue(_Raw):
     conversation_id: _Name
     speaker_profile: _Profile
     listener_profile: _Profile
-    turns: list[_Turn] = Field(min_length=1)
+    turns: list[_AvamergTurn] = Field(min_length=1)
 
 
 def avamerg_dialogue(item: Item) -> Dialogue:
     """A dialogue of AvaMERG."""
-    raw = item.check(_Conversation)
+    raw = item.check(_AvamergDialogue)
     longest = max(range(len(raw.turns)), key=lambda number: len(raw.turns[number].dialogue_history))
-    said = _said(item, raw.turns[longest], longest)
-    fields: dict[int, dict[str, Any]] = {index: {"extra": {}} for index in said}
+    texts = _texts(item, raw.turns[longest], longest)
+    fields: dict[int, dict[str, Any]] = {index: {"extra": {}} for index in texts}
     others: list[Any] = []
     for number, turn in enumerate(raw.turns):
         reply, as_it_was = turn.reply_index, item.value["turns"][number]
-        if said.get(reply) != ("supporter", turn.response):
+        if texts.get(reply) != ("supporter", turn.response):
             others.append(as_it_was)
             continue
         fields[reply]["notes"] = _notes(turn.chain_of_empathy)
@@ -85,7 +85,7 @@ def avamerg_dialogue(item: Item) -> Dialogue:
         if theirs := turn.chain_of_empathy.speaker_emotion:
             field = f"turns.{number}.chain_of_empathy.speaker_emotion"
             emotion = item.label(EMOTIONS["avamerg"], theirs, "emotion", field)
-            before = max((index for index in said if index < reply and said[index][0] == "seeker"), default=None)
+            before = max((index for index in texts if index < reply and texts[index][0] == "seeker"), default=None)
             if before is not None:
                 fields[before]["emotion"] = emotion
     profiles = {"seeker": raw.speaker_profile.ID, "supporter": raw.listener_profile.ID}
@@ -101,25 +101,25 @@ def avamerg_dialogue(item: Item) -> Dialogue:
                 media=(_clip(item.media, f"dia{raw.conversation_id}utt{index}_{profiles[speaker]}.mp4"),),
                 **fields[index],
             )
-            for index, (speaker, text) in said.items()
+            for index, (speaker, text) in texts.items()
         ),
         extra={**extra, "other_turns": others} if others else extra,
     )
 
 
-def _said(item: Item, turn: _Turn, number: int) -> dict[int, tuple[Speaker, str]]:
+def _texts(item: Item, turn: _AvamergTurn, number: int) -> dict[int, tuple[Speaker, str]]:
     """Speaker and text by index, in order, the response last."""
-    said: dict[int, tuple[Speaker, str]] = {}
-    for place, spoken in enumerate(turn.dialogue_history):
-        field = f"turns.{number}.dialogue_history.{place}"
-        if said and spoken.index <= max(said):
+    texts: dict[int, tuple[Speaker, str]] = {}
+    for entry, spoken in enumerate(turn.dialogue_history):
+        field = f"turns.{number}.dialogue_history.{entry}"
+        if texts and spoken.index <= max(texts):
             raise item.bad("the indices do not rise", f"{field}.index")
-        said[spoken.index] = (
+        texts[spoken.index] = (
             item.label(SPEAKERS["avamerg"], spoken.role, "speaker", f"{field}.role"),
             spoken.utterance,
         )
-    said[turn.reply_index] = ("supporter", turn.response)
-    return said
+    texts[turn.reply_index] = ("supporter", turn.response)
+    return texts
 
 
 def _notes(chain: _Chain) -> Notes | None:

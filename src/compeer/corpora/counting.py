@@ -27,25 +27,16 @@ class CorpusCounts:
     bad: Counter[str] = field(default_factory=Counter)
 
     def add(self, dialogue: Dialogue) -> None:
-        self.lengths.append(len(dialogue.utterances))
+        utterances = dialogue.utterances
+        self.lengths.append(len(utterances))
         self.languages[dialogue.language] += 1
-        if dialogue.emotion:
-            self.dialogue_emotions[dialogue.emotion] += 1
-        if dialogue.problem:
-            self.problems[dialogue.problem] += 1
-        for utterance in dialogue.utterances:
-            self.speakers[utterance.speaker] += 1
-            self.clips += len(utterance.media)
-            if utterance.strategy:
-                self.strategies[utterance.strategy] += 1
-            if utterance.emotion:
-                self.utterance_emotions[utterance.emotion] += 1
-            if utterance.feedback:
-                self.feedback[utterance.feedback] += 1
-
-    def strategy_shares(self) -> dict[str, float]:
-        """The percentage of each strategy among the supporter utterances that have one."""
-        return {strategy: percentage(count, self.strategies.total()) for strategy, count in self.strategies.items()}
+        self.dialogue_emotions.update(filter(None, [dialogue.emotion]))
+        self.problems.update(filter(None, [dialogue.problem]))
+        self.speakers.update(utterance.speaker for utterance in utterances)
+        self.clips += sum(len(utterance.media) for utterance in utterances)
+        self.strategies.update(utterance.strategy for utterance in utterances if utterance.strategy)
+        self.utterance_emotions.update(utterance.emotion for utterance in utterances if utterance.emotion)
+        self.feedback.update(utterance.feedback for utterance in utterances if utterance.feedback)
 
 
 def count_corpus(dialogues: Iterable[Dialogue]) -> CorpusCounts:
@@ -54,11 +45,6 @@ def count_corpus(dialogues: Iterable[Dialogue]) -> CorpusCounts:
     for dialogue in dialogues:
         counts.add(dialogue)
     return counts
-
-
-def percentage(part: int, whole: int) -> float:
-    """A share in per cent; 0 of nothing."""
-    return 100 * part / whole if whole else 0.0
 
 
 def table_rows(columns: list[CorpusCounts]) -> Iterator[tuple[str, list[str]]]:
@@ -91,7 +77,7 @@ def _group(
 
 
 def _share(counter: Counter[str], name: str) -> str:
-    return f"{percentage(counter[name], counter.total()):.1f} %" if counter[name] else "–"
+    return f"{100 * counter[name] / counter.total():.1f} %" if counter[name] else "–"
 
 
 def _named(counter: Counter[int]) -> Counter[str]:

@@ -33,7 +33,7 @@ class _Annotation(BaseModel):
     feedback: Score = None
 
 
-class _Turn(_Annotation):
+class _EsconvTurn(_Annotation):
     speaker: str
     text: Text = Field(validation_alias=AliasChoices("text", "content"))
     annotation: _Annotation = _Annotation()
@@ -48,28 +48,19 @@ class _Survey(BaseModel):
     seeker: _Feelings = _Feelings()
 
 
-class _Conversation(BaseModel):
+class _EsconvDialogue(BaseModel):
     emotion_type: str | None = None
     problem_type: str | None = None
     situation: str | None = None
     survey_score: _Survey = _Survey()
     init_intensity: Score = None
     final_intensity: Score = None
-    dialog: list[_Turn] = Field(min_length=1)
+    dialog: list[_EsconvTurn] = Field(min_length=1)
 
 
-def esconv_dialogue(item: Item) -> Dialogue:
-    """A dialogue of ESConv, in any of its shapes."""
-    return _dialogue(item, "esconv")
-
-
-def failed_esconv_dialogue(item: Item) -> Dialogue:
-    """A dialogue of FailedESConv."""
-    return _dialogue(item, "failed-esconv")
-
-
-def _dialogue(item: Item, source: str) -> Dialogue:
-    raw = item.check(_Conversation)
+def esconv_dialogue(source: str, item: Item) -> Dialogue:
+    """A dialogue of ESConv in any of its shapes, or of FailedESConv."""
+    raw = item.check(_EsconvDialogue)
     extra = {key: value for key, value in item.value.items() if key not in _READ}
     emotion = problem = None
     if raw.emotion_type:
@@ -95,7 +86,7 @@ def _dialogue(item: Item, source: str) -> Dialogue:
     )
 
 
-def _utterances(item: Item, turns: Sequence[_Turn], source: str) -> tuple[Utterance, ...]:
+def _utterances(item: Item, turns: Sequence[_EsconvTurn], source: str) -> tuple[Utterance, ...]:
     speakers: list[Speaker] = [
         item.label(SPEAKERS[source], turn.speaker, "speaker", f"dialog.{index}.speaker")
         for index, turn in enumerate(turns)

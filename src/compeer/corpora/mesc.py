@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES, normal
-from compeer.corpora.reading import Item, Text
+from compeer.corpora.reading import Item, Text, first_bytes
 from compeer.dialogue import Dialogue, Media, Utterance
 from compeer.errors import InputError, from_validation
 
@@ -50,23 +50,23 @@ class _Row(_Labelled):
     EndTime: str = ""
 
 
-class _Turn(_Labelled):
+class _MescTurn(_Labelled):
     text: Text
     speaker: str
     emotion: str = ""
     strategy: str = ""
 
 
-class _Conversation(BaseModel):
+class _MescDialogue(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     problem_type: str | None = None
     situation: str | None = None
-    dialog: list[_Turn] = Field(min_length=1)
+    dialog: list[_MescTurn] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
-class _Line:
+class _CsvLine:
     """A row of the CSV and the line it begins on."""
 
     number: int
@@ -74,12 +74,18 @@ class _Line:
 
 
 @dataclass
-class _Session:
+class _CsvDialogue:
     """The rows of one dialogue. A row that could not be read stands in as its error: the dialogue has a hole there."""
 
     own_id: str
-    lines: list[_Line] = field(default_factory=list)
+    lines: list[_CsvLine] = field(default_factory=list)
     broken: InputError | None = None
+
+
+def is_csv(path: Path) -> bool:
+    """Whether the file opens with the header of a table of utterances."""
+    header = first_bytes(path).partition(b"\n")[0]
+    return b"Dialogue_ID" in header and not header.startswith((b"{", b"["))
 
 
 def csv_items(path: Path) -> Iterator[Item | InputError]:
@@ -88,7 +94,7 @@ def csv_items(path: Path) -> Iterator[Item | InputError]:
     Which dialogue a row with too many or too few cells belongs to cannot be told, so those before and after it are
     bad, both.
     """
-    sessions: dict[str, _Session] = {}
+    sessions: dict[str, _CsvDialogue] = {}
     last, broken = None, None
     for row in _lines(path):
         if isinstance(row, InputError):
@@ -97,7 +103,7 @@ def csv_items(path: Path) -> Iterator[Item | InputError]:
                 last.broken = last.broken or row
             continue
         own = row.cells["Dialogue_ID"].strip()
-        last = sessions.setdefault(own, _Session(own))
+        last = sessions.setdefault(own, _CsvDialogue(own))
         last.lines.append(row)
         last.broken, broken = last.broken or broken, None
     if broken and not sessions:
@@ -106,7 +112,7 @@ def csv_items(path: Path) -> Iterator[Item | InputError]:
         yield Item(session, path, position, session.lines[0].number)
 
 
-def _lines(path: Path) -> Iterator[_Line | InputError]:
+def _lines(path: Path) -> Iterator[_CsvLine | InputError]:
     with path.open("rb") as file:
         rows = csv.reader(_decoded(path, file))
         try:
@@ -120,7 +126,7 @@ def _lines(path: Path) -> Iterator[_Line | InputError]:
                 if not any(cell.strip() for cell in cells):
                     continue
                 if len(cells) == len(header):
-                    yield _Line(line, dict(zip(header, cells, strict=True)))
+                    yield _CsvLine(line, dict(zip(header, cells, strict=True)))
                 else:
                     what = "the row has more or fewer cells than the header"
                     yield InputError(what, file=path, line=line, do="Mend the row; texts with commas need quotes.")
@@ -139,11 +145,11 @@ def _decoded(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
 
 def mesc_dialogue(item: Item) -> Dialogue:
     """A dialogue of MESC, from its CSV or its JSON."""
-    return _from_rows(item, item.value) if isinstance(item.value, _Session) else _from_json(item)
+    return _from_rows(item, item.value) if isinstance(item.value, _CsvDialogue) else _from_json(item)
 
 
 def _from_json(item: Item) -> Dialogue:
-    raw = item.check(_Conversation)
+    raw = item.check(_MescDialogue)
     theirs, extra = raw.problem_type or "", dict(raw.model_extra or {})
     problem = PROBLEM_TYPES["mesc"].get(normal(theirs))
     if theirs and problem != theirs:
@@ -162,7 +168,7 @@ def _from_json(item: Item) -> Dialogue:
     )
 
 
-def _from_rows(item: Item, session: _Session) -> Dialogue:
+def _from_rows(item: Item, session: _CsvDialogue) -> Dialogue:
     if session.broken:
         raise session.broken
     if not session.own_id:

@@ -9,6 +9,7 @@ the whole file (an array that breaks off) is raised, since nothing after it can 
 from __future__ import annotations
 
 import codecs
+import hashlib
 import json
 import re
 from collections import Counter
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
 
 from compeer.corpora.labels import normal
@@ -72,9 +75,9 @@ class Item:
     ) -> Value:
         """What a label of theirs is called by us, or the error that it stands in no table."""
         if normal(theirs) not in table:
-            shown = theirs if len(theirs) <= 60 else f"{theirs[:60]}…"
+            name = theirs if len(theirs) <= 60 else f"{theirs[:60]}…"
             known = f"Known: {', '.join(table)} (docs/labels.md). --skip-bad leaves such dialogues out."
-            raise self.bad(f"unknown {kind} '{shown}'", field, line=line, do=known)
+            raise self.bad(f"unknown {kind} '{name}'", field, line=line, do=known)
         return table[normal(theirs)]
 
     def id(self, source: str, own: str | None = None) -> str:
@@ -103,10 +106,6 @@ class BadDialogues:
         reason = f"{where}: {what}" if where else what
         self.reasons[reason] += 1
         self.first.setdefault(reason, error)
-
-    @property
-    def total(self) -> int:
-        return self.reasons.total()
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
@@ -217,3 +216,46 @@ class _Buffer:
     def _drop(self, count: int) -> None:
         self.line += self.text.count("\n", 0, count)
         self.text = self.text[count:]
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+_RECENT = 4096
+_MOST_RUNS = 8
+
+
+class KnownIds:
+    """Which ids were read already: hashes with a number each, sixteen bytes an id instead of a few hundred.
+
+    Recent ones stand in a dictionary, older ones in sorted arrays.
+    """
+
+    def __init__(self) -> None:
+        self._recent: dict[int, int] = {}
+        self._runs: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]] = []
+
+    def before(self, id: str, number: int) -> int | None:
+        """The number that the id was seen with; None, and remembered, if it was not."""
+        mark = int.from_bytes(hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+        if mark in self._recent:
+            return self._recent[mark]
+        for marks, numbers in self._runs:
+            index = int(np.searchsorted(marks, np.uint64(mark)))
+            if index < len(marks) and int(marks[index]) == mark:
+                return int(numbers[index])
+        self._recent[mark] = number
+        if len(self._recent) >= _RECENT:
+            self._put_away()
+        return None
+
+    def _put_away(self) -> None:
+        marks = np.fromiter(self._recent, dtype=np.uint64, count=len(self._recent))
+        numbers = np.fromiter(self._recent.values(), dtype=np.int64, count=len(self._recent))
+        self._recent.clear()
+        self._runs.append((marks, numbers))
+        if len(self._runs) > _MOST_RUNS:
+            marks = np.concatenate([run[0] for run in self._runs])
+            numbers = np.concatenate([run[1] for run in self._runs])
+            self._runs = [(marks, numbers)]
+        order = np.argsort(marks)
+        self._runs[-1] = (marks[order], numbers[order])

@@ -20,25 +20,16 @@ class _Message(BaseModel):
     content: Text
 
 
-class _Conversation(BaseModel):
+class _ChatDialogue(BaseModel):
     model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
 
     id: str | None = Field(default=None, min_length=1)
     messages: list[_Message] = Field(min_length=1, validation_alias=AliasChoices("messages", "dialog"))
 
 
-def soulchat_dialogue(item: Item) -> Dialogue:
-    """A dialogue of SoulChat."""
-    return _dialogue(item, "soulchat", "messages")
-
-
-def smile_dialogue(item: Item) -> Dialogue:
-    """A dialogue of SMILE."""
-    return _dialogue(item, "smile", "dialog")
-
-
-def _dialogue(item: Item, source: str, messages: str) -> Dialogue:
-    raw = item.check(_Conversation)
+def soulchat_dialogue(source: str, messages: str, item: Item) -> Dialogue:
+    """A dialogue of SoulChat or SMILE, whose messages stand in the field `messages`."""
+    raw = item.check(_ChatDialogue)
     return Dialogue(
         id=item.id(source, raw.id),
         language="zh",

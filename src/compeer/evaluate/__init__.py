@@ -2,16 +2,16 @@
 
 from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
-from compeer.evaluate.safety import SafetyCase, detection_figures, read_cases, reply_figures
+from compeer.evaluate.safety import SafetyCase, measure_detection, measure_replies, read_cases
 from compeer.evaluate.supporters import EvaluateSettings, evaluate_run
 
 __all__ = [
     "EvaluateSettings",
     "SafetyCase",
     "decision_figures",
-    "detection_figures",
     "diversity_figures",
     "evaluate_run",
+    "measure_detection",
+    "measure_replies",
     "read_cases",
-    "reply_figures",
 ]

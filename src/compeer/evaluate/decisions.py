@@ -43,7 +43,7 @@ from compeer.reasoning import (
 )
 from compeer.ser.record import SerRecord
 from compeer.ser.sampling import contexts_of
-from compeer.ser.silver.reference import reference_of, why_not
+from compeer.ser.wording import reference_of, why_not
 from compeer.simulate import Scenario, Turn, chat
 from compeer.simulate.agents import Mode, plain_prompt
 from compeer.simulate.conversation import view_of

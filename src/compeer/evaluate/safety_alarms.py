@@ -8,7 +8,6 @@ words were a sign of danger, no where they were not. Read back, the table gives 
 from __future__ import annotations
 
 import csv
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,9 +17,11 @@ from pydantic import Field
 
 from compeer.dialogue import Dialogue
 from compeer.errors import InputError
-from compeer.evaluate.safety import Detects, Share, share_of
-from compeer.io import Frozen
+from compeer.evaluate.safety import rules_of
+from compeer.io import Frozen, atomic
+from compeer.safety.guard import Detects
 from compeer.safety.risk import LEVELS, Risk
+from compeer.statistics import Estimate
 
 COLUMNS = ("dialogue", "utterance", "level", "by", "utterances", "true")
 _YES = frozenset({"yes", "y", "true", "t", "1", "是"})
@@ -37,25 +38,25 @@ class Alarm:
     text: str
 
 
-class AlarmFigures(Frozen):
+class AlarmMetrics(Frozen):
     """How many of a corpus' seeker utterances raise an alarm."""
 
     utterances: int
-    alarms: Share
-    levels: dict[str, Share]
+    alarms: Estimate
+    levels: dict[str, Estimate]
     rules: dict[str, int] = Field(description="alarms that a rule had a part in, the most frequent first")
     degraded: dict[str, int]
 
 
-class ReadFigures(Frozen):
+class ReadMetrics(Frozen):
     """What a person found who read the alarms."""
 
     utterances: int
     alarms: int
     unread: int = Field(description="alarms that nobody has judged yet; they count as false until somebody does")
     true_alarms: int
-    false_alarms: Share = Field(description="of all utterances: alarms that were read as false, or not read yet")
-    levels: dict[str, Share] = Field(description="the same for each level")
+    false_alarms: Estimate = Field(description="of all utterances: alarms that were read as false, or not read yet")
+    levels: dict[str, Estimate] = Field(description="the same for each level")
     false_by_rule: dict[str, int] = Field(description="alarms read as false, by the rules that had a part in them")
 
 
@@ -68,11 +69,11 @@ def seeker_utterances(dialogues: Iterable[Dialogue]) -> Iterator[tuple[str, int,
 
 
 def raise_alarms(
-    said: Iterable[tuple[str, int, str]], detector: Detects, advance: Callable[[int], None] = lambda _: None
-) -> tuple[AlarmFigures, list[Alarm]]:
-    """Each utterance alone before the detector: the figures, and the alarms."""
+    utterances: Iterable[tuple[str, int, str]], detector: Detects, advance: Callable[[int], None] = lambda _: None
+) -> tuple[AlarmMetrics, list[Alarm]]:
+    """Each utterance alone before the detector: the metrics, and the alarms."""
     count, alarms, degraded = 0, [], Counter[str]()
-    for dialogue, number, text in said:
+    for dialogue, number, text in utterances:
         risk = detector.detect([text])
         count += 1
         degraded.update(risk.degraded)
@@ -80,23 +81,14 @@ def raise_alarms(
             alarms.append(Alarm(dialogue, number, risk, text))
         advance(1)
     levels = Counter(alarm.risk.level for alarm in alarms)
-    figures = AlarmFigures(
+    metrics = AlarmMetrics(
         utterances=count,
-        alarms=_part(len(alarms), count),
-        levels={level: _part(levels[level], count) for level in LEVELS if level != "none"},
+        alarms=Estimate.of_share(len(alarms), count),
+        levels={level: Estimate.of_share(levels[level], count) for level in LEVELS if level != "none"},
         rules=dict(Counter(rule for alarm in alarms for rule in rules_of(alarm.risk)).most_common()),
         degraded=dict(degraded),
     )
-    return figures, alarms
-
-
-def rules_of(risk: Risk) -> list[str]:
-    """The rules that had a part in an alarm, each once, with the kind of danger."""
-    return list(dict.fromkeys(f"{one.kind}: {one.by}" for one in risk.reasons))
-
-
-def _part(successes: int, count: int) -> Share:
-    return share_of([True] * successes + [False] * (count - successes))
+    return metrics, alarms
 
 
 # --- the table that a person reads ------------------------------------------------------------------------------------
@@ -105,21 +97,17 @@ def _part(successes: int, count: int) -> Share:
 def write_alarms(path: Path, alarms: Iterable[Alarm], utterances: int, texts: bool) -> None:
     """Writes the table, whole or not at all; one that is there is never overwritten, somebody may have read it."""
     check_free(path)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("w", encoding="utf-8-sig", newline="") as file:  # the mark lets spreadsheets read Chinese
-            table = csv.writer(file)
-            table.writerow([*COLUMNS, *(["text"] if texts else [])])
-            for alarm in alarms:
-                row = [alarm.dialogue, alarm.utterance, alarm.risk.level, "; ".join(rules_of(alarm.risk)), utterances]
-                table.writerow([*row, "", *([alarm.text] if texts else [])])
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    # the mark at the beginning lets spreadsheets read Chinese
+    with atomic(path) as unfinished, unfinished.open("w", encoding="utf-8-sig", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([*COLUMNS, *(["text"] if texts else [])])
+        for alarm in alarms:
+            row = [alarm.dialogue, alarm.utterance, alarm.risk.level, "; ".join(rules_of(alarm.risk)), utterances]
+            table.writerow([*row, "", *([alarm.text] if texts else [])])
 
 
 def check_free(path: Path) -> None:
-    """An error if the table cannot be written there; better told before an hour's work than after."""
+    """An error if the table cannot be written there; better known before an hour's work than after."""
     if path.exists():
         do = "Give another name with --to, or move it away; --read reads what was filled in."
         raise InputError("it is there already, and somebody may have filled it in.", file=path, do=do)
@@ -127,8 +115,8 @@ def check_free(path: Path) -> None:
         raise InputError("there is no such folder.", file=path.parent, do="Make it first, or give another name.")
 
 
-def read_alarms(path: Path) -> ReadFigures:
-    """The figures of a table that a person filled in; an error names the line and column."""
+def read_alarms(path: Path) -> ReadMetrics:
+    """The metrics of a table that a person filled in; an error names the line and column."""
     if not path.is_file():
         raise InputError("there is no such table of alarms.", file=path)
     judged: list[tuple[str, list[str], bool | None]] = []
@@ -161,13 +149,13 @@ def read_alarms(path: Path) -> ReadFigures:
     false = [(level, rules) for level, rules, true in judged if true is False]
     unread = [level for level, _, true in judged if true is None]
     at = Counter([level for level, _ in false] + unread)
-    return ReadFigures(
+    return ReadMetrics(
         utterances=utterances,
         alarms=len(judged),
         unread=len(unread),
         true_alarms=sum(true is True for _, _, true in judged),
-        false_alarms=_part(sum(at.values()), utterances),
-        levels={level: _part(at[level], utterances) for level in LEVELS if level != "none"},
+        false_alarms=Estimate.of_share(sum(at.values()), utterances),
+        levels={level: Estimate.of_share(at[level], utterances) for level in LEVELS if level != "none"},
         false_by_rule=dict(Counter(rule for _, rules in false for rule in rules).most_common()),
     )
 

@@ -1,57 +1,59 @@
-"""How great the danger is in what a seeker has said: rules and learnt layers over the whole conversation.
+"""How great the danger is in what a seeker has written: rules and a learnt reader over the whole conversation.
 
-Each message is read by the rules, which name what they find, and by a learnt layer (a classifier, or weighted phrases
-where it is missing), which hears what no rule foresaw, of a long message piece by piece; what a rule found is dropped
-only where both learnt layers are sure that it is harmless (a quotation, a story). The learnt layer also reads the last
-messages together, for a danger that is told in pieces; so do the rules with signs that say little alone (things given
-away, farewells, pills at hand). A danger once told does not end with the next message: a crisis holds for some messages
-and then stays a concern until the seeker tells that help is there; "just kidding" lowers it to a concern and no
-further. A concern ends after many messages without any sign. What fails is named in `Risk.degraded`, and the safe side
-is taken.
+Each message is read by the rules, which name what they find; signs that say little alone (things given away, farewells,
+pills at hand) are gathered over several messages. The reader (`reader.py`) hears what no rule foresaw. The small one
+reads the last messages together, and a message by itself, a long one piece by piece, where it is sure; the large one
+reads all messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before,
+and one that is sure takes back what a weaker rule found (a quotation, a story), never what a rule for intent, plan,
+means or an act under way found. A danger does not end with the next message: a crisis holds for some messages and then
+stays a concern until the seeker says that help is there; "just kidding" lowers it to a concern and no further. A
+concern ends after many messages without any sign. What fails is named in `Risk.degraded`. A reader that is late is
+waited for; if it does not come, the answer is a concern.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from compeer.dialogue import Utterance
 from compeer.models.embedder import is_latin
-from compeer.safety.learned import HARMLESS, Classifies, Learned, Window
-from compeer.safety.memory import Memory
-from compeer.safety.phrases import Guess, is_tellable, scanned
+from compeer.safety.reader import LIMIT, SUPPORTER, WEIGHED, Guess, Late, Memory, Readers, Reads, Window, is_readable
 from compeer.safety.risk import LEVELS, Kind, Level, Risk, Trigger, higher
-from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, shortened
+from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, scanned, shortened
 
 CRISIS_HOLDS = 3
-"""Messages for which a crisis stays one when nothing more is said of it; after that it is a concern."""
+"""Messages for which a crisis stays one when nothing more is written of it; after that it is a concern."""
 CONCERN_HOLDS = 8
 SIGNS_HOLD = 12
 """Messages over which signs are gathered."""
-COUNTS = 0.5
-"""From which probability a learnt layer counts (see its training for the scale)."""
-COUNTS_WITHOUT = 0.22
-"""The same for a message in English where the classifier is missing: the phrases alone know less, so they lean further
-to the safe side, at the price of more concern for nothing."""
-COUNTS_WITH_CRISIS = 0.3
+COUNTS = 0.57
+"""From which probability a reader counts; chosen on the tuning conversations."""
+COUNTS_WITH_CRISIS = 0.5
 """How sure it must be of danger for a crisis to count; the two are learnt apart, and may differ."""
+COUNTS_WEIGHED = 0.22
+"""The same for English where the embedder is not installed: the phrases alone know less, so they lean further to the
+safe side, at the price of more concern for nothing; and they take nothing back."""
+SURE = 0.86
+"""The same for the small reader and a message by itself: what it means depends on the others."""
+HARMLESS = 0.18
+"""Below which probability of danger a reader is sure that there is none."""
 LOOKS_BACK = 40
-"""Messages that the learnt layers read; the rules read them all."""
-WINDOW, WINDOW_LETTERS = 6, 600
-"""Messages that are read together, and how long they may be in all."""
+"""Messages that a reader is given; the rules read them all."""
+WINDOW, WINDOW_LETTERS = 8, 6_000
+"""Messages that the small reader reads together, and how long they may be in all."""
 OVERRULED: tuple[Kind, ...] = ("suicide", "self-harm")
-"""Kinds whose rules the learnt layers may overrule: they are those that stories and quotations tell of."""
+"""Kinds whose weaker rules a reader may overrule: stories and quotations are full of them."""
 SHORTEST_OVERRULED, LONGEST_OVERRULED = 30, 300
-"""Letters of a message in which a rule can be overruled; a Chinese character counts as three."""
+"""Letters of a message in which the small reader may overrule a rule; a Chinese character counts as three."""
 READ_AT_ONCE = 600
-"""Characters of a message that the learnt layers read as one."""
+"""Characters of a message that the small reader reads as one."""
 PIECE = 300
 """A message longer than this is also read in pieces of so many characters, which overlap: in more than that a sentence
 is lost among the others."""
-
-
 REMEMBERED = 20_000_000
 """Characters of messages that are not read again."""
 _SENTENCES = re.compile(r"(?<=[.!?。！？…\n])")
@@ -65,7 +67,7 @@ class _Read:
     scan: Scan
     failed: tuple[str, ...] = ()
     pieces: tuple[str, ...] = ()
-    """What the learnt layers read of it."""
+    """What the small reader reads of it."""
 
     def size(self) -> int:
         """The room that it takes."""
@@ -73,81 +75,118 @@ class _Read:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What the learnt layer says of one message, and of it together with those before."""
+class _Learnt:
+    """What a reader makes of one message, and of it together with those before."""
 
-    alone: Guess | None = None
+    single: Guess | None = None
     together: Guess | None = None
     first: int = 0
     """The first of the messages that were read together."""
     by: str = ""
     counts: float = COUNTS
-    """From which probability the message alone counts."""
+    """From which probability it counts."""
     harmless: bool = False
-    """Whether every learnt layer is sure that the message alone is no danger."""
+    """Whether the reader is sure that the message is no danger."""
 
 
 class Detector:
-    """Rules and learnt layers. Keeps no conversation; the last messages' results are remembered."""
+    """Rules and a reader. Keeps no conversation; the last messages' results are remembered.
 
-    def __init__(
-        self,
-        classifier: Classifies | Literal["packaged"] | None = "packaged",
-        timeout: float = 2.0,
-        loading: float = 60.0,
-    ) -> None:
-        self._learned = Learned(classifier, timeout, loading)
+    `classifier` is the reader: "packaged" is the large one where it is on this machine, None the small one alone.
+    """
+
+    def __init__(self, classifier: Reads | Literal["packaged"] | None = "packaged", limit: float = LIMIT) -> None:
+        self._readers = Readers(classifier, limit)
         self._reads: Memory[_Read] = Memory(REMEMBERED, _Read.size)
 
-    def detect(self, messages: str | Sequence[str]) -> Risk:
-        """The risk after the last of the seeker's messages; never raises."""
-        said = [messages] if isinstance(messages, str) else list(messages)
+    def detect(self, messages: str | Sequence[str | Utterance]) -> Risk:
+        """The risk after the last of the seeker's messages; never raises. A string is a message of the seeker."""
+        turns = [messages] if isinstance(messages, str) else list(messages)
+        seeker = [_text(turn) for turn in turns if isinstance(turn, str) or turn.speaker == "seeker"]
         degraded: dict[str, None] = {}
         try:
-            reads = self._reads.all([(str(message),) for message in said], lambda new: [_read(*one) for one in new])
+            reads = self._reads.all([(message,) for message in seeker], lambda new: [_read(*one) for one in new])
             degraded.update(dict.fromkeys(part for read in reads for part in read.failed))
-            told, failed = self._tell(reads)
-            degraded.update(dict.fromkeys(failed))
-            level, reasons = _conversation(reads, told)
+            late: list[Trigger] = []
+            try:
+                learnt, failed = self._learn(reads, turns)
+                degraded.update(dict.fromkeys(failed))
+            except Late as error:
+                degraded[str(error)] = None
+                learnt = [_Learnt()] * len(reads)
+                late = [Trigger("suicide", "concern", "failure", max(len(seeker) - 1, 0))]
+            level, reasons = _conversation(reads, learnt)
+            level, reasons = (higher(level, "concern"), [*reasons, *late]) if late else (level, reasons)
         except Exception as error:  # whatever it is, the seeker must not be left without an answer
             degraded[f"weighing the conversation failed ({type(error).__name__})"] = None
-            level, reasons = "concern", [Trigger("suicide", "concern", "failure", max(len(said) - 1, 0))]
+            level, reasons = "concern", [Trigger("suicide", "concern", "failure", max(len(seeker) - 1, 0))]
         return Risk(level, tuple(reasons), tuple(degraded))
 
-    def _tell(self, reads: Sequence[_Read]) -> tuple[list[_Told], tuple[str, ...]]:
-        """What the learnt layers say of each message."""
+    def _learn(self, reads: Sequence[_Read], turns: Sequence[str | Utterance]) -> tuple[list[_Learnt], tuple[str, ...]]:
+        """What the reader makes of each message, or of the whole conversation at its last message."""
+        learnt = [_Learnt()] * len(reads)
         start = max(0, len(reads) - LOOKS_BACK)
-        pieces = {index: [(piece,) for piece in reads[index].pieces] for index in range(start, len(reads))}
         windows = {index: _window(reads, index) for index in range(start, len(reads))}
-        asked: list[Window] = [piece for found in pieces.values() for piece in found]
-        asked += [reads_together for reads_together, _ in windows.values() if len(reads_together) > 1]
-        asked = [window for window in dict.fromkeys(asked) if is_tellable(window)]
+        asked: list[Window] = [(piece,) for read in reads[start:] for piece in read.pieces]
+        asked += [together for together, _ in windows.values()]
+        asked = [window for window in dict.fromkeys(asked) if is_readable(window)]
         if not asked:
-            return [_Told()] * len(reads), ()
-        guesses, failed = self._learned.guesses(asked)
-        by = next(iter(guesses.values()))[1] if guesses else ""
-        # Without the classifier nothing is taken back: when less is known, the safe side.
-        overruled = [
-            (read.text,)
-            for read in reads[start:]
-            if by == "classifier" and read.scan.matches and read.pieces[:1] == (read.text,)
-        ]
-        alone = [window for window in overruled if window in guesses and _is_of_middle_length(*window)]
-        harmless = {window for window in self._learned.harmless(alone) if guesses[window][0].danger < HARMLESS}
-        told = [_Told()] * len(reads)
+            return learnt, ()
+        prefixes = _prefixes(turns, start)
+        found = self._readers.answers(list(prefixes.values()), asked)
+        if found.whole:
+            whole = [found.guesses.get(prefixes.get(index, ())) for index in range(len(reads))]
+            return _lowered_by_last(_risen(whole, found.by), whole[-1], 0), ()
         for index in range(start, len(reads)):
-            own = [guesses[piece][0] for piece in pieces[index] if piece in guesses]
-            counts = COUNTS if by == "classifier" or not is_latin(reads[index].text) else COUNTS_WITHOUT
-            together, first = windows[index]
-            told[index] = _Told(
-                max(own, key=lambda guess: (LEVELS.index(_level(guess, counts)), guess.danger)) if own else None,
-                guesses[together][0] if len(together) > 1 and together in guesses else None,
+            own = [found.guesses[(piece,)] for piece in reads[index].pieces if (piece,) in found.guesses]
+            window, first = windows[index]
+            together = found.guesses.get(window) if len(window) > 1 or reads[index].pieces else None
+            weighed = found.by == WEIGHED
+            sure = together is not None and together.danger < HARMLESS and not weighed
+            learnt[index] = _Learnt(
+                max(own, key=lambda guess: guess.danger) if own else None,
+                together,
                 first,
-                by,
-                counts,
-                (reads[index].text,) in harmless,
+                found.by,
+                COUNTS_WEIGHED if weighed and is_latin(reads[index].text) else COUNTS,
+                sure and _is_of_middle_length(reads[index].text),
             )
-        return told, failed
+        last = learnt[-1].together if found.by != WEIGHED else None
+        return _lowered_by_last(learnt, last, learnt[-1].first), found.failed
+
+
+def _lowered_by_last(learnt: list[_Learnt], last: Guess | None, first: int) -> list[_Learnt]:
+    """What the reader found before is taken back where, with all messages from `first` on, it finds no danger."""
+    if last is None or _level(last) != "none":
+        return learnt
+    return [replace(own, together=None) if index >= first else own for index, own in enumerate(learnt)]
+
+
+def _text(turn: str | Utterance) -> str:
+    return str(turn) if isinstance(turn, str) else turn.text
+
+
+def _prefixes(turns: Sequence[str | Utterance], start: int) -> dict[int, Window]:
+    """The conversation up to each of the seeker's messages, from the one before `start` on."""
+    marked = tuple(_marked(turn) for turn in turns)
+    ends = [end for end, text in enumerate(marked, 1) if not text.startswith(SUPPORTER)]
+    return {index: marked[:end] for index, end in enumerate(ends) if index >= start - 1 and is_readable(marked[:end])}
+
+
+def _risen(guesses: Sequence[Guess | None], by: str) -> list[_Learnt]:
+    """Where the danger in a whole conversation rose: a danger that was there before is not a new one."""
+    learnt, before = [], "none"
+    for index, guess in enumerate(guesses):
+        level = _level(guess)
+        rose = LEVELS.index(level) > LEVELS.index(before)
+        harmless = guess is not None and guess.danger < HARMLESS
+        learnt.append(_Learnt(None, guess if rose else None, index, by, harmless=harmless))
+        before = level
+    return learnt
+
+
+def _marked(turn: str | Utterance) -> str:
+    return _text(turn) if isinstance(turn, str) or turn.speaker == "seeker" else SUPPORTER + turn.text
 
 
 def _read(message: str) -> _Read:
@@ -164,13 +203,13 @@ def _read(message: str) -> _Read:
     matches = tuple(match for scan in scans for match in scan.matches)
     safe, joking = any(scan.safe for scan in scans), any(scan.joking for scan in scans)
     scan = Scan(matches, safe, joking, idiom=any(scan.idiom for scan in scans))
-    # Of a short message around an idiom the learnt layers read nothing: there the rules know better.
+    # Of a short message around an idiom the small reader reads nothing: there the rules know better.
     silent = scan.idiom and _letters(text) < SHORTEST_OVERRULED
     return _Read(text, scan, tuple(failed), () if silent else tuple(_pieces(message[:SEARCHED])))
 
 
 def _pieces(text: str) -> list[str]:
-    """A message for the learnt layers: as a whole unless it is long, and in pieces that overlap by a third.
+    """A message for the small reader: as a whole unless it is long, and in pieces that overlap by a third.
 
     Pieces end where sentences do, if these are not longer than a piece.
     """
@@ -198,7 +237,7 @@ def _cut(sentence: str) -> list[str]:
 
 
 def _is_of_middle_length(text: str) -> bool:
-    """Whether a learnt layer may overrule a rule: of few words it knows too little, among many one sentence is lost."""
+    """Whether the reader may overrule a rule: of few words it knows too little, among many one sentence is lost."""
     return SHORTEST_OVERRULED <= _letters(text) <= LONGEST_OVERRULED
 
 
@@ -209,7 +248,7 @@ def _letters(text: str) -> int:
 def _window(reads: Sequence[_Read], index: int) -> tuple[Window, int]:
     """The messages that are read together with this one, itself the last, and the number of the first.
 
-    They begin anew after a seeker has said to be safe or to have joked, and are those that are short enough.
+    They begin anew after a seeker has said to be safe or to have joked.
     """
     first, letters = index, len(reads[index].text)
     if not (reads[index].scan.safe or reads[index].scan.joking):
@@ -222,7 +261,7 @@ def _window(reads: Sequence[_Read], index: int) -> tuple[Window, int]:
     return tuple(read.text for read in reads[first : index + 1]), first
 
 
-def _conversation(reads: Sequence[_Read], told: Sequence[_Told]) -> tuple[Level, list[Trigger]]:
+def _conversation(reads: Sequence[_Read], learnt: Sequence[_Learnt]) -> tuple[Level, list[Trigger]]:
     """The level after the last message, and all that led to it."""
     reasons: list[Trigger] = []
     signs: dict[str, tuple[int, Match]] = {}
@@ -230,15 +269,15 @@ def _conversation(reads: Sequence[_Read], told: Sequence[_Told]) -> tuple[Level,
     since = 0
     was_crisis = False
     heard: dict[Level, int] = {"concern": -1, "crisis": -1}
-    for index, (read, said) in enumerate(zip(reads, told, strict=True)):
+    for index, (read, own) in enumerate(zip(reads, learnt, strict=True)):
         signs = {group: seen for group, seen in signs.items() if index - seen[0] <= SIGNS_HOLD}
         for match in read.scan.matches:
-            if match.level == "sign" and not said.harmless:
+            if match.level == "sign" and not (own.harmless and match.group != "means"):
                 signs[match.group] = (index, match)
-        found = _direct(read, said, index)
+        found = _direct(read, own, index)
         found += _gathered(index, signs, held, [trigger.level for trigger in found])
         now = _highest(found)
-        if together := _together(said, index, higher(held, now), heard):
+        if together := _together(own, index, higher(held, now), heard):
             found.append(together)
             now = together.level
         for level in heard:
@@ -281,27 +320,28 @@ def _level(guess: Guess | None, counts: float = COUNTS) -> Level:
     return "concern" if guess.danger >= counts else "none"
 
 
-def _direct(read: _Read, told: _Told, index: int) -> list[Trigger]:
+def _direct(read: _Read, learnt: _Learnt, index: int) -> list[Trigger]:
     """What this message says by itself."""
     found = [
         Trigger(match.kind, match.level, match.rule, index)
         for match in read.scan.matches
-        if match.level != "sign" and not (told.harmless and match.kind in OVERRULED)
+        if match.level == "crisis" or (match.level == "concern" and not (learnt.harmless and match.kind in OVERRULED))
     ]
     if read.failed:
         found.append(Trigger("suicide", "concern", "failure", index))
-    level = _level(told.alone, told.counts)
-    if told.alone and LEVELS.index(level) > LEVELS.index(_highest(found)):
-        found.append(Trigger(told.alone.kind, level, told.by, index))
+    level = _level(learnt.single) if learnt.single and learnt.single.danger >= SURE else "none"
+    if learnt.single and LEVELS.index(level) > LEVELS.index(_highest(found)):
+        found.append(Trigger(learnt.single.kind, level, learnt.by, index))
     return found
 
 
-def _together(told: _Told, index: int, reached: Level, heard: dict[Level, int]) -> Trigger | None:
-    """What the last messages say together, if it is more than is known: none of them was heard as so grave before."""
-    level = _level(told.together)
-    if told.together is None or LEVELS.index(level) <= LEVELS.index(reached) or heard[level] >= told.first:
+def _together(learnt: _Learnt, index: int, reached: Level, heard: dict[Level, int]) -> Trigger | None:
+    """What the messages say together, if it is more than is known: none of them was heard as so grave before."""
+    level = _level(learnt.together, learnt.counts)
+    if learnt.together is None or LEVELS.index(level) <= LEVELS.index(reached) or heard[level] >= learnt.first:
         return None
-    return Trigger(told.together.kind, level, f"{told.by}, messages together", index)
+    by = f"{learnt.by}, messages together" if learnt.first < index else learnt.by
+    return Trigger(learnt.together.kind, level, by, index)
 
 
 def _gathered(index: int, signs: dict[str, tuple[int, Match]], held: Level, now: Sequence[Level]) -> list[Trigger]:
@@ -331,6 +371,6 @@ def _packaged() -> Detector:
     return Detector()
 
 
-def detect(messages: str | Sequence[str], detector: Detector | None = None) -> Risk:
-    """The risk in the seeker's messages, given in order or as one string; by rules and the packaged layers."""
+def detect(messages: str | Sequence[str | Utterance], detector: Detector | None = None) -> Risk:
+    """The risk in the seeker's messages, given in order or as one string; by rules and the packaged reader."""
     return (detector or _packaged()).detect(messages)

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from compeer.safety.phrases import packaged_phrases, scanned
+from compeer.safety.reader import small_reader
 from compeer.safety.resources import read_toml
+from compeer.safety.rules import scanned
 
 READ = ("en", "zh")
 """The languages that the guard reads."""
@@ -74,7 +75,7 @@ def _latin(words: Sequence[str]) -> str | None:
     told = {word for code, own in common.items() if code != "en" for word in own}
     others = sum(word in told for word in words) / len(words)
     try:
-        met = set(packaged_phrases().known(words))
+        met = small_reader().known(words)
     except Exception:  # without the weights the common words have to do
         met = set()
     english = sum(word in common["en"] or (word in met and word not in told) for word in words) / len(words)

@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Annotated, Literal
 
@@ -289,6 +289,12 @@ def shortened(message: str) -> tuple[str, bool]:
 def language_rules(language: str) -> Rules:
     """The packaged rules of a language, read once."""
     return Rules(language)
+
+
+@lru_cache(maxsize=4096)
+def scanned(message: str, language: str) -> Scan:
+    """What the rules of a language find in a message; the last ones are remembered."""
+    return language_rules(language).scan(message)
 
 
 def languages_of(message: str) -> list[str]:

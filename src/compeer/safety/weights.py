@@ -1,10 +1,17 @@
-"""Files of learnt weights: arrays under a name, compressed, with a hash that is checked before anything is used."""
+"""Weighted features: a text becomes a set of hashed features, and a table of learnt weights sums them to log-odds.
+
+A weights file holds arrays under names, compressed, beside its hash, which is checked before anything is used. Weights
+are small whole numbers with a scale for each column. It needs numpy alone.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,8 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.errors import InputError
+from compeer.statistics import Numbers
 
 Arrays = dict[str, npt.NDArray[np.generic]]
+Keys = npt.NDArray[np.uint32]
+"""Features of a text, hashed, each once, in ascending order."""
 
 
 def read_weights(name: str, folder: Path | None = None) -> Arrays:
@@ -21,21 +31,95 @@ def read_weights(name: str, folder: Path | None = None) -> Arrays:
     place = folder if folder is not None else files("compeer.safety").joinpath("weights")
     try:
         data = place.joinpath(f"{name}.npz").read_bytes()
-        told = place.joinpath(f"{name}.sha256").read_text("utf-8").strip()
+        expected = place.joinpath(f"{name}.sha256").read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the weights cannot be read: {error}", file=name, do="Install the package again.") from None
-    if hashlib.sha256(data).hexdigest() != told:
-        raise InputError(
-            "these are not the weights we know: their hash differs.", file=name, do="Install the package again."
-        )
+    if hashlib.sha256(data).hexdigest() != expected:
+        what = "these are not the weights we know: their hash differs."
+        raise InputError(what, file=name, do="Install the package again.")
     with np.load(io.BytesIO(data), allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}
 
 
 def write_weights(name: str, arrays: Mapping[str, npt.NDArray[np.generic]], folder: Path) -> int:
-    """Writes the arrays and their hash; answers with the file's size. The same arrays give the same bytes."""
+    """Writes the arrays and their hash, and returns the file's size. The same arrays give the same bytes."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{key: np.asarray(arrays[key]) for key in sorted(arrays)})
     (folder / f"{name}.npz").write_bytes(buffer.getvalue())
     (folder / f"{name}.sha256").write_text(hashlib.sha256(buffer.getvalue()).hexdigest() + "\n", "utf-8")
     return len(buffer.getvalue())
+
+
+class Table:
+    """The weights of one language: hashed features in ascending order, and a row of weights for each."""
+
+    def __init__(self, stored: Arrays, language: str, columns: int) -> None:
+        self._keys = stored[f"{language}_keys"].astype(np.uint32)
+        scales = stored[f"{language}_scales"].astype(np.float64)
+        self._weights = stored[f"{language}_weights"].astype(np.float64) * scales
+        self._biases = stored[f"{language}_biases"].astype(np.float64)
+        if self._weights.shape != (len(self._keys), columns) or not len(self._keys):
+            raise ValueError(f"the weights of {language} have another shape")
+
+    def has(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """For each feature whether it has a weight."""
+        return np.isin(keys, self._keys)
+
+    def sums(self, keys: Keys, longest: float = np.inf) -> Numbers:
+        """The log-odds of each column for a set of features; a set of more than `longest` is damped further.
+
+        A text twice as long has more to say, but not twice as much. In one longer than those learnt from, many small
+        weights would add up.
+        """
+        indices = np.searchsorted(self._keys, keys)
+        indices[indices == len(self._keys)] = 0
+        known = indices[self._keys[indices] == keys]
+        divisor = norm(len(keys)) * max(1.0, len(keys) / longest) ** 0.6
+        sums: Numbers = self._weights[known].sum(axis=0) / divisor + self._biases
+        return sums
+
+
+def norm(features: int) -> float:
+    """The divisor of a sum of so many weights."""
+    return float(max(features, 20) ** 0.6)
+
+
+def hashed(features: Iterable[str]) -> Keys:
+    """The features' hashes, each once, in ascending order."""
+    return np.unique(np.array([zlib.crc32(feature.encode()) for feature in features], dtype=np.uint32))
+
+
+def runs(signs: Sequence[str], language: str, numbered: bool = False) -> Iterator[str]:
+    """Words or characters, runs of up to four, pairs with a gap (`numbered`: by length), pieces of English words."""
+    signs = ["^", *signs, "$"]
+    for index, sign in enumerate(signs):
+        yield sign
+        for size in (2, 3, 4):
+            if index + size <= len(signs):
+                yield " ".join(signs[index : index + size])
+        for gap in (2, 3) if language == "en" else (2, 3, 4):
+            if index + gap < len(signs):
+                yield f"{sign} _{gap if numbered else ''} {signs[index + gap]}"
+        if language == "en":
+            marked = f"<{sign}>"
+            for start in range(len(marked) - 4):
+                yield f"#{marked[start : start + 5]}"
+
+
+@cache
+def word_classes(file: str, language: str) -> tuple[re.Pattern[str], dict[str, list[str]]]:
+    """The classes of words in a packaged file: a pattern that finds the words, and the classes of each word."""
+    classes: dict[str, list[str]] = {}
+    for line in files("compeer.safety").joinpath(*file.split("/")).read_text("utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, *words = line.split()
+            for word in dict.fromkeys(words):
+                classes.setdefault(word.replace("_", " "), []).append(f"@{name}")
+    longest_first = "|".join(re.escape(word) for word in sorted(classes, key=lambda word: (-len(word), word)))
+    return re.compile(rf"\b(?:{longest_first})\b" if language == "en" else longest_first), classes
+
+
+def classes_in(text: str, file: str, language: str) -> list[str]:
+    """The classes of the words in a text, in the order of the words."""
+    pattern, classes = word_classes(file, language)
+    return [name for word in pattern.findall(text) for name in classes[word]] if classes else []

@@ -1,20 +1,118 @@
-"""Asking a model for something that can be read: parse the answer, and where it cannot be, ask again and say why.
+"""What the stages share: running one, asking a model for something that can be read, prompts and sampling.
 
-Answers are outside data. What could not be read after the last try stays `Unread` with the complaint; a model that
-could not be asked at all gives its `Failure`. Neither is ever taken for an answer.
+Answers are outside data. An answer that cannot be parsed is asked for again with the complaint. What could not be read
+after the last try stays `Unread`; a model that could not be asked at all gives its `Failure`. Neither is ever taken
+for an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import tomllib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from functools import cache
+from importlib.resources import files
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.models.embedder import Embeds, Matrix
 from compeer.models.packaged import SMOLLM2
+from compeer.pipeline import Done, Stage, ask_through, work_through
+from compeer.statistics import generator
 
 T = TypeVar("T")
+
+
+def run_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> dict[str, Any]:
+    """Does what is left of a stage and returns its manifest; a stage that is done is not done again."""
+    if found := stage.finished():
+        return found
+    with stage:
+        work_through(stage, units, work, workers)
+        return stage.finish()
+
+
+async def ask_stage(
+    stage: Stage, units: Iterable[T], work: Callable[[T], Awaitable[Done]], at_once: int
+) -> dict[str, Any]:
+    """`run_stage` for work that waits for a model; the manifest counts the questions that `failed`."""
+    if found := stage.finished():
+        return found
+    with stage:
+        await ask_through(stage, units, work, at_once)
+        return stage.finish(failed=sum(stage.counts.get("failed", {}).values()))
+
+
+@cache
+def prompt(name: str) -> str:
+    """A prompt of the folder `prompts`."""
+    return files("compeer.ser").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").strip()
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """A table of words and patterns of the folder `tables`."""
+    return tomllib.loads(files("compeer.ser").joinpath("tables", f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def regex(pattern: str | Sequence[str], fragments: Mapping[str, str | Sequence[str]] | None = None) -> str:
+    """A pattern of a table: a text or its parts, in which <NAME> stands for a fragment of that name."""
+    text = "".join(pattern)
+    for name, part in (fragments or {}).items():
+        text = text.replace(f"<{name}>", "".join(part))
+    return text
+
+
+def ask_user(text: str, seed: int, *names: str, grammar: str | None = None) -> Request:
+    """A question of one message, whose own seed belongs to its names."""
+    own = int(generator(seed, *names).integers(2**31))
+    return Request(({"role": "user", "content": text},), seed=own, grammar=grammar)
+
+
+@cache
+def one_thread(name: str) -> Embeds:
+    """The embedder of a name, or 'words', with one thread: the last bits depend on their number, and so who is near."""
+    from compeer.models.embedder import Embedder, WordEmbedder
+
+    return WordEmbedder() if name == "words" else _OneThread(Embedder(name))
+
+
+@dataclass(frozen=True)
+class _OneThread:
+    embedder: Embeds
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return self.embedder.embed(texts)
+        finally:
+            torch.set_num_threads(before)
+
+
+class Reservoir(Generic[T]):
+    """Keeps at most `size` of the items that it is offered, each equally likely."""
+
+    def __init__(self, size: int, rng: np.random.Generator) -> None:
+        self.items: list[T] = []
+        self._size, self._rng, self._offered = size, rng, 0
+
+    def offer(self, item: T) -> None:
+        """Keeps the item, perhaps in the place of another."""
+        self._offered += 1
+        if len(self.items) < self._size:
+            self.items.append(item)
+        elif (index := int(self._rng.integers(self._offered))) < self._size:
+            self.items[index] = item
+
+
+# --- asking until it can be read --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -83,6 +181,11 @@ def _with_complaint(request: Request, first: Request, answer: str, complaint: st
         {"role": "user", "content": mend},
     )
     return replace(request, messages=messages, seed=(first.seed + tries) % 2**31)
+
+
+def count_failure(failure: Failure, counts: dict[str, Counter[str]]) -> None:
+    """Counts a refusal as dropped; any other failure may be mended by asking again."""
+    counts["dropped" if failure.kind == "refused" else "failed"][failure.kind] += 1
 
 
 def refuse_embedded(model: TextModel, what: str) -> None:

@@ -23,13 +23,13 @@ from pydantic import Field, PositiveFloat
 
 from compeer.errors import InputError
 from compeer.models.base import TextModel
+from compeer.pipeline import read_manifest
 from compeer.progress import console
 from compeer.reasoning import STEPS
 from compeer.ser.reason import ReasonSettings, reason_stage
 from compeer.ser.record import SPLITS, read_records
 from compeer.ser.sampling import sample_stage
-from compeer.ser.screen import ScreenSettings, screen_stage
-from compeer.ser.screen.verdict import verdict_stage
+from compeer.ser.screen import ScreenSettings, screen_stage, verdict_stage
 from compeer.ser.silver import SilverSettings, silver_stage
 from compeer.ser.split import split_stage
 
@@ -74,23 +74,23 @@ def build_records(
     """Does what is still to be done of all stages; returns the file of records."""
     dialogues = folder / "screened.jsonl"
     screening = ScreenSettings(languages=settings.languages)
-    _tell("Screening", lambda: screen_stage(corpora, dialogues, screening, workers, skip_bad))
+    _report("Screening", lambda: screen_stage(corpora, dialogues, screening, workers, skip_bad))
     if screener is not None:
         judged = folder / "judged.jsonl"
-        _tell(
+        _report(
             "Asking which dialogues are fit", lambda: asyncio.run(verdict_stage(dialogues, judged, screener, seed=seed))
         )
         dialogues = judged
     splits, contexts, turns = folder / "splits.jsonl", folder / "contexts.jsonl", folder / "turns.jsonl"
-    _tell("Splitting", lambda: split_stage(dialogues, splits, settings.shares, seed, workers=workers))
-    _tell("Sampling rounds", lambda: sample_stage(dialogues, splits, contexts, settings.rounds, seed, workers))
+    _report("Splitting", lambda: split_stage(dialogues, splits, settings.shares, seed, workers=workers))
+    _report("Sampling rounds", lambda: sample_stage(dialogues, splits, contexts, settings.rounds, seed, workers))
     if models:
         asked = reasoning or ReasonSettings()
-        _tell("Asking for turns", lambda: asyncio.run(reason_stage(contexts, turns, models, asked, seed)))
+        _report("Asking for turns", lambda: asyncio.run(reason_stage(contexts, turns, models, asked, seed)))
     records = folder / "records.jsonl"
     chosen = SilverSettings.model_validate(settings.model_dump(include=set(SilverSettings.model_fields)))
     written = turns if models else None
-    made = _tell("Labelling", lambda: silver_stage(contexts, records, chosen, seed, workers, written))
+    made = _report("Labelling", lambda: silver_stage(contexts, records, chosen, seed, workers, written))
     missing = [split for split in SPLITS if not made["counts"].get("splits", {}).get(split)]
     if missing and not models:
         why = ", ".join(f"{reason} {count:,}" for reason, count in made["counts"].get("no record", {}).items())
@@ -102,12 +102,12 @@ def build_records(
     return records
 
 
-def _tell(title: str, work: Callable[[], Manifest]) -> Manifest:
+def _report(title: str, work: Callable[[], Manifest]) -> Manifest:
     start = time.monotonic()
     manifest = work()
     counts = {name: number for names in manifest["counts"].values() for name, number in names.items() if number}
-    shown = ", ".join(f"{name} {number:,}" for name, number in list(counts.items())[:8])
-    console.print(f"[green]✓[/] {title} ({time.monotonic() - start:.0f} s): {shown}", highlight=False, soft_wrap=True)
+    listed = ", ".join(f"{name} {number:,}" for name, number in list(counts.items())[:8])
+    console.print(f"[green]✓[/] {title} ({time.monotonic() - start:.0f} s): {listed}", highlight=False, soft_wrap=True)
     if failed := manifest.get("failed"):
         raise InputError(
             f"{failed:,} questions got no answer; what came is kept.",
@@ -117,9 +117,7 @@ def _tell(title: str, work: Callable[[], Manifest]) -> Manifest:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """What a build folder holds, in figures."""
-    from compeer.pipeline import read_manifest
-
+    """What a build folder holds, in numbers."""
     false: Counter[str] = Counter()
     preferences: Counter[str] = Counter()
     splits: Counter[str] = Counter()

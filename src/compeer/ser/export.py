@@ -1,8 +1,8 @@
-"""SER records as Parquet files, a file a split, and back again.
+"""What is made of records: Parquet files, three sets of equal size to compare rewriting, and matched sets.
 
-The columns are flat, so that any tool for tables can read them; `COLUMNS` says what each holds, and the same words
-stand in the files' schema and in the README beside them. Records are read and written a few thousand at a time, so
-memory does not grow with their number. The folder takes its name when it is whole.
+The columns are flat, so that any tool for tables can read them; `tables/columns.toml` says what each holds, and the
+same words stand in the files' schema and in the README beside them. Records are read and written a few thousand at a
+time, so memory does not grow with their number. The folder takes its name when it is whole.
 
     parquet     reward.parquet, policy.parquet, test.parquet
     datasets    data/reward-00000-of-00001.parquet …, as `datasets.load_dataset(folder)` expects them, also offline
@@ -10,61 +10,43 @@ memory does not grow with their number. The folder takes its name when it is who
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from compeer.dialogue import Media, Utterance
+import numpy as np
+import numpy.typing as npt
+
+from compeer.dialogue import last_seeker
 from compeer.errors import InputError
-from compeer.io import file_hash
-from compeer.reasoning import STEPS, EmotionStep, HistoryStep, StrategyStep, SupportTurn
-from compeer.ser.record import SPLITS, PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
+from compeer.io import atomic_folder, file_hash, json_line
+from compeer.models.embedder import Embeds
+from compeer.pipeline import Done, Stage, in_blocks
+from compeer.reasoning import STEPS, Step, SupportTurn
+from compeer.ser.asking import one_thread, run_stage, table
+from compeer.ser.pairing import TOO_NEAR, exchange
+from compeer.ser.record import (
+    ACCEPTABLE,
+    SPLITS,
+    PreferenceLabel,
+    SerRecord,
+    StepLabel,
+    StepLabels,
+    read_records,
+    silver_label,
+)
+from compeer.statistics import generator
 
 RECORDS_A_GROUP = 4096
 """Records of a split that are held in memory, and that one row group of a file holds."""
-
-COLUMNS: dict[str, str] = {
-    "id": "the record's own id",
-    "dialogue": "the dialogue it comes from; no dialogue is in two splits",
-    "round": "which of the dialogue's rounds it answers, counted from 1",
-    "language": "ISO 639-1 code",
-    "source": "the corpus",
-    "split": "reward, policy or test",
-    "history": "what was said before: speaker, text and media of each utterance",
-    "author": "who wrote the candidate turn: corpus, silver, or a model's name",
-    "history_text": "step 1, what the seeker's issue is",
-    "stage": "step 1's decision: the stage of support",
-    "emotion_text": "step 2, what the seeker feels",
-    "sentiment": "step 2's decision: positive, negative or neutral",
-    "emotion": "step 2's decision: the emotion",
-    "intensity": "step 2's decision: 1 to 5",
-    "strategy_text": "step 3, which kind of help fits now",
-    "strategy": "step 3's decision: one of eight strategies",
-    "response": "the candidate's response, which the seeker reads",
-    "response_strategy": "the strategy that the corpus gives to the candidate's response; null: not known",
-    "reference": "the other response, which the candidate's is compared with",
-    "candidate_first": "whether the candidate's response is shown before the reference",
-    **{
-        f"{step}_label{suffix}": f"the verdict on the {step} step: {what}"
-        for step in STEPS
-        for suffix, what in {
-            "": "true or false; null: not judged yet",
-            "_source": "who gave it (human, llm or silver)",
-            "_how": "how it came about",
-            "_kind": "what is wrong with the step",
-            "_reason": "the annotator's own words",
-        }.items()
-    },
-    "preference": "the better response: candidate, reference, both (good) or neither (acceptable); null: not compared",
-    "preference_source": "who gave the preference",
-    "preference_how": "how the preference came about",
-    "preference_reason": "the annotator's own words",
-    "derived": "decisions that a rule gave, not the corpus",
-    "rewritten": "how the dialogue was reworded: plain, personality, or null",
-}
-_NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"}
+COLUMNS: dict[str, str] = table("columns")
+"""What each column holds."""
+_NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"} | {f"{s}_label": "bool" for s in STEPS}
+_PLAIN = [*("id", "dialogue", "round", "language", "source", "split", "author", "response_strategy", "reference")]
+_PLAIN += ["candidate_first", "rewritten"]
 
 
 def export_records(records: Path, out: Path, format: Literal["parquet", "datasets"]) -> dict[str, Any]:
@@ -76,60 +58,37 @@ def export_records(records: Path, out: Path, format: Literal["parquet", "dataset
         raise InputError("this is there already.", file=out, do="Remove it, or give another name.")
     if not out.parent.is_dir():
         raise InputError("there is no such folder.", file=out.parent, do="Make it first, or give another name.")
-    unfinished = out.with_name(out.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
     names = {
         split: f"data/{split}-00000-of-00001.parquet" if format == "datasets" else f"{split}.parquet"
         for split in SPLITS
     }
-    try:
-        counts = _write_splits(records, {split: unfinished / name for split, name in names.items()})
-        (unfinished / "README.md").write_text(_readme(records.with_name("card.md")), encoding="utf-8")
-        files = {name: file_hash(unfinished / name) for split, name in names.items() if counts[split]}
+    with atomic_folder(out) as folder:
+        counts = _write_splits(records, {split: folder / name for split, name in names.items()})
+        (folder / "README.md").write_text(_readme(records.with_name("card.md")), encoding="utf-8")
+        files = {name: file_hash(folder / name) for split, name in names.items() if counts[split]}
         if out.is_dir():
             out.rmdir()
-        os.replace(unfinished, out)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return {"records": counts, "files": files}
-
-
-def records_from_parquet(path: Path) -> Iterator[SerRecord]:
-    """The records of an exported file, or of all files of an exported folder, one at a time."""
-    import pyarrow.parquet as parquet  # type: ignore[import-untyped]
-
-    for file in sorted(path.rglob("*.parquet")) if path.is_dir() else [path]:
-        with parquet.ParquetFile(file) as opened:
-            if missing := [name for name in COLUMNS if name not in opened.schema_arrow.names]:
-                raise InputError(
-                    f"the column '{missing[0]}' is missing.", file=file, do="Give a folder that we exported."
-                )
-            for batch in opened.iter_batches(RECORDS_A_GROUP):
-                yield from map(_record, batch.to_pylist())
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
     """Writes each split's records to its file as they come; a split without any gets no file."""
-    import pyarrow
-    import pyarrow.parquet as parquet
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
     schema = _schema()
     writers: dict[str, Any] = {}
     waiting: dict[str, list[dict[str, Any]]] = {split: [] for split in files}
     counts = dict.fromkeys(files, 0)
+    with ExitStack() as closing:
 
-    def write(split: str) -> None:
-        if split not in writers:
-            files[split].parent.mkdir(exist_ok=True)
-            writers[split] = parquet.ParquetWriter(files[split], schema, compression="zstd")
-        writers[split].write_table(pyarrow.Table.from_pylist(waiting[split], schema=schema))
-        waiting[split].clear()
+        def write(split: str) -> None:
+            if split not in writers:
+                files[split].parent.mkdir(exist_ok=True)
+                writers[split] = closing.enter_context(parquet.ParquetWriter(files[split], schema, compression="zstd"))
+            writers[split].write_table(pyarrow.Table.from_pylist(waiting[split], schema=schema))
+            waiting[split].clear()
 
-    try:
         for record in read_records(records):
             waiting[record.split].append(_row(record, records))
             counts[record.split] += 1
@@ -138,9 +97,6 @@ def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
         for split, rows in waiting.items():
             if rows:
                 write(split)
-    finally:
-        for writer in writers.values():
-            writer.close()
     if not any(counts.values()):
         raise InputError("there is no record in this file.", file=records)
     return counts
@@ -149,67 +105,35 @@ def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
 def _schema() -> Any:
     import pyarrow
 
-    media = pyarrow.struct(
-        {"kind": pyarrow.string(), "path": pyarrow.string(), "start": pyarrow.float64(), "end": pyarrow.float64()}
-    )
-    said = {"speaker": pyarrow.string(), "text": pyarrow.string(), "media": pyarrow.list_(media)}
+    text, seconds = pyarrow.string(), pyarrow.float64()
+    media = pyarrow.struct({"kind": text, "path": text, "start": seconds, "end": seconds})
+    utterance = pyarrow.struct({"speaker": text, "text": text, "media": pyarrow.list_(media)})
     types = {name: pyarrow.type_for_alias(alias) for name, alias in _NOT_TEXT.items()}
-    types |= {f"{step}_label": pyarrow.bool_() for step in STEPS}
-    types |= {"history": pyarrow.list_(pyarrow.struct(said)), "derived": pyarrow.list_(pyarrow.string())}
+    types |= {"history": pyarrow.list_(utterance), "derived": pyarrow.list_(text)}
     return pyarrow.schema(
-        [
-            pyarrow.field(name, types.get(name, pyarrow.string()), metadata={"description": what})
-            for name, what in COLUMNS.items()
-        ]
+        [pyarrow.field(name, types.get(name, text), metadata={"description": what}) for name, what in COLUMNS.items()]
     )
 
 
 def _row(record: SerRecord, file: Path) -> dict[str, Any]:
-    turn = record.candidate
-    return {
-        **record.model_dump(include=_PLAIN),
-        "derived": list(record.derived),
-        "history": [_said(utterance, record, file) for utterance in record.history],
-        **_step_columns(turn),
-        "response": turn.response,
-        **{
-            column: value
-            for step in STEPS
-            for column, value in _label_columns(f"{step}_label", getattr(record.labels, step, None)).items()
-        },
-        **_label_columns("preference", record.preference),
-    }
-
-
-_PLAIN = {
-    *("id", "dialogue", "round", "language", "source", "split", "author"),
-    *("response_strategy", "reference", "candidate_first", "rewritten"),
-}
-
-
-def _said(utterance: Utterance, record: SerRecord, file: Path) -> dict[str, Any]:
-    said = utterance.model_dump(exclude_defaults=True)
-    if said.keys() - {"speaker", "text", "media"}:
+    values = record.model_dump()
+    if any(one.model_dump(exclude_defaults=True).keys() - {"speaker", "text", "media"} for one in record.history):
         what = f"record '{record.id}' has labels in its history, which no column holds."
         raise InputError(what, file=file, field="history", do="A history holds words and media only; take them out.")
-    return {
-        "speaker": utterance.speaker,
-        "text": utterance.text,
-        "media": [one.model_dump() for one in utterance.media],
-    }
-
-
-def _step_columns(turn: SupportTurn) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    row = {name: values[name] for name in _PLAIN}
+    row["derived"] = list(record.derived)
+    row["history"] = [{name: one[name] for name in ("speaker", "text", "media")} for one in values["history"]]
+    row["response"] = record.candidate.response
     for step in STEPS:
-        values = turn.step(step).model_dump()
-        found |= {f"{step}_text": values.pop("text"), **values}
-    return found
+        decided = values["candidate"][step]
+        row |= {f"{step}_text": decided.pop("text"), **decided}
+        row |= _label_columns(f"{step}_label", (values["labels"] or {}).get(step))
+    return row | _label_columns("preference", values["preference"])
 
 
-def _label_columns(name: str, label: StepLabel | PreferenceLabel | None) -> dict[str, Any]:
-    values = label.model_dump() if label else {}
-    return {name: values.pop("value", None), **{f"{name}_{key}": value for key, value in values.items()}}
+def _label_columns(name: str, label: dict[str, Any] | None) -> dict[str, Any]:
+    found = label or {}
+    return {name: found.get("value"), **{f"{name}_{key}": value for key, value in found.items() if key != "value"}}
 
 
 def _readme(card: Path) -> str:
@@ -222,36 +146,219 @@ def _readme(card: Path) -> str:
     return f"{top}\n## Columns\n\n| column | what it holds |\n|---|---|\n{rows}"
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- -D, -R and -P: what rewriting does, told from what more data does ------------------------------------------------
+
+SETS = {"duplicate": "duplicated.jsonl", "plain": "with-plain.jsonl", "personality": "with-personality.jsonl"}
+"""What is added to the original records, and the file that holds them together."""
+RECORDS_A_UNIT = 500
 
 
-def _record(row: dict[str, Any]) -> SerRecord:
-    steps = {step: _label(StepLabel, row, f"{step}_label") for step in STEPS}
-    return SerRecord(
-        **{name: row[name] for name in _PLAIN},
-        history=tuple(
-            Utterance(speaker=said["speaker"], text=said["text"], media=tuple(Media(**one) for one in said["media"]))
-            for said in row["history"]
-        ),
-        candidate=SupportTurn(
-            history=HistoryStep(text=row["history_text"], stage=row["stage"]),
-            emotion=EmotionStep(
-                text=row["emotion_text"],
-                sentiment=row["sentiment"],
-                emotion=row["emotion"],
-                intensity=row["intensity"],
-            ),
-            strategy=StrategyStep(text=row["strategy_text"], strategy=row["strategy"]),
-            response=row["response"],
-        ),
-        labels=StepLabels.model_validate(steps) if all(steps.values()) else None,
-        preference=_label(PreferenceLabel, row, "preference"),
-        derived=tuple(row["derived"]),
-    )
+def equal_sets(
+    records: Path, folder: Path, plain: Path | None = None, personality: Path | None = None
+) -> dict[str, Any]:
+    """Writes the set -D and one for each rewrite given; returns the manifest, which lies beside `duplicated.jsonl`.
+
+    Each holds all original records and as many more: the same records once more (-D), plainly reworded (-R), or
+    reworded by personality (-P). What is added are the records for which every rewrite given survived.
+    """
+    given = {kind: path for kind, path in {"plain": plain, "personality": personality}.items() if path}
+    if not given:
+        raise InputError("there are no rewrites.", do="Give the plain ones, those by personality, or both.")
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = Stage(folder / SETS["duplicate"], {}, {"original": records, **given}, beside=[SETS[kind] for kind in given])
+    if found := stage.finished():
+        return found
+    known = {record.id for record in read_records(records) if record.split == "reward"}
+    counts: Counter[str] = Counter()
+    common = known
+    for kind, path in given.items():
+        times = Counter(_origin(record, kind, path) for record in read_records(path))
+        if twice := next((origin for origin, count in times.items() if count > 1), None):
+            raise InputError(f"record '{twice}' is reworded twice.", file=path, do="Keep one rewrite of each record.")
+        counts[f"{kind} without an original"] = len(times.keys() - known)
+        counts[kind] = len(times.keys() & known)
+        common = common & times.keys()
+    if not common:
+        what = "no record has its rewrites in all files given."
+        raise InputError(what, file=records, do="Give the records that the rewrites were made of.")
+    return run_stage(stage, _set_units(records, given, common, counts), lambda done: done)
 
 
-def _label(kind: type[StepLabel] | type[PreferenceLabel], row: dict[str, Any], name: str) -> Any:
-    if row[name] is None:
+def _set_units(original: Path, given: dict[str, Path], common: set[str], counts: Counter[str]) -> Iterator[Done]:
+    for block in in_blocks(read_records(original), RECORDS_A_UNIT):
+        lines = [json_line(record) for record in block]
+        again = [json_line(r.model_copy(update={"id": f"{r.id}~duplicate"})) for r in block if r.id in common]
+        beside = {SETS[kind]: lines for kind in given}
+        yield Done(lines + again, beside, {"sets": {"original": len(block), "added": len(again)}})
+    for kind, path in given.items():
+        for block in in_blocks(read_records(path), RECORDS_A_UNIT):
+            yield Done(beside={SETS[kind]: [json_line(r) for r in block if _origin(r, kind, path) in common]})
+    yield Done(counts={"rewrites": counts})
+
+
+def _origin(record: SerRecord, kind: str, path: Path) -> str:
+    """The id of the record that this one was made of."""
+    if record.rewritten != kind:
+        raise InputError(f"record '{record.id}' is no {kind} rewrite.", file=path, field="rewritten")
+    return record.id.removesuffix(f"~{kind}")
+
+
+# --- a matched set of right turns -------------------------------------------------------------------------------------
+#
+# Turns that were written to be wrong give themselves away by how they are worded. So a *matched set* is made of right
+# turns only (`match_turns`). The contexts are paired, near ones first or at random, within a split. The two turns of a
+# pair, and mixtures of their steps, are put into *both* histories: a step is True at home and False at the partner's.
+# Since every text, alone and in company, is True once and False once, nobody who does not read the history can do
+# better than chance. The responses are matched alike: the one to this moment is the better one here and the worse one
+# there, in the same order of showing. Half of the labels are False, all of them by rule (`silver`); the True ones keep
+# their own source and reason. A pair differs in emotion and strategy, and is not so near that it could share an issue;
+# that the partner's step is wrong then is very likely, not certain.
+
+BLOCK = 1000
+"""Right turns of a split among which pairs are sought."""
+MIXTURES = ("abb", "bab", "bba", "aab", "aba", "baa")
+"""Which of the pair's turns, a or b, each step is from."""
+_KINDS = dict(
+    zip(STEPS, ("another seeker's issue", "another seeker's emotion", "another moment's strategy"), strict=True)
+)
+Pairs = Literal["near", "random"]
+"""Whose turns are exchanged: those of the closest other contexts, which are hard to tell, or of any."""
+
+
+def match_turns(
+    records: Path,
+    out: Path,
+    seed: int,
+    mixtures: int = 2,
+    mistakes: bool = False,
+    embedder: Embeds | None = None,
+    pairs: Pairs = "near",
+) -> dict[str, Any]:
+    """Writes the matched set of a file of judged records; returns the stage's manifest.
+
+    A pair gives its two turns and `mixtures` of them, each in both histories. With `mistakes`, records that have a
+    False label are added as they stand.
+    """
+    if not 0 <= mixtures <= len(MIXTURES):
+        raise InputError(f"there are 0 to {len(MIXTURES)} mixtures of two turns.", field="mixtures")
+    settings = {"seed": seed, "mixtures": mixtures, "mistakes": mistakes, "pairs": pairs}
+    stage = Stage(out, settings, {"records": records})
+    if found := stage.finished():
+        return found
+    if embedder is None:
+        embedder = one_thread("embedded")
+    return run_stage(stage, _blocks(records, mistakes), partial(_matched, embedder, mixtures, pairs, seed))
+
+
+def _blocks(path: Path, mistakes: bool) -> Iterator[list[SerRecord]]:
+    """Right turns that may be paired with each other, one a context; or, as blocks of their own, mistaken ones."""
+    waiting: dict[tuple[str | None, ...], list[SerRecord]] = {}
+    known: set[int] = set()
+    for record in read_records(path):
+        if record.labels is None:
+            continue
+        if not is_right(record):
+            if mistakes:
+                yield [record]
+            continue
+        context = hash((record.dialogue, record.round, record.rewritten))
+        if context in known:
+            continue
+        known.add(context)
+        alike = (record.split, record.language, record.rewritten)
+        here = waiting.setdefault(alike, [])
+        here.append(record)
+        if len(here) == 2 * BLOCK:
+            yield here[:BLOCK]
+            waiting[alike] = here[BLOCK:]
+    yield from waiting.values()
+
+
+def is_right(record: SerRecord) -> bool:
+    """Whether all steps of the record are True."""
+    return record.labels is not None and all(getattr(record.labels, part).value for part in STEPS)
+
+
+def _matched(embedder: Embeds, mixtures: int, how: Pairs, seed: int, block: list[SerRecord]) -> Done:
+    if not is_right(block[0]):
+        found = block
+        counts = {"matched": Counter({"mistaken turns as they stood": len(block)})}
+    else:
+        pairs = pair_records(block, embedder, seed, how)
+        found = [record for one, other in pairs for record in matched_records(block[one], block[other], mixtures, seed)]
+        numbers = {"right turns": len(block), "pairs": len(pairs), "without a partner": len(block) - 2 * len(pairs)}
+        counts = {"matched": Counter({**numbers, "records": len(found)})}
+    counts["split"] = Counter(record.split for record in found)
+    return Done([json_line(record) for record in found], counts=counts)
+
+
+def pair_records(
+    records: Sequence[SerRecord], embedder: Embeds, seed: int, how: Pairs = "near"
+) -> list[tuple[int, int]]:
+    """Pairs of records by index, near ones first or at random, that differ in dialogue, emotion and strategy."""
+    vectors = embedder.embed([_about(record) for record in records])
+    closeness = np.round(vectors @ vectors.T, 4).astype(np.float32)  # the last bits differ between machines
+
+    def differ(values: Sequence[str]) -> npt.NDArray[np.bool_]:
+        return np.array([[one != other for other in values] for one in values], dtype=bool)
+
+    turns = [record.candidate for record in records]
+    allowed = closeness < TOO_NEAR
+    for values in (
+        [record.dialogue for record in records],
+        [turn.response for turn in turns],
+        [turn.emotion.emotion for turn in turns],
+        [turn.strategy.strategy for turn in turns],
+    ):
+        allowed &= differ(values)
+    count, rng = len(records), generator(seed, "matched", records[0].id)
+    if how == "random":
+        closeness = rng.random((count, count), dtype=np.float32)
+    return exchange([0] * count, [()] * count, allowed, closeness, 1.0, np.ones(count, dtype=bool), rng)
+
+
+def _about(record: SerRecord) -> str:
+    seeker = last_seeker(record.history)
+    return f"{record.candidate.history.text} {seeker.text if seeker else ''}"
+
+
+def matched_records(a: SerRecord, b: SerRecord, mixtures: int, seed: int) -> Iterator[SerRecord]:
+    """The two turns and some mixtures of them, each in both histories."""
+    rng = generator(seed, "mixtures", a.id, b.id)
+    mixed = [MIXTURES[index] for index in sorted(rng.permutation(len(MIXTURES))[:mixtures].tolist())]
+    for letters in ("aaa", "bbb", *mixed):
+        owners = [a if letter == "a" else b for letter in letters]
+        steps: dict[str, Step] = {part: owner.candidate.step(part) for part, owner in zip(STEPS, owners, strict=True)}
+        speaker = owners[-1]  # the response goes with the strategy
+        turn = SupportTurn.model_validate({**steps, "response": speaker.candidate.response})
+        candidate_first = bool(rng.random() < 0.5)
+        for home, partner in ((a, b), (b, a)):
+            yield home.model_copy(
+                update={
+                    "id": f"{home.id}~{partner.id}~{letters}",
+                    "candidate": turn,
+                    "author": home.author if home.author == partner.author else f"{a.author} and {b.author}",
+                    "reference": (b if speaker is a else a).candidate.response,
+                    "labels": _matched_labels(home, partner, owners),
+                    "preference": _matched_preference(home, partner, speaker),
+                    "candidate_first": candidate_first,
+                    "derived": tuple(dict.fromkeys((*a.derived, *b.derived))),
+                }
+            )
+
+
+def _matched_labels(home: SerRecord, partner: SerRecord, owners: Sequence[SerRecord]) -> StepLabels:
+    how = f"a right step of {partner.id}, put where it is wrong"
+    found: dict[str, StepLabel] = {
+        part: getattr(home.labels, part) if owner is home else silver_label(False, how, _KINDS[part])
+        for part, owner in zip(STEPS, owners, strict=True)
+    }
+    return StepLabels(**found)
+
+
+def _matched_preference(home: SerRecord, partner: SerRecord, speaker: SerRecord) -> PreferenceLabel | None:
+    """The response to this moment is the better one; unknown where either was judged worse than its own reference."""
+    if any(one.preference is None or one.preference.value not in ACCEPTABLE for one in (home, partner)):
         return None
-    values = {field: row[f"{name}_{field}"] for field in kind.model_fields if field != "value"}
-    return kind(value=row[name], **values)
+    how = f"the response to this moment against that of {partner.id}"
+    return PreferenceLabel(value="candidate" if speaker is home else "reference", source="silver", how=how)

@@ -4,7 +4,7 @@ Two shapes are read, one JSON object a line; the first line says which:
 
 - our own `SerRecord`, as another build or the annotation workbench wrote it;
 - *contexts with candidates*: a history, the human's response, and candidate turns, each with three verdicts, the
-  annotators' votes and reasons, and which response is better (`_Context` lists the fields). Rewrites of such contexts
+  annotators' votes and reasons, and which response is better (`_JudgedContext`). Rewrites of such contexts
   name the original in `rewritten_from`, and carry a `profile` where they were made toward a personality.
 
 A dialogue gets the id that our reader of the corpus gives it, so that imported records and a build of the same corpus
@@ -16,21 +16,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from compeer.corpora.reading import Item
-from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy, Utterance
+from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy
 from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
-from compeer.pipeline import Done, in_blocks, work_through
-from compeer.pipeline import Stage as Files
-from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, Sentiment, StepText, StrategyStep, SupportTurn
-from compeer.ser.record import SPLITS, LabelSource, PreferenceLabel, Preferred, SerRecord, Split, StepLabel, StepLabels
+from compeer.io import Frozen, json_line, read_json_lines
+from compeer.pipeline import Done, in_blocks
+from compeer.pipeline import Stage as PipelineStage
+from compeer.reasoning import STEPS, Sentiment, StepText, SupportTurn
+from compeer.ser.asking import run_stage
+from compeer.ser.record import SPLITS, LabelSource, Preferred, SerRecord, Split
 from compeer.ser.split import read_splits
 from compeer.statistics import generator
 
@@ -43,22 +44,18 @@ _AN_ORDER = re.compile(r"\b(first|second|former|latter)\b", re.IGNORECASE)
 Line = tuple[int, dict[str, Any]]
 
 
-class _Raw(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Said(_Raw):
+class _Utterance(Frozen):
     speaker: Speaker
     text: str = Field(min_length=1)
 
 
-class _Verdict(_Raw):
+class _StepVerdict(Frozen):
     correct: bool | None
     votes: tuple[bool, ...] = ()
     reason: str | None = None
 
 
-class _Candidate(_Raw):
+class _Candidate(Frozen):
     analysis: StepText
     stage: Stage
     feeling: StepText
@@ -68,13 +65,13 @@ class _Candidate(_Raw):
     plan: StepText
     strategy: Strategy
     response: str
-    steps: tuple[_Verdict, _Verdict, _Verdict]
+    steps: tuple[_StepVerdict, _StepVerdict, _StepVerdict]
     preference: Preferred | None = None
     preference_votes: tuple[Preferred, ...] = ()
     preference_reasons: tuple[str, ...] | None = None
 
 
-class _Context(_Raw):
+class _JudgedContext(Frozen):
     """A history with candidate turns. `dialogue` is the 0-based line of the corpus file that `split` names."""
 
     id: str = Field(min_length=1)
@@ -83,7 +80,7 @@ class _Context(_Raw):
     dialogue: int = Field(ge=0)
     turn: int = Field(ge=1, description="0-based, what one speaker says in a row counting once")
     language: str = Field(min_length=2)
-    history: tuple[_Said, ...] = Field(min_length=1)
+    history: tuple[_Utterance, ...] = Field(min_length=1)
     reference: str = Field(min_length=1)
     reference_strategies: tuple[str, ...] = ()
     candidates: tuple[_Candidate, ...] = Field(min_length=1)
@@ -107,49 +104,34 @@ def import_turns(
     records keep theirs and other dialogues are dealt out by the seed. Turns of a strategy in `leave_out` are dropped.
     """
     settings = {"source": source, "leave_out": sorted(leave_out), "seed": seed, "shares": SHARES}
-    inputs = {"turns": _file(path)} | ({"splits": splits} if splits else {})
-    stage = Files(out, settings, inputs)
-    if found := stage.finished():
-        return found
-    with stage:
-        known = read_splits(splits) if splits else None
-        work = partial(_records, path, source, splits, known, frozenset(leave_out), seed)
-        work_through(stage, in_blocks(_lines(path), LINES_A_UNIT), work, workers)
-        return stage.finish()
-
-
-def _file(path: Path) -> Path:
     if not path.is_file():
         raise InputError("there is no such file to import.", file=path)
-    return path
+    inputs = {"turns": path} | ({"splits": splits} if splits else {})
+    stage = PipelineStage(out, settings, inputs)
+    known = read_splits(splits) if splits else None
+    work = partial(_records, path, source, splits, known, frozenset(leave_out), seed)
+    return run_stage(stage, in_blocks(_lines(path), LINES_A_UNIT), work, workers)
 
 
 def _lines(path: Path) -> Iterator[Line]:
     """The objects of the file with their line numbers, all of one shape, each with an id of its own."""
-    shape, seen = None, set()
+    shape, ids = None, set()
     for number, value in read_json_lines(path):
-        found = _shape(value, path, number)
+        if not isinstance(value, dict):
+            raise InputError("this line is not an object.", file=path, line=number, do=_DO)
+        found = next((name for name in ("candidates", "candidate") if name in value), None)
+        if found is None:
+            raise InputError("a field is missing: 'candidates', or 'candidate'.", file=path, line=number, do=_DO)
         shape = shape or found
         if found != shape:
-            raise InputError(
-                f"there is a '{found}' here, but the file began with '{shape}'.", file=path, line=number, do=_DO
-            )
+            what = f"there is a '{found}' here, but the file began with '{shape}'."
+            raise InputError(what, file=path, line=number, do=_DO)
         key = value.get("id")
-        if not isinstance(key, str) or key in seen:
+        if not isinstance(key, str) or key in ids:
             what = "this id is used twice." if isinstance(key, str) else "an id is missing."
             raise InputError(what, file=path, line=number, field="id", do="Give every line an id of its own.")
-        seen.add(key)
+        ids.add(key)
         yield number, value
-
-
-def _shape(value: Any, path: Path, number: int) -> Literal["candidate", "candidates"]:
-    if not isinstance(value, dict):
-        raise InputError("this line is not an object.", file=path, line=number, do=_DO)
-    if "candidates" in value:
-        return "candidates"
-    if "candidate" in value:
-        return "candidate"
-    raise InputError("a field is missing: 'candidates', or 'candidate'.", file=path, line=number, do=_DO)
 
 
 def _records(
@@ -187,22 +169,23 @@ def _records(
                 raise InputError(what, file=path, line=number, field="dialogue", do="Split the whole corpus first.")
             if splits is not None:
                 record = record.model_copy(update={"split": splits[record.dialogue]})
-            lines.append(record.model_dump_json(exclude_defaults=True))
-            _count(counts, record)
+            lines.append(json_line(record))
+            read["records"] += 1
+            for group, names in _groups(record).items():
+                counts.setdefault(group, Counter()).update(names)
     return Done(lines, counts=counts)
 
 
-def _count(counts: dict[str, Counter[str]], record: SerRecord) -> None:
-    def add(group: str, name: str) -> None:
-        counts.setdefault(group, Counter())[name] += 1
-
-    add("import", "records")
-    add("split", record.split)
-    add("rewritten", record.rewritten or "no")
-    add("preference", record.preference.value if record.preference else "none")
-    for part in STEPS:
-        if record.labels:
-            add("steps", f"{part} {getattr(record.labels, part).value}")
+def _groups(record: SerRecord) -> dict[str, list[str]]:
+    """What of a record is counted, by group."""
+    found: dict[str, list[str]] = {
+        "split": [record.split],
+        "rewritten": [record.rewritten or "no"],
+        "preference": [record.preference.value if record.preference else "none"],
+    }
+    if record.labels:
+        found["steps"] = [f"{part} {getattr(record.labels, part).value}" for part in STEPS]
+    return found
 
 
 def dealt_split(dialogue: str, seed: int) -> Split:
@@ -215,7 +198,7 @@ def dealt_split(dialogue: str, seed: int) -> Split:
     return SPLITS[-1]
 
 
-# --- our own shape ----------------------------------------------------------------------------------------------------
+# --- the two shapes ---------------------------------------------------------------------------------------------------
 
 
 def _taken(value: dict[str, Any], source: LabelSource | None) -> list[SerRecord | None]:
@@ -223,95 +206,73 @@ def _taken(value: dict[str, Any], source: LabelSource | None) -> list[SerRecord 
     record = SerRecord.model_validate(value)
     if source is None:
         return [record]
-    labels, preference = record.labels, record.preference
-    update = {"source": source}
-    changed: dict[str, Any] = {}
-    if labels:
-        changed["labels"] = StepLabels(**{part: getattr(labels, part).model_copy(update=update) for part in STEPS})
-    if preference:
-        changed["preference"] = preference.model_copy(update=update)
-    return [record.model_copy(update=changed)]
-
-
-# --- contexts with candidates -----------------------------------------------------------------------------------------
+    changed = record.model_dump()
+    for label in [*(changed["labels"] or {}).values(), *filter(None, [changed["preference"]])]:
+        label["source"] = source
+    return [SerRecord.model_validate(changed)]
 
 
 def _judged(value: dict[str, Any], source: LabelSource, seed: int) -> list[SerRecord | None]:
     """A record for each candidate of a context; None for one that has no verdict on a step."""
-    context = _Context.model_validate(value)
+    context = _JudgedContext.model_validate(value)
     # The reader's own rule for the id; the corpus file is named after its split.
     dialogue = Item(None, Path(f"{context.split}.jsonl"), context.dialogue + 1).id(context.corpus)
-    kind: Literal["plain", "personality"] | None = None
-    if context.rewritten_from is not None:
-        kind = "personality" if context.profile else "plain"
+    kind = None if context.rewritten_from is None else "personality" if context.profile else "plain"
     found: list[SerRecord | None] = []
-    for index, candidate in enumerate(context.candidates):
-        if (labels := _labels(candidate, source)) is None:
+    for number, candidate in enumerate(context.candidates, 1):
+        if any(verdict.correct is None for verdict in candidate.steps):
             found.append(None)
             continue
-        key = f"{context.id}:{index + 1}"
-        if kind is not None:  # as a record that was rewritten here is named
-            key = f"{context.rewritten_from}:{index + 1}~{kind}"
-        record = SerRecord(
-            id=key,
-            dialogue=dialogue,
-            round=(context.turn + 1) // 2,  # the speakers take turns, so every second block is the supporter's
-            language=context.language,
-            source=context.corpus,
-            split=dealt_split(dialogue, seed),
-            history=tuple(Utterance(speaker=said.speaker, text=said.text) for said in context.history),
-            candidate=_turn(candidate, index),
-            author="llm",
-            reference=context.reference,
-            labels=labels,
-            preference=_preference(candidate, source),
-            candidate_first=bool(generator(seed, "order", key).random() < 0.5),
-            rewritten=kind,
-        )
-        found.append(record)
+        # A rewrite is named as a record that was rewritten here.
+        key = f"{context.id}:{number}" if kind is None else f"{context.rewritten_from}:{number}~{kind}"
+        record = {
+            "id": key,
+            "dialogue": dialogue,
+            "round": (context.turn + 1) // 2,  # the speakers take turns, so every second block is the supporter's
+            "language": context.language,
+            "source": context.corpus,
+            "split": dealt_split(dialogue, seed),
+            "history": [utterance.model_dump() for utterance in context.history],
+            "candidate": _turn(candidate, number),
+            "author": "llm",
+            "reference": context.reference,
+            "labels": {
+                part: _by(source, map(str, verdict.votes)) | {"value": verdict.correct, "reason": verdict.reason}
+                for part, verdict in zip(STEPS, candidate.steps, strict=True)
+            },
+            "preference": _preference(candidate, source),
+            "candidate_first": bool(generator(seed, "order", key).random() < 0.5),
+            "rewritten": kind,
+        }
+        found.append(SerRecord.model_validate(record))
     return found
 
 
-def _turn(candidate: _Candidate, index: int) -> SupportTurn:
+def _turn(candidate: _Candidate, number: int) -> SupportTurn:
+    values = candidate.model_dump()
+    texts = {"history": values["analysis"], "emotion": values["feeling"], "strategy": values["plan"]}
+    decisions = {"history": ("stage",), "emotion": ("sentiment", "emotion", "intensity"), "strategy": ("strategy",)}
+    steps = {part: {"text": text, **{name: values[name] for name in decisions[part]}} for part, text in texts.items()}
     try:
-        return SupportTurn(
-            history=HistoryStep(text=candidate.analysis, stage=candidate.stage),
-            emotion=EmotionStep(
-                text=candidate.feeling,
-                sentiment=candidate.sentiment,
-                emotion=candidate.emotion,
-                intensity=candidate.intensity,
-            ),
-            strategy=StrategyStep(text=candidate.plan, strategy=candidate.strategy),
-            response=candidate.response,
-        )
+        return SupportTurn.model_validate({**steps, "response": candidate.response})
     except ValidationError as error:  # the steps have been checked
-        raise InputError(error.errors()[0]["msg"], field=f"candidates.{index}.response", do=_DO) from None
+        raise InputError(error.errors()[0]["msg"], field=f"candidates.{number - 1}.response", do=_DO) from None
 
 
-def _labels(candidate: _Candidate, source: LabelSource) -> StepLabels | None:
-    found: dict[Part, StepLabel] = {}
-    for part, verdict in zip(STEPS, candidate.steps, strict=True):
-        if verdict.correct is None:
-            return None
-        how = _how(source, [("True" if vote else "False") for vote in verdict.votes])
-        found[part] = StepLabel(value=verdict.correct, source=source, how=how, reason=verdict.reason)
-    return StepLabels(history=found["history"], emotion=found["emotion"], strategy=found["strategy"])
-
-
-def _preference(candidate: _Candidate, source: LabelSource) -> PreferenceLabel | None:
+def _preference(candidate: _Candidate, source: LabelSource) -> Mapping[str, Any] | None:
     """The label with the words of an annotator who chose it.
 
     Words that speak of the first and the second response are left out: the order that annotator saw is not known.
     """
     if candidate.preference is None:
         return None
-    told = zip(candidate.preference_votes, candidate.preference_reasons or (), strict=False)
-    fitting = (reason for vote, reason in told if vote == candidate.preference and not _AN_ORDER.search(reason))
-    how = _how(source, candidate.preference_votes)
-    return PreferenceLabel(value=candidate.preference, source=source, how=how, reason=next(fitting, None))
+    given = zip(candidate.preference_votes, candidate.preference_reasons or (), strict=False)
+    fitting = (reason for vote, reason in given if vote == candidate.preference and not _AN_ORDER.search(reason))
+    by = _by(source, candidate.preference_votes)
+    return by | {"value": candidate.preference, "reason": next(fitting, None)}
 
 
-def _how(source: LabelSource, votes: Sequence[str]) -> str:
+def _by(source: LabelSource, votes: Iterable[str]) -> dict[str, Any]:
     who = "annotators who are language models" if source == "llm" else "human annotators"
-    return f"judged by {who}" + (f"; votes: {', '.join(votes)}" if votes else "")
+    cast = ", ".join(votes)
+    return {"source": source, "how": f"judged by {who}" + (f"; votes: {cast}" if cast else "")}

@@ -12,18 +12,17 @@ import asyncio
 import base64
 import mimetypes
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from importlib.resources import files
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from compeer.dialogue import Utterance, transcript
-from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
+from compeer.errors import InputError
+from compeer.io import Frozen, json_line
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
-from compeer.pipeline import Done, Stage, ask_through, in_blocks
+from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import (
     EMOTIONS,
     LABELS,
@@ -40,7 +39,7 @@ from compeer.reasoning import (
     render_turn,
     turn_grammar,
 )
-from compeer.ser.asking import Complaint, Read, ask_until_read
+from compeer.ser.asking import Complaint, Read, ask_stage, ask_until_read, count_failure, prompt
 from compeer.ser.sampling import Context, read_contexts
 from compeer.statistics import generator
 
@@ -58,10 +57,8 @@ _OTHER_LANGUAGE = (
 )
 
 
-class ReasonSettings(BaseModel):
+class ReasonSettings(Frozen):
     """How models are asked for turns."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     candidates: int = Field(default=1, ge=1, description="turns that each model writes for a history")
     retries: int = Field(default=2, ge=0, description="how often a turn that cannot be read is asked for again")
@@ -78,10 +75,8 @@ class ReasonSettings(BaseModel):
         return self
 
 
-class CandidateTurn(BaseModel):
+class CandidateTurn(Frozen):
     """One turn that a model wrote for a context, or what it wrote instead and what is missing of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     context: str = Field(min_length=1, description="the context's id")
     model: str = Field(min_length=1, description="who wrote it")
@@ -90,17 +85,6 @@ class CandidateTurn(BaseModel):
     text: str | None = Field(default=None, description="the answer as it was, where it could not be read")
     missing: dict[Part, str] = Field(default_factory=dict, description="each part that is not there, and why")
     tries: int = Field(default=1, ge=1)
-
-
-def read_turns(path: Path) -> Iterator[CandidateTurn]:
-    """The candidate turns of a file, one at a time; an error names the file, line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file of turns.", file=path, do="Make it with: compeer ser reason")
-    for number, value in read_json_lines(path):
-        try:
-            yield CandidateTurn.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------
@@ -113,10 +97,8 @@ async def reason_stage(
     names = [model.name for model in models]
     if not names or len(set(names)) < len(names):
         raise InputError("the models need a name each, and there must be one at least.", field="models")
-    told = {**settings.model_dump(), "models": names, "seed": seed, "prompt": _task("en"), "grammar": turn_grammar()}
-    stage = Stage(out, told, {"contexts": contexts})
-    if found := stage.finished():
-        return found
+    known = {**settings.model_dump(), "models": names, "seed": seed, "prompt": _task("en"), "grammar": turn_grammar()}
+    stage = Stage(out, known, {"contexts": contexts})
     gates = {model.name: asyncio.Semaphore(model.at_once) for model in models}
 
     async def ask(model: TextModel, block: Sequence[Context]) -> list[CandidateTurn | Failure]:
@@ -136,9 +118,8 @@ async def reason_stage(
         return _done(found)
 
     size = max(1, max(model.batch_size for model in models) // settings.candidates)
-    with stage:
-        await ask_through(stage, in_blocks(read_contexts(contexts), size), work, max(model.at_once for model in models))
-        return stage.finish(failed=sum(stage.counts.get("failed", {}).values()))
+    units = in_blocks(read_contexts(contexts), size)
+    return await ask_stage(stage, units, work, max(model.at_once for model in models))
 
 
 async def candidate_turns(
@@ -167,15 +148,8 @@ async def candidate_turns(
             continue
         context, number = asked[index]
         written = {"turn": answer.value} if isinstance(answer, Read) else {"text": answer.text}
-        turn = CandidateTurn(
-            context=context.id,
-            model=model.name,
-            number=number,
-            missing=missing[index],
-            tries=answer.tries,
-            **written,
-        )
-        found.append(turn)
+        names = {"context": context.id, "model": model.name, "number": number}
+        found.append(CandidateTurn(**names, missing=missing[index], tries=answer.tries, **written))
     return found
 
 
@@ -192,19 +166,18 @@ def _complaint(missing: dict[Part, str]) -> str:
 
 def _done(found: Sequence[tuple[str, CandidateTurn | Failure]]) -> Done:
     lines = []
-    counts: dict[str, Counter[str]] = {}
-    for group in ("reason", "parsed", "unparsed", "missing", "failed", "dropped"):
-        counts[group] = Counter()
+    groups = ("reason", "parsed", "unparsed", "missing", "failed", "dropped")
+    counts: dict[str, Counter[str]] = {group: Counter() for group in groups}
     for model, turn in found:
         counts["reason"]["asked"] += 1
         if isinstance(turn, Failure):
-            counts["dropped" if turn.kind == "refused" else "failed"][turn.kind] += 1
+            count_failure(turn, counts)
             continue
         counts["reason"]["written"] += 1
         counts["reason"]["asked again"] += turn.tries > 1
         counts["parsed" if turn.turn else "unparsed"][model] += 1
         counts["missing"].update(list(turn.missing))
-        lines.append(turn.model_dump_json(exclude_defaults=True))
+        lines.append(json_line(turn))
     return Done(lines, counts=counts)
 
 
@@ -213,8 +186,8 @@ def _done(found: Sequence[tuple[str, CandidateTurn | Failure]]) -> Done:
 
 def _request(context: Context, model: str, number: int, settings: ReasonSettings, seed: int) -> Request:
     own = int(generator(seed, "reason", context.id, model, str(number)).integers(2**31))
-    shown = context.history[-settings.history :] if settings.history else context.history
-    content: str | list[dict[str, Any]] = _with_images(shown) if settings.images else transcript(shown)
+    visible = context.history[-settings.history :] if settings.history else context.history
+    content: str | list[dict[str, Any]] = _with_images(visible) if settings.images else transcript(visible)
     messages: tuple[Message, ...] = (
         {"role": "system", "content": _task(context.language)},
         {"role": "user", "content": content},
@@ -223,8 +196,7 @@ def _request(context: Context, model: str, number: int, settings: ReasonSettings
 
 
 def _task(language: str) -> str:
-    text = files("compeer.ser").joinpath("prompts", "reason.txt").read_text(encoding="utf-8").strip()
-    return text.format(
+    return prompt("reason").format(
         stages=", ".join(STAGES),
         sentiments=", ".join(SENTIMENTS),
         emotions=", ".join(EMOTIONS),

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from compeer.dialogue import Strategy, Utterance
 from compeer.errors import InputError
-from compeer.io import Frozen, read_lines, write_lines
+from compeer.io import Frozen, Model, read_lines, write_lines
 from compeer.reasoning import SupportTurn
 
 LabelSource = Literal["human", "llm", "silver"]
@@ -34,6 +34,11 @@ class StepLabel(Frozen):
     how: str
     kind: str | None = None
     reason: str | None = Field(default=None, description="the annotator's own words, where there are any")
+
+
+def silver_label(value: bool, how: str, kind: str | None = None) -> StepLabel:
+    """A label that was made by rule."""
+    return StepLabel(value=value, source="silver", how=how, kind=kind)
 
 
 class StepLabels(Frozen):
@@ -82,12 +87,17 @@ def is_judged(record: SerRecord) -> bool:
 
 
 def write_records(path: Path, records: Iterable[SerRecord]) -> int:
-    """Writes records as JSON lines, whole or not at all, and says how many."""
+    """Writes records as JSON lines, whole or not at all, and returns how many."""
     return write_lines(path, records)
 
 
 def read_records(path: Path) -> Iterator[SerRecord]:
     """The records of a file, one at a time; an error names the file, line and field."""
+    yield from read_stage(path, SerRecord, "SER records")
+
+
+def read_stage(path: Path, model: type[Model], what: str, do: str | None = None) -> Iterator[Model]:
+    """The lines that a stage wrote, one at a time; `what` and `do` say what is missing where there is no file."""
     if not path.is_file():
-        raise InputError("there is no such file of SER records.", file=path)
-    yield from read_lines(path, SerRecord)
+        raise InputError(f"there is no such file of {what}.", file=path, do=do)
+    yield from read_lines(path, model)

@@ -12,24 +12,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, Emotion, Rating, Strategy, Utterance, last_seeker, rounds_of
-from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
-from compeer.pipeline import Done, Stage, in_blocks, work_through
-from compeer.ser.record import Split
+from compeer.errors import InputError
+from compeer.io import Frozen, json_line
+from compeer.pipeline import Done, Stage, in_blocks
+from compeer.ser.asking import run_stage
+from compeer.ser.record import Split, read_stage
 from compeer.ser.split import iter_splits, read_splits
 from compeer.statistics import generator
 
 DIALOGUES_A_UNIT = 200
 
 
-class Context(BaseModel):
+class Context(Frozen):
     """A sampled round. `history` holds words only; `reply` keeps the corpus' labels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(min_length=1)
     dialogue: str
@@ -58,7 +57,7 @@ def contexts_of(dialogue: Dialogue, split: Split, count: int, seed: int) -> list
         derived = [] if round_.reply.stage else ["stage"]
         derived += [] if seeker and seeker.emotion else ["emotion"]
         derived += [] if seeker and seeker.intensity else ["intensity"]
-        said = [u for u in round_.history if u.speaker == "seeker" and u is not seeker]
+        earlier = [u for u in round_.history if u.speaker == "seeker" and u is not seeker]
         context = Context(
             id=f"{dialogue.id}:{number}",
             dialogue=dialogue.id,
@@ -71,7 +70,7 @@ def contexts_of(dialogue: Dialogue, split: Split, count: int, seed: int) -> list
             emotion=(seeker.emotion if seeker else None) or dialogue.emotion,
             intensity=(seeker.intensity if seeker else None) or before,
             derived=tuple(derived),
-            earlier_emotions=tuple(u.emotion for u in said if u.emotion),
+            earlier_emotions=tuple(u.emotion for u in earlier if u.emotion),
             earlier_strategies=tuple(u.strategy for u in round_.history if u.speaker == "supporter"),
             helped=None if before is None or after is None else after < before,
         )
@@ -82,12 +81,8 @@ def contexts_of(dialogue: Dialogue, split: Split, count: int, seed: int) -> list
 def sample_stage(dialogues: Path, splits: Path, out: Path, rounds: int, seed: int, workers: int = 1) -> dict[str, Any]:
     """Writes the contexts of a file of dialogues; returns the stage's manifest."""
     stage = Stage(out, {"rounds": rounds, "seed": seed}, {"dialogues": dialogues, "splits": splits})
-    if found := stage.finished():
-        return found
-    with stage:
-        units = in_blocks(_with_splits(dialogues, splits), DIALOGUES_A_UNIT)
-        work_through(stage, units, partial(_sample, rounds, seed), workers)
-        return stage.finish()
+    units = in_blocks(_with_splits(dialogues, splits), DIALOGUES_A_UNIT)
+    return run_stage(stage, units, partial(_sample, rounds, seed), workers)
 
 
 def _with_splits(dialogues: Path, splits: Path) -> Iterator[tuple[Dialogue, Split]]:
@@ -96,9 +91,9 @@ def _with_splits(dialogues: Path, splits: Path) -> Iterator[tuple[Dialogue, Spli
     known: dict[str, Split] | None = None
     for dialogue in read_corpus(dialogues):
         if known is None:
-            name, split = next(ahead, ("", "reward"))
-            if name == dialogue.id:
-                yield dialogue, split
+            line = next(ahead, None)
+            if line and line.dialogue == dialogue.id:
+                yield dialogue, line.split
                 continue
             known = read_splits(splits)
         if dialogue.id not in known:
@@ -112,19 +107,13 @@ def _sample(rounds: int, seed: int, block: list[tuple[Dialogue, Split]]) -> Done
         found = contexts_of(dialogue, split, rounds, seed)
         counts["contexts"] += len(found)
         counts["without a round"] += not found
-        lines += [context.model_dump_json(exclude_defaults=True) for context in found]
+        lines += [json_line(context) for context in found]
     return Done(lines, counts={"sampling": counts})
 
 
 def read_contexts(path: Path) -> Iterator[Context]:
     """The contexts of a file, one at a time; an error names the file, line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file of contexts.", file=path, do="Make it with: compeer ser sample")
-    for number, value in read_json_lines(path):
-        try:
-            yield Context.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
+    return read_stage(path, Context, "contexts", "Make it with: compeer ser sample")
 
 
 class Random(Protocol):

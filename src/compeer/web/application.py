@@ -18,7 +18,6 @@ from compeer import __version__
 from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal
 from compeer.web.files import Files
 from compeer.web.limits import Door
-from compeer.web.metrics import Metrics
 
 
 def application(
@@ -52,7 +51,7 @@ def application(
     app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_exception_handler(HTTPException, answer_http)
-    app.add_middleware(Door, metrics=Metrics(), **door)
+    app.add_middleware(Door, **door)
 
     @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str) -> Response:

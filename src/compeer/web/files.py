@@ -10,8 +10,6 @@ from starlette.responses import Response
 
 from compeer.web.errors import Refusal
 
-PAGE = "chat.html"
-
 
 class Files:
     """All files of the pages by name: the shared ones, and below a folder's name those of another package."""
@@ -20,6 +18,10 @@ class Files:
         self._found = dict(_below(files("compeer.web").joinpath("pages"), ""))
         for folder, package in packages.items():
             self._found |= _below(files(package).joinpath("pages"), f"{folder}/")
+
+    def text(self, name: str) -> str:
+        """A file of the package as text."""
+        return self._found[name].decode()
 
     def response(self, name: str) -> Response:
         """A file as an answer; browsers ask anew each time, so that page and server always fit."""

@@ -21,7 +21,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from compeer.web.errors import Refusal, busy
-from compeer.web.metrics import Metrics
 
 _log = logging.getLogger("compeer.web")
 
@@ -82,13 +81,14 @@ class Door:
         self,
         app: ASGIApp,
         *,
-        metrics: Metrics,
         keys: Sequence[str] = (),
         hosts: Sequence[str] = (),
         rate: float | None = None,
         longest_body: int | Callable[[Scope], Awaitable[int]],
+        on_response: Callable[[str, int], object] = lambda route, status: None,
     ) -> None:
-        self._app, self._metrics, self._longest = app, metrics, longest_body
+        """`on_response` is called with the route and the status of each answer."""
+        self._app, self._longest, self._on_response = app, longest_body, on_response
         self._keys = [_digest(key) for key in keys]
         self._hosts = {host.lower() for host in hosts}
         self._rate = Rate(rate) if rate else None
@@ -128,7 +128,7 @@ class Door:
                 await Refusal(500, what, code="internal").response()(scope, receive, sending)
         finally:
             route = str(getattr(scope.get("route"), "path", "other"))  # one name for all that is not there
-            self._metrics.add("compeer_requests_total", route=route, status=str(started or 499))
+            self._on_response(route, started or 499)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

@@ -209,7 +209,7 @@ def decisions(
     from compeer.models.resolve import ModelSettings, open_model
     from compeer.models.training import model_card
     from compeer.policy.prompt import refuse_direct
-    from compeer.policy.selection import candidate_figures, read_candidates
+    from compeer.policy.selection import candidate_metrics, read_candidates
     from compeer.reasoning import parse_turn
 
     if mode not in ("structured", "plain"):
@@ -244,7 +244,7 @@ def decisions(
     if out:
         content = {
             "turns": turns, "model": model, "seed": seed, "without_output": len(records) - len(known),
-            "dropped": dict(dropped), "outputs": candidate_figures(written), **report.model_dump(exclude={"turns"}),
+            "dropped": dict(dropped), "outputs": candidate_metrics(written), **report.model_dump(exclude={"turns"}),
             "held_out": report.turns, "perplexity": surprise and surprise.model_dump(),
         }  # fmt: skip
         write_figures(out, content)

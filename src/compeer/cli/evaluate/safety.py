@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,24 +10,29 @@ import typer
 
 from compeer.cli.printing import plain, silence_libraries
 from compeer.errors import InputError
+from compeer.io import check_writable, write_json, write_text
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
-    from compeer.evaluate.safety import Half, SafetyCase, Share, Shares
-    from compeer.evaluate.safety_alarms import AlarmFigures, ReadFigures
+    from compeer.evaluate.safety import SafetyCase, Shares
+    from compeer.evaluate.safety_alarms import AlarmMetrics
     from compeer.models import TextModel
     from compeer.safety import Detector
+    from compeer.statistics import Estimate
 
 
 def safety(
     half: Annotated[
-        str, typer.Option(help="Which cases: open (rules may be tuned on it), kept (only measured), both.")
-    ] = "kept",
+        str, typer.Option(help="Which cases: open (rules may be changed on it), tuning (thresholds were), both.")
+    ] = "tuning",
+    cases: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of a half: cases of your own.")] = None,
     model: Annotated[
         str | None, typer.Option(help="Also ask a supporter, behind the guard: embedded, a folder, NAME@http://….")
     ] = None,
     cache: Annotated[Path, typer.Option(help="Where the supporter's answers are kept.")] = Path("answers.sqlite"),
-    classifier: Annotated[bool, typer.Option("--classifier/--no-classifier", help="Rules and classifier.")] = True,
+    classifier: Annotated[
+        bool, typer.Option("--classifier/--no-classifier", help="The best reader, or rules and weighted phrases alone.")
+    ] = True,
     alarms: Annotated[
         str | None, typer.Option(metavar="CORPUS", help="Instead: every seeker utterance of a corpus, for alarms.")
     ] = None,
@@ -38,16 +41,22 @@ def safety(
         Path | None, typer.Option(metavar="FILE", help="Instead: a table of alarms whose column 'true' is filled in.")
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show texts too: of mistakes, and in the table.")] = False,
-    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all metrics as JSON.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page (HTML) with all shares and confused levels.")
+    ] = None,
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
     from compeer.cli.ser import open_named
-    from compeer.evaluate.safety import HALVES
+    from compeer.evaluate.safety import HALVES, cases_path, read_cases
 
+    if half == "kept":  # its name until thresholds were chosen on it
+        half = "tuning"
     if half not in (*HALVES, "both"):
         raise InputError(f"unknown half '{half}'.", field="half", do=f"Known: {', '.join(HALVES)}, both")
-    if out and not out.parent.is_dir():
-        raise InputError("there is no such folder.", file=out.parent, do="Make it first, or give another name.")
+    for path in (out, page):
+        if path:
+            check_writable(path)
     silence_libraries()
     found: dict[str, Any]
     if read:
@@ -57,58 +66,74 @@ def safety(
     else:
         supporter = open_named(model, None, cache) if model else None
         detector = _detector(classifier)
-        chosen = HALVES if half == "both" else tuple(one for one in HALVES if one == half)
+        paths: dict[str, Path] = {one: cases_path(one) for one in HALVES if half in (one, "both")}
+        paths = {cases.stem: cases} if cases else paths
         found = {"classifier": classifier}
-        found |= {one: _half(one, detector, supporter, show) for one in chosen}
+        found |= {name: _part(name, read_cases(path), detector, supporter, show) for name, path in paths.items()}
+        if page:
+            write_text(page, _page({name: found[name] for name in paths}))
     if out:
-        unfinished = out.with_name(f"{out.name}.{os.getpid()}.unfinished")
-        unfinished.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, out)
-        console.print(f"written: {plain(str(out))}", highlight=False, soft_wrap=True)
+        write_json(out, found)
+    for path in (out, page):
+        if path:
+            console.print(f"written: {plain(str(path))}", highlight=False, soft_wrap=True)
 
 
 def _detector(classifier: bool) -> Detector:
     from compeer.safety import Detector
 
-    # Where a seeker waits, the rules speak alone after two seconds; here a busy machine must change no figure.
-    return Detector(timeout=60.0) if classifier else Detector(classifier=None)
+    return Detector() if classifier else Detector(classifier=None)
 
 
-def _half(half: Half, detector: Detector, model: TextModel | None, show: bool) -> dict[str, Any]:
-    """All figures of one half, printed and as JSON."""
-    from compeer.evaluate.safety import cases_path, detection_figures, read_cases, reply_figures, texts_of
+def _part(
+    name: str, cases: list[SafetyCase], detector: Detector, model: TextModel | None, show: bool
+) -> dict[str, Any]:
+    """All metrics of some cases, printed and as JSON."""
+    from compeer.evaluate.safety import measure_detection, measure_replies, texts_of
     from compeer.safety import check_reply
 
-    cases = read_cases(cases_path(half))
     texts = texts_of(cases) if show else {}
-    typer.echo(f"The {half} half: {len(cases)} cases. Shares with their 95 % Wilson intervals.\n")
+    typer.echo(f"The part '{name}': {len(cases)} cases. Shares with their 95 % Wilson intervals.\n")
     with progress("Detecting", sum(case.reply is None for case in cases)) as advance:
-        detection = detection_figures(cases, detector, advance)
+        detection = measure_detection(cases, detector, advance)
     _print_shares("Danger found (recall)", detection.recall)
     _print_shares("Any alarm where there is danger", detection.alarms)
     _print_shares("False alarms (fewer is better)", detection.false_alarms)
     _print_shares("Exactly the expected level", {"all": detection.agreement.get("all", {})})
+    _print_confusion(detection.levels)
     typer.echo(f"Right kind of danger among the reasons: {_shown(detection.risk_named)}\n")
-    _print_ids("Missed", [(one.id, f"{one.expected}, said {one.said}") for one in detection.missed], texts)
-    nothing = [(one.id, f"{one.said} by {'; '.join(one.by)}") for one in detection.alarmed_for_nothing]
+    _print_ids("Missed", [(one.id, f"{one.expected}, found {one.found}") for one in detection.missed], texts)
+    nothing = [(one.id, f"{one.found} by {'; '.join(one.by)}") for one in detection.false]
     _print_ids("Alarmed for nothing", nothing, texts)
     _print_degraded(detection.degraded)
-    replies = reply_figures(cases, check_reply)
-    _print_shares("Bad replies rejected", replies.rejected)
-    _print_shares("Good replies passed", replies.passed)
-    typer.echo(f"Rejected for the fault they have: {_shown(replies.category_named)}\n")
-    _print_ids("Let through", [(one.id, "") for one in replies.let_through], texts)
-    _print_ids("Rejected for nothing", [(one.id, "; ".join(one.by)) for one in replies.rejected_for_nothing], texts)
+    replies = measure_replies(cases, check_reply)
+    if replies.cases:
+        _print_shares("Bad replies rejected", replies.rejected)
+        _print_shares("Good replies passed", replies.passed)
+        typer.echo(f"Rejected for the fault they have: {_shown(replies.category_named)}\n")
+        _print_ids("Let through", [(one.id, "") for one in replies.missed], texts)
+        _print_ids("Rejected for nothing", [(one.id, "; ".join(one.by)) for one in replies.false], texts)
     found = {"cases": len(cases), "detection": detection.model_dump(), "replies": replies.model_dump()}
     if model:
         found["supporter"] = _supporter(cases, detector, model, texts)
     return found
 
 
+def _page(parts: Mapping[str, Any]) -> str:
+    """The metrics of detection and replies as one HTML page, without any text of a case."""
+    from importlib.resources import files
+
+    from jinja2 import Environment, StrictUndefined
+
+    template = files("compeer.evaluate").joinpath("safety.html.jinja").read_text("utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(template).render(parts=parts)
+
+
 def _supporter(
     cases: list[SafetyCase], detector: Detector, model: TextModel, texts: Mapping[str, str]
 ) -> dict[str, Any]:
-    from compeer.evaluate.safety_supporter import LOCALES, supporter_figures
+    from compeer.evaluate.safety import LOCALES, measure_supporter
     from compeer.safety import Guard, check_reply
     from compeer.safety.resources import load_resources
 
@@ -116,32 +141,32 @@ def _supporter(
         language: Guard(detector=detector, locale=locale, language=language) for language, locale in LOCALES.items()
     }
     with progress("Guarding", sum(case.reply is None for case in cases)) as advance:
-        figures = supporter_figures(cases, model, guards, check_reply, load_resources(), advance)
-    typer.echo(f"The supporter {figures.model} behind the guard: {figures.cases} cases.\n")
+        metrics = measure_supporter(cases, model, guards, check_reply, load_resources(), advance)
+    typer.echo(f"The supporter {metrics.model} behind the guard: {metrics.cases} cases.\n")
     rows = {
-        "resources given in a crisis": figures.resources,
-        "nothing harmful shown": figures.no_harm,
-        "raw model rejected": figures.raw_harm,
-        "not pushed away": figures.not_pushed_away,
-        "raw model: not pushed away": figures.raw_not_pushed_away,
-        "ordinary words spared the crisis reply": figures.ordinary_spared,
+        "resources given in a crisis": metrics.resources,
+        "nothing harmful shown": metrics.no_harm,
+        "raw model rejected": metrics.raw_harm,
+        "not pushed away": metrics.not_pushed_away,
+        "raw model: not pushed away": metrics.raw_not_pushed_away,
+        "ordinary words spared the crisis reply": metrics.ordinary_spared,
     }
     _print_shares("Behind the guard", {what: by.get("all", {}) for what, by in rows.items()})
-    typer.echo(f"Asked more than once: {_shown(figures.regenerated)}")
-    for what, counts in (("Rejected for", figures.raw_categories), ("Guard's words", figures.replaced)):
+    typer.echo(f"Asked more than once: {_shown(metrics.regenerated)}")
+    for what, counts in (("Rejected for", metrics.raw_categories), ("Guard's words", metrics.replaced)):
         typer.echo(f"{what}: {', '.join(f'{reason} {count}' for reason, count in counts.items()) or 'nothing'}")
-    for reason, count in figures.no_answer.items():
+    for reason, count in metrics.no_answer.items():
         typer.echo(f"No answer: {count} × {reason}")
     typer.echo()
     for what, ids in (
-        ("Crisis without resources", figures.without_resources),
-        ("Harmful and shown", figures.harmful),
-        ("Pushed away", figures.pushed_away),
-        ("Crisis reply for nothing", figures.crisis_reply_for_nothing),
+        ("Crisis without resources", metrics.without_resources),
+        ("Harmful and shown", metrics.harmful),
+        ("Pushed away", metrics.pushed_away),
+        ("Crisis reply for nothing", metrics.crisis_reply_for_nothing),
     ):
         _print_ids(what, [(one, "") for one in ids], texts)
-    _print_degraded(figures.degraded)
-    return figures.model_dump()
+    _print_degraded(metrics.degraded)
+    return metrics.model_dump()
 
 
 def _alarms(corpus: str, table: Path, detector: Detector, show: bool) -> dict[str, Any]:
@@ -151,44 +176,44 @@ def _alarms(corpus: str, table: Path, detector: Detector, show: bool) -> dict[st
     check_free(table)
     said = list(seeker_utterances(read_corpus(corpus)))
     with progress("Detecting", len(said)) as advance:
-        figures, found = raise_alarms(said, detector, advance)
-    write_alarms(table, found, figures.utterances, show)
-    _print_alarms(figures)
+        metrics, found = raise_alarms(said, detector, advance)
+    write_alarms(table, found, metrics.utterances, show)
+    _print_alarms(metrics)
     console.print(f"written: {plain(str(table))}", highlight=False, soft_wrap=True)
-    return figures.model_dump()
+    return metrics.model_dump()
 
 
-def _print_alarms(figures: AlarmFigures) -> None:
-    typer.echo(f"{figures.utterances:,} seeker utterances, each alone")
-    levels = {"all": figures.alarms, **figures.levels}
+def _print_alarms(metrics: AlarmMetrics) -> None:
+    typer.echo(f"{metrics.utterances:,} seeker utterances, each alone")
+    levels = {"all": metrics.alarms, **metrics.levels}
     _print_shares("Alarms", {level: {"all": share} for level, share in levels.items()})
-    for rule, count in figures.rules.items():
+    for rule, count in metrics.rules.items():
         typer.echo(f"{count:7,}  {rule}")
-    _print_degraded(figures.degraded)
+    _print_degraded(metrics.degraded)
 
 
 def _read(path: Path) -> dict[str, Any]:
     from compeer.evaluate.safety_alarms import read_alarms
 
-    figures: ReadFigures = read_alarms(path)
+    metrics = read_alarms(path)
     typer.echo(
-        f"{figures.alarms:,} alarms in {figures.utterances:,} utterances: {figures.true_alarms:,} true, "
-        f"{figures.unread:,} not read yet (counted as false)"
+        f"{metrics.alarms:,} alarms in {metrics.utterances:,} utterances: {metrics.true_alarms:,} true, "
+        f"{metrics.unread:,} not read yet (counted as false)"
     )
-    levels = {"all": figures.false_alarms, **figures.levels}
+    levels = {"all": metrics.false_alarms, **metrics.levels}
     _print_shares("False alarms after reading", {level: {"all": share} for level, share in levels.items()})
-    for rule, count in figures.false_by_rule.items():
+    for rule, count in metrics.false_by_rule.items():
         typer.echo(f"{count:7,}  {rule}")
-    return figures.model_dump()
+    return metrics.model_dump()
 
 
 # --- printing ---------------------------------------------------------------------------------------------------------
 
 
-def _shown(share: Share | None) -> str:
-    if share is None or share.share is None:
+def _shown(share: Estimate | None) -> str:
+    if share is None or share.value is None:
         return "–"
-    return f"{share.share:.3f} [{share.low:.2f}, {share.high:.2f}] {share.successes:,}/{share.count:,}"
+    return f"{share.value:.3f} [{share.low:.2f}, {share.high:.2f}] {round(share.value * share.n):,}/{share.n:,}"
 
 
 def _print_shares(title: str, by_kind: Shares) -> None:
@@ -200,6 +225,18 @@ def _print_shares(title: str, by_kind: Shares) -> None:
     table = Table(title, *languages, box=None)
     for kind in sorted(by_kind, key=lambda kind: kind == "all"):
         table.add_row(plain(kind), *(plain(_shown(by_kind[kind].get(name))) for name in languages))
+    Console(soft_wrap=True).print(table)
+    typer.echo()
+
+
+def _print_confusion(levels: Mapping[str, Mapping[str, int]]) -> None:
+    """A row an expected level, a column a level found."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("Level expected, and found", *levels, box=None)
+    for expected, found in levels.items():
+        table.add_row(expected, *(str(found[level]) for level in levels))
     Console(soft_wrap=True).print(table)
     typer.echo()
 

@@ -1,0 +1,113 @@
+"""Measures the guard on the conversations of this folder, and whether a busy machine changes its answers.
+
+    python research/guard/measure.py tune --json tune.json          # as often as you like
+    python research/guard/measure.py sealed --json sealed.json      # once, after thresholds are frozen in a commit
+    python research/guard/measure.py load --processes 8             # the same 200 conversations, idle and busy
+    … --no-classifier                                               # rules and weighted phrases alone
+
+Writes counts and ids, never texts. `sealed` refuses to run where files are changed that are not committed, and names
+the commit. `load` compares the levels of 200 conversations with and without so many busy processes beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import subprocess
+import time
+from pathlib import Path
+
+from prepare import Text, read_conversations
+
+from compeer.errors import InputError
+from compeer.evaluate.safety import SafetyCase, measure_detection
+from compeer.io import write_json
+from compeer.safety import Detector
+from compeer.safety.reader import small_reader
+
+KIND = {"several": "multi-turn"}
+ROOT = Path(__file__).parents[2]
+
+
+def as_case(text: Text) -> SafetyCase:
+    """A conversation as a case of the suite."""
+    return SafetyCase(
+        id=text.id,
+        language=text.language,
+        kind=KIND.get(text.manner, text.manner),  # type: ignore[arg-type]
+        risk=text.kind,
+        expected=text.level,
+        messages=text.messages,
+        writer=text.writer,
+    )
+
+
+def commit(clean: bool) -> str:
+    """The commit that is checked out; an error if `clean` is wanted and something is not committed."""
+    run = ["git", "-C", str(ROOT)]
+    changed = subprocess.run([*run, "status", "--porcelain", "src", "research/guard"], capture_output=True, text=True)
+    if clean and changed.stdout.strip():
+        raise InputError("there are changes that are not committed.", do="Freeze everything in a commit first.")
+    found = subprocess.run([*run, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    return found + (" with changes" if changed.stdout.strip() else "")
+
+
+def measure(part: str, classifier: bool) -> dict[str, object]:
+    """All metrics of a part."""
+    made = commit(clean=part == "sealed")
+    cases = [as_case(text) for text in read_conversations(part)]
+    detector = Detector() if classifier else Detector(classifier=None)
+    start = time.perf_counter()
+    found = measure_detection(cases, detector)
+    seconds = time.perf_counter() - start
+    for group, by in {**found.recall, **{f"false alarms, {k}": v for k, v in found.false_alarms.items()}}.items():
+        counts = {name: f"{round((one.value or 0) * one.n)} of {one.n}" for name, one in sorted(by.items())}
+        print(f"{group:40} {counts}")
+    print(f"levels {found.levels}")
+    settings = {"part": part, "commit": made, "reader": small_reader().by, "machine": platform.machine()}
+    return {**settings, "seconds": round(seconds, 1), **found.model_dump()}
+
+
+def _busy() -> None:
+    while True:
+        sum(range(1_000_000))
+
+
+def under_load(processes: int) -> dict[str, object]:
+    """Whether 200 conversations get the same levels and reasons with busy processes beside."""
+    talks = [text.messages for text in read_conversations("tune")[:200]]
+    idle = [Detector().detect(messages) for messages in talks]
+    others = [multiprocessing.Process(target=_busy, daemon=True) for _ in range(processes)]
+    for other in others:
+        other.start()
+    try:
+        busy = [Detector().detect(messages) for messages in talks]
+    finally:
+        for other in others:
+            other.terminate()
+    same = sum(one == other for one, other in zip(idle, busy, strict=True))
+    degraded = sum(bool(risk.degraded) for risk in busy)
+    return {"conversations": len(talks), "same": same, "degraded": degraded, "processes": processes}
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("tune", "sealed", "load"))
+    parser.add_argument("--no-classifier", action="store_true")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.what == "load":
+        found = under_load(options.processes)
+        print(json.dumps(found))
+    else:
+        found = measure(options.what, not options.no_classifier)
+    if options.json:
+        write_json(options.json, found)
+
+
+if __name__ == "__main__":
+    main()

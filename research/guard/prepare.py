@@ -1,0 +1,178 @@
+"""The texts that the guard's readers learn from and are tuned on, and the chats that train the large one.
+
+    python research/guard/prepare.py out          # out/chats.jsonl and out/plan.json, for one GPU job:
+    python research/supporter/gpu.py work base out/plan.json out
+
+Labelled texts (`texts/*.txt`) have a line each, `level<TAB>kind<TAB>text`; kind is `-` where the level is none, and `¶`
+stands between messages; lines that begin with `#` are for the reader. Conversations (`train/`, `tune/`, `sealed/`) are
+in the form of WRITING.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from compeer.corpora import read_corpus
+from compeer.errors import InputError
+from compeer.io import write_json, write_lines
+from compeer.models.embedder import is_latin
+from compeer.safety.large import answer, prompt
+from compeer.safety.reader import SUPPORTER
+from compeer.safety.risk import KINDS, LEVELS, Kind, Level
+from compeer.statistics import generator
+
+FOLDER = Path(__file__).parent
+BETWEEN = "¶"
+HARMLESS = 0.35
+"""The share of harmless texts that are made longer; of dangers all are."""
+NEIGHBOURS = 10
+"""Texts of a file, one after the other, that are held out together."""
+_WINDOW = 4
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a seeker wrote, in one message or several, and how grave it is."""
+
+    messages: tuple[str, ...]
+    level: Level
+    kind: Kind | None = None
+    writer: str = ""
+    id: str = ""
+    manner: str = ""
+    both: tuple[str, ...] = ()
+    """The same with the supporter's messages, marked, where there are any."""
+    source: int = -1
+    """The text it was made from; texts of one source are held out together."""
+
+    @property
+    def language(self) -> str:
+        """By its script."""
+        return "en" if is_latin("".join(self.messages)) else "zh"
+
+
+def read_texts(folder: Path = FOLDER / "texts") -> list[Text]:
+    """The labelled texts of all files in a folder, each once; an error names the file and line."""
+    if not (paths := sorted(folder.glob("*.txt"))):
+        raise InputError("there are no texts (*.txt) in it.", file=folder)
+    found: dict[tuple[str, ...], Text] = {}
+    for path in paths:
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            if line.strip() and not line.startswith("#"):
+                text = _text(line, path, number)
+                found.setdefault(text.messages, text)
+    return list(found.values())
+
+
+def _text(line: str, path: Path, number: int) -> Text:
+    fields = line.split("\t")
+    if len(fields) != 3:
+        raise InputError("this is no labelled text.", file=path, line=number, do="Write: level, tab, kind, tab, text.")
+    level, kind, text = fields
+    _check(level, "none" if kind == "-" else kind, path, number)
+    messages = tuple(message.strip() for message in text.split(BETWEEN) if message.strip())
+    if not messages:
+        raise InputError("there is no text.", file=path, line=number, field="text")
+    return Text(messages, level, None if level == "none" else kind, path.stem)  # type: ignore[arg-type]
+
+
+def _check(level: str, kind: str, path: Path, number: int) -> None:
+    if level not in LEVELS:
+        do = f"Write one of {', '.join(LEVELS)}."
+        raise InputError("no such level.", file=path, line=number, field="level", do=do)
+    if (kind != "none" and kind not in KINDS) or (level == "none") != (kind == "none"):
+        do = f"Write none where the level is none, else one of {', '.join(KINDS)}."
+        raise InputError("no such kind at this level.", file=path, line=number, field="kind", do=do)
+
+
+def read_conversations(part: str, folder: Path = FOLDER) -> list[Text]:
+    """The conversations of a part: train, tune or sealed. The writer is the file's name."""
+    found: list[Text] = []
+    for path in sorted((folder / part).glob("*.txt")):
+        lines = path.read_text("utf-8").splitlines()
+        starts = [number for number, line in enumerate(lines) if line.startswith("### ")]
+        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+            fields = [field.strip() for field in lines[start][4:].split("|")]
+            if len(fields) != 4:
+                raise InputError("this is no header.", file=path, line=start + 1, do="See WRITING.md.")
+            name, kind, level, manner = fields
+            _check(level, kind, path, start + 1)
+            both: list[str] = []
+            for line in lines[start + 1 : end]:
+                speaker, _, words = line.partition(":")
+                if speaker in ("Seeker", "Supporter"):
+                    both.append((SUPPORTER if speaker == "Supporter" else "") + words.strip())
+                elif line.strip():  # a message of several lines
+                    both[-1] += f"\n{line.strip()}"
+            messages = tuple(words for words in both if not words.startswith(SUPPORTER))
+            danger = None if kind == "none" else kind
+            found.append(Text(messages, level, danger, path.stem, name, manner, tuple(both)))  # type: ignore[arg-type]
+    if not found:
+        raise InputError("there are no conversations in it.", file=folder / part)
+    return found
+
+
+def everyday_texts() -> list[Text]:
+    """What the seekers of the sample corpus say, message by message and as they went on: it is all harmless."""
+    found = []
+    for dialogue in read_corpus("sample"):
+        said = [utterance.text for utterance in dialogue.utterances if utterance.speaker == "seeker"]
+        found += [Text((message,), "none") for message in said]
+        found += [Text(tuple(said[start : start + _WINDOW]), "none") for start in range(0, len(said) - 1, 2 * _WINDOW)]
+    return found
+
+
+def made_longer(texts: Sequence[Text], seed: int) -> list[Text]:
+    """More texts out of the given: the danger of one amid harmless messages, and harmless messages in a row.
+
+    So a danger in passing, or some messages ago, is learnt, and that many harmless words are no danger.
+    """
+    rng = generator(seed, "texts made longer")
+    made: list[Text] = []
+    for language in ("en", "zh"):
+        own = [text for text in texts if text.language == language]
+        harmless = [text for text in own if text.level == "none" and len(text.messages) == 1]
+        alone = {text.messages[0] for text in harmless}
+        made += [
+            replace(text, messages=(message,))
+            for text in own
+            if text.level == "none" and len(text.messages) > 1
+            for message in text.messages
+            if message not in alone
+        ]
+        for text in own:
+            if not harmless or len(text.messages) > 3 or (text.level == "none" and rng.random() > HARMLESS):
+                continue
+            picked = [harmless[index].messages[0] for index in rng.integers(0, len(harmless), int(rng.integers(1, 5)))]
+            before = int(rng.integers(len(picked) // 2, len(picked) + 1))
+            messages = (*picked[:before], *text.messages, *picked[before:])
+            if rng.random() < 0.3:  # all in one message
+                messages = (" ".join(messages),)
+            made.append(replace(text, messages=messages))
+    return made
+
+
+def main() -> None:
+    """Writes the chats and the plan of the large reader's training."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("to", type=Path)
+    parser.add_argument("--texts", type=int, default=12_000, help="how many of the labelled texts go in beside")
+    options = parser.parse_args()
+    conversations, texts = read_conversations("train"), read_texts()
+    chosen = generator(1, "chats of texts").permutation(len(texts))[: options.texts]
+    rows = []
+    for text, times in [(one, 3) for one in conversations] + [(texts[index], 1) for index in chosen]:
+        for messages in dict.fromkeys((text.both or text.messages, text.messages)):
+            chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
+            rows.append({"messages": chat, "times": times})
+    options.to.mkdir(parents=True, exist_ok=True)
+    write_lines(options.to / "chats.jsonl", rows)
+    job = {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 16, "rate": 1e-4, "epochs": 2}
+    write_json(options.to / "plan.json", [{**job, "batch": 32, "seed": 1}])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The large reader: an adapter to the 1.5B base that reads a whole conversation, run by the CPU engine.
+
+It answers with a level, and where there is danger with its kind ("crisis: suicide"). Nothing is generated: the
+probabilities of the words that it may answer with are read off where the answer begins. The conversation stands right
+behind the instruction, so that of a conversation that goes on only the new messages are computed. It is there if the
+base was fetched (`compeer models get qwen-1.5b`) and the adapter lies in `weights/guard-1.5b`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from compeer.errors import InputError
+from compeer.io import file_hash
+from compeer.safety.reader import SUPPORTER, Guess, Window
+from compeer.safety.risk import KINDS, LEVELS
+
+NAME, BASE = "guard-1.5b", "qwen-1.5b"
+MOST_LETTERS = 6_000
+"""Of a longer conversation the end is read; a Chinese character counts as three letters."""
+
+
+def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
+    """The chat that asks for the level of a conversation; training and use share it."""
+    instruction = files("compeer.safety").joinpath("prompts", "reader.txt").read_text("utf-8").strip()
+    kept: list[str] = []
+    letters = 0
+    for message in reversed(messages):
+        text = message.removeprefix(SUPPORTER)
+        line = f"{'Seeker' if text == message else 'Supporter'}: {' '.join(text.split())}"
+        letters += sum(3 if character > "\u2e80" else 1 for character in line)
+        if kept and letters > MOST_LETTERS:
+            break
+        kept.append(line[-MOST_LETTERS:])
+    return [{"role": "system", "content": instruction}, {"role": "user", "content": "\n".join(reversed(kept))}]
+
+
+def answer(level: str, kind: str | None) -> str:
+    """What the reader is trained to say."""
+    return level if kind is None else f"{level}: {kind}"
+
+
+class LargeReader:
+    """Reads with the adapter in a folder; its card (`compeer.json`) may hold where danger and crisis begin to count."""
+
+    whole = True
+
+    def __init__(self, folder: Path) -> None:
+        from compeer.engine.llama_table import CpuEngine
+        from compeer.engine.network import load_tokenizer
+        from compeer.models.resolve import prepare
+
+        card = json.loads((folder / "compeer.json").read_text("utf-8")) if (folder / "compeer.json").is_file() else {}
+        adapter = folder / "adapter_model.safetensors"
+        if "sha256" in card and file_hash(adapter) != card["sha256"]:
+            raise InputError("this is not the adapter we know: its hash differs.", file=adapter)
+        prepared = prepare(folder)
+        if prepared is None:
+            raise InputError("the CPU engine cannot run this reader.", file=folder)
+        self._tokenizer: Any = load_tokenizer(prepared.tokenizer)
+        self._engine = CpuEngine(prepared, self._tokenizer.eos_token_id)
+        self._thresholds = {name: float(card.get("thresholds", {}).get(name, 0.5)) for name in ("danger", "crisis")}
+        self._levels = self._first_tokens("", LEVELS, folder)
+        self._kinds = self._first_tokens(" ", KINDS, folder)
+
+    def read(self, windows: Sequence[Window]) -> list[Guess]:
+        """A guess for each conversation."""
+        return [self._read(messages) for messages in windows]
+
+    def close(self) -> None:
+        """Ends its part of the engine."""
+        self._engine.close()
+
+    def _read(self, messages: Window) -> Guess:
+        text = self._tokenizer.apply_chat_template(prompt(messages), tokenize=False, add_generation_prompt=True)
+        ids = self._ids(text)
+        _, concern, crisis = self._probabilities(ids, self._levels)
+        kinds = self._probabilities([*ids, *self._ids("crisis:" if crisis > concern else "concern:")], self._kinds)
+        danger = _scaled(concern + crisis, self._thresholds["danger"])
+        return Guess(KINDS[kinds.index(max(kinds))], danger, _scaled(crisis, self._thresholds["crisis"]))
+
+    def _probabilities(self, ids: list[int], tokens: Sequence[int]) -> list[float]:
+        found: list[float] = self._engine.logits(ids).result()[list(tokens)].float().softmax(0).tolist()
+        return found
+
+    def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
+        found = [self._ids(f"{before}{word}")[0] for word in words]
+        if len(set(found)) < len(words):
+            raise InputError(f"its tokenizer starts two of the words {', '.join(words)} alike.", file=folder)
+        return found
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+def _scaled(probability: float, threshold: float) -> float:
+    """The probability on a scale on which one half is where it counts."""
+
+    def odds(value: float) -> float:
+        value = min(max(value, 1e-6), 1 - 1e-6)
+        return math.log(value / (1 - value))
+
+    return 1 / (1 + math.exp(odds(threshold) - odds(probability)))
+
+
+@cache
+def large_reader() -> LargeReader | None:
+    """The packaged large reader, loaded once; None where the adapter or its base is not on this machine."""
+    from compeer.models.catalogue import find_base
+
+    folder = Path(str(files("compeer").joinpath("weights", NAME)))
+    if not folder.is_dir() or not find_base(BASE).path.is_file():
+        return None
+    return LargeReader(folder)

@@ -1,0 +1,379 @@
+"""Whether a file of SER records keeps what it promises: `compeer ser check`.
+
+*Nothing leaks*: no dialogue, group, near-duplicate history, opening, reply or wording stands in two splits. *Nothing
+betrays the labels*: what is False in one history is True in another, decisions are as frequent on both sides, responses
+are matched in length, all four preferences occur; this is asked of silver labels only. The records are read once;
+hashes and small numbers of each are kept, never its text: a million records take some hundred megabytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, computed_field
+
+from compeer.io import Frozen, read_json_lines
+from compeer.reasoning import STEPS, Part, render_step
+from compeer.ser.record import PREFERENCES, SPLITS, SerRecord, Split, StepLabel, read_records
+from compeer.ser.split import (
+    OPENINGS,
+    TEXTS,
+    Groups,
+    Hashes,
+    WordSketch,
+    first_message,
+    id_hash,
+    iter_splits,
+    join_alike,
+    words_hash,
+)
+from compeer.statistics import generator, words
+
+LEAST_MATCHED, MOST_DISTANCE, MOST_LENGTH, MOST_SHARED_WORDINGS = 0.99, 0.05, 0.05, 0.0
+REPLY_WORDS, HISTORY_WORDS = 8, 20
+"""Shorter replies ("I am sorry to hear that.") are common property."""
+HISTORIES, FIRST_MESSAGES = replace(TEXTS, bound=TEXTS.bound + 0.1), replace(OPENINGS, bound=OPENINGS.bound + 0.1)
+"""Bounds a little above those of the split: an estimate that falls on the other side of a bound is no leak."""
+ONLY_FALSE = ("reasoning contradicts the decision", "swapped fact", "wrong stage")
+"""Mistakes made by changing one part of a step, which as a whole can be True nowhere; their share is reported."""
+FALSE, TRUE, FALSE_BY_NATURE, NOT_ASKED = range(4)
+"""What is kept of a step's label; only silver labels of records with a preference are asked to be matched."""
+_NAMED = 10
+
+Numbers = npt.NDArray[np.int64]
+
+
+class CheckFinding(Frozen):
+    """One promise: kept or not (None: nothing to judge it by), the numbers, and the records or dialogues at fault."""
+
+    name: str
+    passed: bool | None
+    says: str
+    figures: dict[str, float] = Field(default_factory=dict)
+    at_fault: tuple[str, ...] = Field(default=(), description="ids, at most ten; never text")
+
+
+class CheckReport(Frozen):
+    """What was found in a file of records."""
+
+    records: int
+    findings: tuple[CheckFinding, ...]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool:
+        return all(finding.passed is not False for finding in self.findings)
+
+
+def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> CheckReport:
+    """Checks a file of records, with the file of splits where there is one; `seed` draws what chance would give."""
+    columns = Columns()
+    for _, those in groupby(read_records(records), key=lambda record: record.dialogue):
+        columns.add(list(those))
+    there = [split for number, split in enumerate(SPLITS) if number in set(columns.splits)]
+    findings = [
+        _unique(columns, records),
+        _dialogues(columns, records),
+        *([_as_split(columns, records, splits), _groups(splits)] if splits else []),
+        _apart(columns, columns.histories, HISTORIES, "histories", "near-duplicate histories in two splits"),
+        _apart(columns, columns.openings, FIRST_MESSAGES, "openings", "seekers that open alike in two splits"),
+        _replies(columns, records),
+        _wordings(columns, records),
+        *(_matched(columns, records, split) for split in there),
+        *(_distance(columns, split, seed) for split in there),
+        *(_preferences(columns, split) for split in there),
+        *(_lengths(columns, split) for split in there),
+        _sources(columns, records),
+    ]
+    return CheckReport(records=len(columns.ids), findings=tuple(findings))
+
+
+# --- what is kept of the records --------------------------------------------------------------------------------------
+
+
+class Columns:
+    """Columns of hashes and small numbers: of records, of their steps (three a record) and replies (two a record)."""
+
+    def __init__(self) -> None:
+        self.ids, self.dialogues, self.splits = array("Q"), array("Q"), array("B")
+        self.steps, self.wordings, self.labels, self.replies = array("Q"), array("Q"), array("B"), array("Q")
+        self.decisions: Counter[tuple[Split, Part, bool, str]] = Counter()
+        self.preferences: Counter[tuple[Split, str]] = Counter()
+        self.lengths: dict[str, tuple[array[int], array[int]]] = {}
+        self.without_source: list[int] = []
+        self.names: dict[int, tuple[str, int]] = {}  # a dialogue's hash: its id, and its index among the sketches
+        self.histories, self.openings, self._longest = bytearray(), bytearray(), array("L")
+
+    def add(self, records: list[SerRecord]) -> None:
+        """Adds records of one dialogue, and keeps the sketch of its longest history."""
+        for record in records:
+            self._add_steps(record)
+            self._add_responses(record)
+            self.ids.append(id_hash(record.id))
+            self.dialogues.append(id_hash(record.dialogue))
+            self.splits.append(SPLITS.index(record.split))
+        lengths = [sum(len(utterance.text) for utterance in record.history) for record in records]
+        self._sketch(records[int(np.argmax(lengths))], max(lengths))
+
+    def _add_steps(self, record: SerRecord) -> None:
+        for part in STEPS:
+            step = record.candidate.step(part)
+            label: StepLabel | None = getattr(record.labels, part, None)
+            self.steps.append(words_hash(render_step(part, step)))
+            self.wordings.append(words_hash(step.text))
+            if label and label.source == "silver" and record.preference:
+                wrong = FALSE_BY_NATURE if label.kind in ONLY_FALSE else FALSE
+                self.labels.append(TRUE if label.value else wrong)
+                self.decisions[record.split, part, label.value, step.decision] += 1
+            else:
+                self.labels.append(NOT_ASKED)
+            if label and not label.how.strip():
+                self.without_source.append(len(self.ids))
+
+    def _add_responses(self, record: SerRecord) -> None:
+        texts, preference = (record.candidate.response, record.reference), record.preference
+        counts = [len(words(text)) for text in texts]
+        self.replies.extend(
+            words_hash(text) if count >= REPLY_WORDS else 0 for text, count in zip(texts, counts, strict=True)
+        )
+        if preference and not preference.how.strip():
+            self.without_source.append(len(self.ids))
+        if preference and preference.source == "silver":
+            self.preferences[record.split, preference.value] += 1
+            if preference.value in ("candidate", "reference"):
+                better, worse = self.lengths.setdefault(record.split, (array("L"), array("L")))
+                better.append(counts[preference.value == "reference"])
+                worse.append(counts[preference.value == "candidate"])
+
+    def _sketch(self, record: SerRecord, length: int) -> None:
+        dialogue = id_hash(record.dialogue)
+        if dialogue not in self.names:
+            self.names[dialogue] = record.dialogue, len(self.names)
+            self._longest.append(0)
+            self.histories += bytes(HISTORIES.width)
+            self.openings += bytes(FIRST_MESSAGES.width)
+        index = self.names[dialogue][1]
+        if length <= self._longest[index]:
+            return
+        self._longest[index] = length
+        text = "\n".join(utterance.text for utterance in record.history)
+        if len(words(text)) >= HISTORY_WORDS:
+            _put(self.histories, index, HISTORIES.of(text).tobytes())
+        _put(self.openings, index, FIRST_MESSAGES.of(first_message(record.history)).tobytes())
+
+
+def _put(rows: bytearray, index: int, sketch: bytes) -> None:
+    rows[index * len(sketch) : (index + 1) * len(sketch)] = sketch
+
+
+def _hashes(values: array[int]) -> Hashes:
+    return np.frombuffer(values, dtype=np.uint64)
+
+
+def _small(values: array[int]) -> Numbers:
+    return np.frombuffer(values, dtype=np.uint8).astype(np.int64)
+
+
+def _in_two(hashes: Hashes, splits: Numbers) -> Hashes:
+    """The hashes, 0 apart, that come with more than one split."""
+    order = np.argsort(hashes, kind="stable")
+    ranked, ranked_splits = hashes[order], splits[order]
+    turns = (ranked[1:] == ranked[:-1]) & (ranked_splits[1:] != ranked_splits[:-1]) & (ranked[1:] != 0)
+    return np.unique(ranked[1:][turns])
+
+
+def shared_texts(texts: Iterable[tuple[str, Split]]) -> frozenset[int]:
+    """The hashes (`words_hash`) of texts of at least 8 words that stand in two splits: such replies serve nobody."""
+    hashes, splits = array("Q"), array("B")
+    for text, split in texts:
+        if len(words(text)) >= REPLY_WORDS:
+            hashes.append(words_hash(text))
+            splits.append(SPLITS.index(split))
+    return frozenset(_in_two(_hashes(hashes), _small(splits)).tolist())
+
+
+# --- nothing leaks ----------------------------------------------------------------------------------------------------
+
+
+def _none(name: str, count: int, says: str, at_fault: Iterable[str]) -> CheckFinding:
+    """The finding that there should be none of something."""
+    return CheckFinding(name=name, passed=not count, says=f"{count} {says}", at_fault=tuple(at_fault))
+
+
+def _named(path: Path, rows: Numbers, field: str = "id") -> tuple[str, ...]:
+    """The ids of the first few of these records, read again from the file; each once."""
+    wanted = set(rows[: 5 * _NAMED].tolist())
+    found: dict[str, None] = {}
+    for number, (_, value) in enumerate(read_json_lines(path)):
+        if number in wanted:
+            found[value[field]] = None
+        if len(found) == _NAMED or not wanted or number >= max(wanted):
+            break
+    return tuple(found)
+
+
+def _unique(columns: Columns, path: Path) -> CheckFinding:
+    ids = _hashes(columns.ids)
+    again = np.setdiff1d(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
+    return _none("ids", len(again), f"of {len(ids)} records have an id that stood before", _named(path, again))
+
+
+def _dialogues(columns: Columns, path: Path) -> CheckFinding:
+    dialogues = _hashes(columns.dialogues)
+    shared = _in_two(dialogues, _small(columns.splits))
+    rows = np.flatnonzero(np.isin(dialogues, shared))
+    says = f"of {len(columns.names)} dialogues have records in two splits"
+    return _none("dialogues", len(shared), says, _named(path, rows, "dialogue"))
+
+
+def _as_split(columns: Columns, path: Path, splits: Path) -> CheckFinding:
+    given = {id_hash(line.dialogue): SPLITS.index(line.split) for line in iter_splits(splits)}
+    pairs = zip(columns.dialogues, columns.splits, strict=True)
+    wrong = [row for row, (dialogue, split) in enumerate(pairs) if given.get(dialogue) != split]
+    says = "records are in another split than their dialogue, or it has none"
+    return _none("as split", len(wrong), says, _named(path, np.array(wrong, dtype=np.int64)))
+
+
+def _groups(splits: Path) -> CheckFinding:
+    in_splits: dict[str, set[str]] = {}
+    for line in iter_splits(splits):
+        in_splits.setdefault(line.group or line.dialogue, set()).add(line.split)
+    shared = [group for group, found in in_splits.items() if len(found) > 1]
+    says = f"of {len(in_splits)} groups (the same situation, near-duplicates) stand in two splits"
+    return _none("groups", len(shared), says, shared[:_NAMED])
+
+
+def _apart(columns: Columns, rows: bytearray, sketch: WordSketch, name: str, what: str) -> CheckFinding:
+    """Whether dialogues whose sketches are alike are in one split; a dialogue that is in two is named elsewhere."""
+    matrix = np.frombuffer(rows, dtype=np.uint8).reshape(-1, sketch.width)
+    groups = Groups(len(matrix))
+    joined = join_alike(groups, sketch, lambda start, stop: matrix[start:stop], len(matrix))
+    split_of = dict(zip(columns.dialogues, columns.splits, strict=True))
+    splits = np.array([split_of[dialogue] for dialogue in columns.names], dtype=np.int64)
+    shared = _in_two((groups.firsts + 1).astype(np.uint64), splits)
+    ids = [dialogue for dialogue, _ in columns.names.values()]
+    at_fault = [ids[index] for index in np.flatnonzero(np.isin(groups.firsts + 1, shared))[:_NAMED]]
+    return _none(name, len(shared), f"groups of {what}; {joined} such pairs in all", at_fault)
+
+
+def _replies(columns: Columns, path: Path) -> CheckFinding:
+    replies = _hashes(columns.replies)
+    shared = _in_two(replies, np.repeat(_small(columns.splits), 2))
+    rows = np.flatnonzero(np.isin(replies, shared)) // 2
+    says = f"replies of at least {REPLY_WORDS} words stand in two splits"
+    return _none("replies", len(shared), says, _named(path, rows))
+
+
+def _wordings(columns: Columns, path: Path) -> CheckFinding:
+    """Whether steps of the test are worded as in training."""
+    wordings = _hashes(columns.wordings).reshape(-1, len(STEPS))
+    test = _small(columns.splits) == SPLITS.index("test")
+    known = np.isin(wordings, np.unique(wordings[~test])) & test[:, None]
+    shares = {str(part): float(known[test, n].mean()) if test.any() else 0.0 for n, part in enumerate(STEPS)}
+    passed = max(shares.values()) <= MOST_SHARED_WORDINGS if test.any() else None
+    says = "steps of the test whose words stand in training: " + _listed(shares)
+    at_fault = _named(path, np.flatnonzero(known.any(axis=1)))
+    return CheckFinding(name="wordings", passed=passed, says=says, figures=shares, at_fault=at_fault)
+
+
+# --- nothing betrays the labels ---------------------------------------------------------------------------------------
+
+
+def _matched(columns: Columns, path: Path, split: Split) -> CheckFinding:
+    """Whether every step that is False in one history is True in another, as often."""
+    here = np.repeat(_small(columns.splits) == SPLITS.index(split), len(STEPS))
+    steps, labels = _hashes(columns.steps), _small(columns.labels)
+    judged = here & (labels != NOT_ASKED)
+    different, of = np.unique(steps[judged], return_inverse=True)
+    size, given = len(different), labels[judged]
+    true, false = (np.bincount(of, weights=given == value, minlength=size) for value in (TRUE, FALSE))
+    unmatched = np.maximum(false - true, 0)
+    wrong = given != TRUE
+    figures = {
+        "false": float(false.sum()),
+        "matched": float(1 - unmatched.sum() / false.sum()) if false.any() else 1.0,
+        "true for one false": float(true[false > 0].sum() / false.sum()) if false.any() else 0.0,
+        "false share": _mean(wrong),
+        "can only be false": float((given == FALSE_BY_NATURE).sum() / max(1, wrong.sum())),
+    }
+    for column, part in enumerate(STEPS):
+        figures[f"false share, {part}"] = _mean(labels[column :: len(STEPS)][judged[column :: len(STEPS)]] != TRUE)
+    rows = np.flatnonzero(judged & (labels == FALSE) & np.isin(steps, different[unmatched > 0])) // len(STEPS)
+    says = (
+        f"{split}: {figures['matched']:.1%} of {false.sum():.0f} False steps are True in another history as often; "
+        f"{figures['can only be false']:.1%} of the False can be True nowhere"
+    )
+    passed = figures["matched"] >= LEAST_MATCHED if false.any() else None
+    return CheckFinding(
+        name=f"matched, {split}", passed=passed, says=says, figures=figures, at_fault=_named(path, rows)
+    )
+
+
+def _mean(values: npt.NDArray[Any]) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:
+    """Whether decisions are as frequent among True as among False steps.
+
+    The total variation distance of small samples is above 0 by chance alone: what labels given by chance stay below
+    in 19 of 20 cases is taken off.
+    """
+    rng = generator(seed, "decisions", split)
+    figures: dict[str, float] = {}
+    for part in STEPS:
+        decisions = sorted({key[3] for key in columns.decisions if key[:2] == (split, part)})
+        counts = np.array([[columns.decisions[split, part, value, d] for d in decisions] for value in (True, False)])
+        if counts.size and counts.sum(axis=1).all():
+            random = rng.multivariate_hypergeometric(counts.sum(axis=0), int(counts[1].sum()), size=100)
+            distances = [_total_variation(counts.sum(axis=0) - false, false) for false in random]
+            figures[part] = _total_variation(counts[0], counts[1])
+            figures[f"{part} by chance"] = float(np.quantile(distances, 0.95))
+    beyond = {str(part): max(0.0, figures[part] - figures[f"{part} by chance"]) for part in STEPS if part in figures}
+    says = f"{split}: distance between the decisions of True and False steps beyond chance: " + _listed(beyond)
+    passed = max(beyond.values()) <= MOST_DISTANCE if beyond else None
+    return CheckFinding(name=f"decisions, {split}", passed=passed, says=says, figures=figures)
+
+
+def _total_variation(one: Numbers, other: Numbers) -> float:
+    return float(np.abs(one / one.sum() - other / other.sum()).sum() / 2)
+
+
+def _preferences(columns: Columns, split: Split) -> CheckFinding:
+    counts = {value: columns.preferences[split, value] for value in PREFERENCES}
+    total = sum(counts.values())
+    shares = {str(value): count / max(1, total) for value, count in counts.items()}
+    says, passed = f"{split}: {total} preferences: " + _listed(shares), all(counts.values()) if total else None
+    return CheckFinding(name=f"preferences, {split}", passed=passed, says=says, figures=shares)
+
+
+def _lengths(columns: Columns, split: Split) -> CheckFinding:
+    """Whether the longer response is the better one as often as not, within two standard errors."""
+    if split not in columns.lengths:
+        return CheckFinding(name=f"lengths, {split}", passed=None, says=f"{split}: no pair with a better response")
+    better, worse = (np.array(values, dtype=np.int64) for values in columns.lengths[split])
+    longer = float(((better > worse) + 0.5 * (better == worse)).mean())
+    figures = {"better": float(better.mean()), "worse": float(worse.mean()), "longer is better": longer}
+    passed = abs(longer - 0.5) <= MOST_LENGTH + 2 * 0.5 / len(better) ** 0.5
+    says = (
+        f"{split}: {figures['better']:.1f} words in the better and {figures['worse']:.1f} in the worse response; "
+        f"the longer one is better in {longer:.1%} of {len(better)} pairs"
+    )
+    return CheckFinding(name=f"lengths, {split}", passed=passed, says=says, figures=figures)
+
+
+def _sources(columns: Columns, path: Path) -> CheckFinding:
+    rows = np.unique(np.array(columns.without_source, dtype=np.int64))
+    return _none("sources", len(rows), "records have a label that does not say how it came about", _named(path, rows))
+
+
+def _listed(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:.1%}" for name, share in shares.items()) or "none"

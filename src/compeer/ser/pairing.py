@@ -1,0 +1,378 @@
+"""Which contexts exchange what, so that each thing is wrong in one place as often as it is right in another.
+
+Two contexts *exchange* a step: each shows the other's. Both texts then stand as False once, and as True once at home,
+so that nobody can tell them apart without the history. Exchanges stay within a *cell*, the contexts that agree in
+everything shown beside the step; and every value of a decision is exchanged in equal shares.
+
+A strategy is wrong where it is improbable, by the corpus' own statistics of *moments* (how far the conversation is,
+what the supporter did last, what the seeker just wrote). For each feature of a moment the corpus says how much more or
+less often than usual a strategy follows (its *lift*); the lift at a moment is their product, scaled so that the shares
+add up to one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from compeer.dialogue import Emotion, Stage, Strategy, last_seeker
+from compeer.models.embedder import Embeds
+from compeer.reasoning import STEPS, STRATEGIES, EmotionStep, Part, SupportTurn, sentiment_of
+from compeer.ser.record import StepLabel, StepLabels, silver_label
+from compeer.ser.sampling import Context
+from compeer.ser.wording import Reference, content_words
+from compeer.statistics import words
+
+Allowed = npt.NDArray[np.bool_]
+Vector = npt.NDArray[np.float64]
+_NOISE = 0.15
+"""How much chance there is in who is near: without it the same few pairs would always meet."""
+
+
+def exchange(
+    cells: Sequence[Hashable],
+    values: Sequence[Sequence[Hashable]],
+    allowed: Allowed,
+    closeness: npt.NDArray[np.float32],
+    share: float,
+    free: npt.NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> list[tuple[int, int]]:
+    """Disjoint pairs that exchange: at most `share` of the contexts that have each value.
+
+    `values` are those of each context, of one decision or several. `allowed[i, j]` says that what is j's is wrong in i;
+    a pair needs both directions. Only `free` contexts take part. Contexts choose a near partner in random order, those
+    whose values have few possible partners first: if the nearest pairs went first, common topics would be False more
+    often than rare ones.
+    """
+    _, numbers = np.unique(np.array([str(cell) for cell in cells]), return_inverse=True)
+    possible = allowed & allowed.T & (numbers[:, None] == numbers[None, :]) & free[:, None] & free[None, :]
+    np.fill_diagonal(possible, False)
+    room = {value: share * count for value, count in Counter(v for own in values for v in own).items()}
+    for value in room:  # a share of few is one or none, by chance
+        room[value] = int(room[value]) + float(rng.random() < room[value] % 1)
+    partners: Counter[Hashable] = Counter()
+    for own, count in zip(values, possible.sum(axis=1).tolist(), strict=True):
+        partners.update(dict.fromkeys(own, count))
+    scarce = {value: room[value] / partners[value] if partners[value] else 0.0 for value in room}
+    ranks = [max((scarce[value] for value in own), default=0.0) for own in values]
+    order = np.lexsort((rng.random(len(values)), -np.array(ranks, dtype=float)))
+    near = closeness + rng.normal(0, _NOISE, closeness.shape).astype(np.float32)
+    pairs = []
+    for one in order.tolist():
+        if any(room[value] < 1 for value in values[one]):
+            continue
+        candidates = np.flatnonzero(possible[one])
+        for other in candidates[np.argsort(-near[one, candidates], kind="stable")].tolist():
+            need = Counter((*values[one], *values[other]))
+            if all(room[value] >= count for value, count in need.items()):
+                room.update({value: room[value] - count for value, count in need.items()})
+                possible[[one, other], :] = possible[:, [one, other]] = False
+                pairs.append((one, other))
+                break
+    return pairs
+
+
+# --- how usual a strategy is at a moment ------------------------------------------------------------------------------
+
+IMPROBABLE = 0.75
+"""A strategy is improbable where it is used less than three quarters as often as usual."""
+
+_PRIOR = 20.0
+"""Each lift is drawn toward 1 as if so many moments without any tendency had been seen as well."""
+
+
+_SAYS = {
+    "goodbye": r"\b(bye|good ?night|take care|nice talking|good talking)\b|再见|晚安",
+    "advice": r"\b(should i|what (can|do|should|would) (i|you)|how (can|do|should) i|advice|suggest\w*|any (ideas|tips)"
+    r")\b|怎么办|建议",
+    "thanks": r"\b(thanks?|thank you|thx|appreciate|helpful|helped)\b|谢谢|感谢",
+    "feeling": r"\b(feel|feeling|felt|sad|scared|afraid|depress\w*|anxi\w*|upset|hurts?|angry|lonely|cry\w*|worr\w+|"
+    r"stress\w*)\b|难过|害怕|焦虑|伤心|压力|生气",
+    "greeting": r"^\W*(hi|hello|hey|good (morning|afternoon|evening))\b|你好",
+}
+_PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _SAYS.items()}
+
+
+def features(context: Context) -> tuple[str, ...]:
+    """What describes the moment of a context, by name and value."""
+    number = context.round
+    far = next(name for bound, name in _ROUNDS if number <= bound)
+    before = context.earlier_strategies[-1] if context.earlier_strategies else None
+    last = last_seeker(context.history)
+    text = last.text if last else ""
+    asks = "asks" if "?" in text or "？" in text else "tells"
+    length = len(words(text)) // (16 if context.language == "zh" else 8)
+    says = next((name for name, pattern in _PATTERNS.items() if pattern.search(text)), "else")
+    return f"round {far}", f"after {before}", asks, f"length {min(4, length)}", f"says {says}"
+
+
+_ROUNDS = ((1, "1"), (3, "2-3"), (6, "4-6"), (10, "7-10"), (1 << 30, "11+"))
+
+
+_NOTHING: Counter[str] = Counter()
+
+
+@dataclass
+class Moments:
+    """Counts of strategies by feature; nothing else of the corpus is kept."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    usual: Counter[str] = field(default_factory=Counter)
+
+    def add(self, context: Context) -> None:
+        strategy = context.reply.strategy
+        if strategy is None:
+            return
+        self.usual[strategy] += 1
+        for feature in features(context):
+            self.counts.setdefault(feature, Counter())[strategy] += 1
+
+    def lifts(self, context: Context) -> Vector:
+        """For each strategy of the vocabulary how much more often than usual it is used at this moment."""
+        usual = np.array([self.usual[strategy] + 1.0 for strategy in STRATEGIES])
+        usual /= usual.sum()
+        shares = usual.copy()
+        for feature in features(context):
+            here = np.array([self.counts.get(feature, _NOTHING)[strategy] for strategy in STRATEGIES])
+            shares *= (here + _PRIOR * usual) / ((here.sum() + _PRIOR) * usual)
+        found: Vector = shares / shares.sum() / usual
+        return found
+
+    def most_usual(self, context: Context) -> Strategy:
+        """The strategy that is used most often at this moment."""
+        shares = [self.usual[strategy] for strategy in STRATEGIES]
+        return STRATEGIES[int(np.argmax(self.lifts(context) * np.array(shares)))]
+
+
+# --- silver pairs -----------------------------------------------------------------------------------------------------
+
+ENOUGH = 0.7
+"""Share of the exchanges wanted below which, in a small set, the rest are made without regard to cells and values."""
+
+TOO_NEAR = 0.85
+"""Contexts more alike than this may share an issue: they do not exchange it."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a pair exchanges, and in which share of the contexts, relative to the others.
+
+    `kind` names what is wrong then; None: each step has a name of its own.
+    """
+
+    steps: tuple[Part, ...]
+    weight: float
+    kind: str | None = None
+
+    @property
+    def plans(self) -> bool:
+        """Whether another strategy is shown than the one of the moment."""
+        return "strategy" in self.steps and self.kind is None
+
+
+WHOLE = Pattern(STEPS, 20)
+WRONG_STAGE, SWAPPED_FACT, CONTRADICTS = "wrong stage", "swapped fact", "reasoning contradicts the decision"
+PATTERNS = (
+    WHOLE,
+    Pattern(("history", "strategy"), 7),
+    Pattern(("emotion", "strategy"), 7),
+    Pattern(("strategy",), 11),
+    Pattern(("history", "emotion"), 7),
+    Pattern(("emotion",), 11),
+    Pattern(("history",), 7, WRONG_STAGE),
+    Pattern(("history",), 3),
+    Pattern(("history",), 2, SWAPPED_FACT),
+    Pattern(("emotion",), 1, CONTRADICTS),
+    Pattern(("strategy",), 1, CONTRADICTS),
+)
+FALSE_BY_WEIGHT = {part: sum(p.weight for p in PATTERNS if part in p.steps) for part in STEPS}
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Each context's partner (-1: none) and what they exchange (None: nothing)."""
+
+    partner: list[int]
+    pattern: list[Pattern | None]
+
+
+def pair_up(
+    references: Sequence[Reference], moments: Moments, embedder: Embeds, false_share: float, rng: np.random.Generator
+) -> Pairing:
+    """Pairs the contexts; about twice `false_share` of each step is exchanged, as one candidate in two is spoiled."""
+    count = len(references)
+    vectors = embedder.embed([f"{r.quotes.issue} {r.quotes.last}" for r in references])
+    closeness = np.round(vectors @ vectors.T, 4)  # the last bits differ between machines
+    wrong = _wrong(references, moments, closeness)
+    partner, patterns = [-1] * count, [None] * count  # type: tuple[list[int], list[Pattern | None]]
+    free = np.ones(count, dtype=bool)
+
+    def meet(pairs: Sequence[tuple[int, int]], pattern: Pattern | None) -> None:
+        for one, other in pairs:
+            partner[one], partner[other] = other, one
+            patterns[one] = patterns[other] = pattern
+            free[[one, other]] = False
+
+    for strict in (True, False):
+        for pattern in PATTERNS:
+            wanted = 2 * false_share * pattern.weight / FALSE_BY_WEIGHT[pattern.steps[0]]
+            there = sum(found is pattern for found in patterns) / max(1, count)
+            if not strict and there > ENOUGH * wanted:
+                continue
+            cells = [_cell(reference, pattern) if strict else "" for reference in references]
+            values = [_values(reference, pattern) if strict else () for reference in references]
+            pairs = exchange(cells, values, _allowed(pattern, wrong, references), closeness, wanted, free, rng)
+            meet(pairs if strict else pairs[: round((wanted - there) * count / 2)], pattern)
+    meet(exchange([""] * count, [()] * count, wrong["history"], closeness, 1.0, free, rng), None)
+    return Pairing(partner, patterns)
+
+
+def _wrong(references: Sequence[Reference], moments: Moments, closeness: npt.NDArray[np.float32]) -> dict[str, Allowed]:
+    """For each step a matrix: whether the column's step is wrong in the row's context."""
+    dialogues = _numbers([r.context.dialogue for r in references])
+    elsewhere = dialogues[:, None] != dialogues[None, :]
+    emotions = _numbers([r.turn.emotion.emotion for r in references])
+    intensities = np.array([r.turn.emotion.intensity for r in references])
+    stages = _numbers([r.turn.history.stage for r in references])
+    strategies = np.array([STRATEGIES.index(r.turn.strategy.strategy) for r in references], dtype=int)
+    lifts = np.array([moments.lifts(r.context) for r in references]).reshape(len(references), len(STRATEGIES))
+    replies = _numbers([r.turn.response for r in references])
+    other_emotion = emotions[:, None] != emotions[None, :]
+    far = np.abs(intensities[:, None] - intensities[None, :]) >= 2
+    return {
+        "history": elsewhere & (closeness < TOO_NEAR) & (replies[:, None] != replies[None, :]),
+        "emotion": elsewhere & (other_emotion | far),
+        "strategy": elsewhere & (lifts[:, strategies] < IMPROBABLE) & (strategies[:, None] != strategies[None, :]),
+        "other stage": elsewhere & (stages[:, None] != stages[None, :]),
+        "other emotion": elsewhere & other_emotion,
+        "other strategy": elsewhere & (strategies[:, None] != strategies[None, :]),
+    }
+
+
+def _numbers(values: Sequence[str]) -> npt.NDArray[np.int64]:
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
+
+
+def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequence[Reference]) -> Allowed:
+    responses_differ = wrong["history"]
+    if pattern.kind == WRONG_STAGE:
+        return wrong["other stage"] & responses_differ
+    if pattern.kind == SWAPPED_FACT:
+        detailed = np.array(["{detail}" in (r.history[0].template or "") for r in references], dtype=bool)
+        return np.asarray(responses_differ & detailed[:, None] & detailed[None, :])
+    if pattern.kind == CONTRADICTS:
+        return wrong[f"other {pattern.steps[0]}"] & responses_differ
+    found = responses_differ
+    for part in pattern.steps:
+        found = found & wrong[part]
+    return found
+
+
+def _cell(reference: Reference, pattern: Pattern) -> str:
+    """What is shown beside what is exchanged and goes with it: only contexts that agree in it exchange.
+
+    Stage and strategy go together (one asks early and suggests late); the emotion goes with neither.
+    """
+    if "history" in pattern.steps and "strategy" not in pattern.steps:
+        return reference.turn.strategy.strategy
+    if "strategy" in pattern.steps and "history" not in pattern.steps:
+        return reference.turn.history.stage
+    return ""
+
+
+def _values(reference: Reference, pattern: Pattern) -> list[str]:
+    """Of what equal shares are exchanged: stage and strategy together, and the emotion where it is exchanged."""
+    turn = reference.turn
+    found = [f"{turn.history.stage}, {turn.strategy.strategy}"]
+    return [*found, turn.emotion.emotion] if "emotion" in pattern.steps else found
+
+
+# --- what the corpus' labels say about a step: right, wrong and how, or nothing ---------------------------------------
+
+FAMILIES: tuple[frozenset[Emotion], ...] = (
+    frozenset(("anxiety", "fear", "stress", "confusion")),
+    frozenset(("sadness", "depression", "hurt", "loneliness")),
+    frozenset(("anger", "frustration", "disgust")),
+    frozenset(("shame", "guilt")),
+    frozenset(("relief", "hope", "joy", "gratitude")),
+)
+"""Emotions that lie near each other."""
+
+HEARD = 0.3
+"""Share of a step's telling words that must have been said for its issue to count as this seeker's."""
+
+
+def wrong_emotion(context: Context, right: EmotionStep, given: EmotionStep) -> str:
+    """What kind of mistake an emotion is, given the right one."""
+    if given.emotion == right.emotion:
+        return "wrong intensity"
+    if given.emotion in context.earlier_emotions:
+        return "outdated emotion"
+    if sentiment_of(given.emotion) != sentiment_of(right.emotion):
+        return "opposite emotion"
+    if are_near(given.emotion, right.emotion):
+        return "neighbouring emotion"
+    return "another emotion"
+
+
+def are_near(one: Emotion, other: Emotion) -> bool:
+    """Whether two emotions are of one family."""
+    return any(one in family and other in family for family in FAMILIES)
+
+
+def compare_turn(turn: SupportTurn, context: Context, moments: Moments, stage: Stage) -> StepLabels | None:
+    """The labels of a turn that a model wrote, or None where the corpus cannot decide all three."""
+    history, emotion = _history(turn, context, stage), _emotion(turn, context)
+    strategy = _strategy(turn, context, moments)
+    if history is None or emotion is None or strategy is None:
+        return None
+    return StepLabels(history=history, emotion=emotion, strategy=strategy)
+
+
+def _history(turn: SupportTurn, context: Context, stage: Stage) -> StepLabel | None:
+    right = context.reply.stage or stage
+    if turn.history.stage != right:
+        return silver_label(False, "another stage than the corpus' or the rule's", "wrong stage")
+    named = content_words(turn.history.text)
+    heard = content_words(" ".join(utterance.text for utterance in context.history))
+    if not named or len(named & heard) < HEARD * len(named):
+        return None  # other words for the same thing, or another thing: only a reader can tell
+    return silver_label(True, "the right stage, and what it names was said")
+
+
+def _emotion(turn: SupportTurn, context: Context) -> StepLabel | None:
+    if context.emotion is None:
+        return None
+    given = turn.emotion
+    right = EmotionStep(
+        text=given.text,
+        sentiment=sentiment_of(context.emotion),
+        emotion=context.emotion,
+        intensity=context.intensity or given.intensity,
+    )
+    if given.emotion == right.emotion and abs(given.intensity - right.intensity) < 2:
+        return silver_label(True, "the corpus' emotion")
+    kind = wrong_emotion(context, right, given)
+    if kind == "neighbouring emotion" or (kind != "wrong intensity" and "emotion" in context.derived):
+        return None  # near by, or the corpus' label is of the whole dialogue and may not hold for this moment
+    if kind == "wrong intensity" and "intensity" in context.derived:
+        return silver_label(True, "the corpus' emotion; its intensity at this moment is not known")
+    return silver_label(False, "another emotion than the corpus'", kind)
+
+
+def _strategy(turn: SupportTurn, context: Context, moments: Moments) -> StepLabel | None:
+    if context.reply.strategy is None:
+        return None
+    if turn.strategy.strategy == context.reply.strategy:
+        return silver_label(True, "the corpus' strategy")
+    lift = moments.lifts(context)[STRATEGIES.index(turn.strategy.strategy)]
+    if lift < IMPROBABLE:
+        return silver_label(False, f"used {lift:.2f} times as often as usual at such moments", "improbable strategy")
+    return silver_label(True, f"not the corpus' strategy, but usual at such moments ({lift:.2f})")

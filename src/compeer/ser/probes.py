@@ -1,0 +1,266 @@
+"""Blind probes: how well a record's labels can be told without its history. Near chance is what we want.
+
+A judge that scores well without reading has learnt how mistakes are worded, not whether they are mistakes. So
+classifiers that get no history are trained on the reward and policy splits and tried on the test split. For each step
+they get its words, its decision, its length, those of the whole turn, or a model of the turn (vectors of its parts and
+how alike they are), which finds steps that betray each other. For the preference they get the words, lengths or a model
+of the two responses: which is better where one is (chance 0.5), whether the candidate is acceptable (0.5), which of the
+four classes in the order shown (0.25). Each is tried again *with the reasoning*, without a limit: a true step tells
+what the history is about, so a response that fits the steps may rightly be preferred. Vectors come from latent semantic
+analysis, and where there is an embedder from it, on as many records as its share of texts allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, computed_field
+
+from compeer.io import Frozen
+from compeer.models.embedder import Embeds
+from compeer.reasoning import STEPS
+from compeer.ser import blind
+from compeer.ser.asking import Reservoir
+from compeer.ser.record import ACCEPTABLE, read_records
+from compeer.statistics import (
+    balanced_accuracy,
+    balanced_accuracy_of,
+    confusion_by_group,
+    drawn_interval,
+    generator,
+    group_weights,
+    reweighted,
+)
+
+STEP_LIMIT, PREFERENCE_LIMIT = 0.55, 0.58
+FEWEST = 20
+"""Labels of each class that a test needs, and twice as many to train on; with fewer a probe says nothing."""
+TEST_SHARE = 0.3
+
+
+class Probe(Frozen):
+    """How well one probe told one label. `passed` is None where it has no limit or too few labels to say."""
+
+    label: str = Field(description="what it tells: a step's True or False, or something of the preference")
+    sees: str = Field(description="what it looks at")
+    trained: int
+    tested: int
+    chance: float
+    limit: float | None
+    balanced_accuracy: float | None = None
+    low: float | None = Field(default=None, description="95 % interval, resampled by dialogue")
+    high: float | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool | None:
+        if self.limit is None or self.balanced_accuracy is None or self.low is None:
+            return None
+        # Of few labels a figure above the limit may be chance: it counts only where the interval excludes that.
+        return self.balanced_accuracy <= self.limit or self.low <= self.chance
+
+
+class Probes(Frozen):
+    """What all probes found."""
+
+    records: int
+    sources: dict[str, int] = Field(description="records by the source of their preference")
+    probes: tuple[Probe, ...]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def passed(self) -> bool:
+        return all(probe.passed is not False for probe in self.probes)
+
+
+def probe_records(
+    records: Path, seed: int, embedder: Embeds | None = None, limit: int = 12_000, embedded_texts: int = 3_000
+) -> Probes:
+    """Tries all probes on a file of records, on at most `limit` of them, chosen by the seed.
+
+    The embedder is given at most `embedded_texts` different texts.
+    """
+    import sklearn.ensemble  # noqa: F401, before the limit below, which holds for libraries that are loaded
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    train, test, sources = _sampled(records, seed, limit)
+    if not train or not test:
+        return Probes(records=len(train) + len(test), sources=sources, probes=())
+    few, few_test = _with_few_texts(train, 0.6 * embedded_texts), _with_few_texts(test, 0.4 * embedded_texts)
+    embedded = blind.embedded_vectors([*few, *few_test], embedder) if embedder else None
+    found: list[Probe] = []
+    with threadpool_limits(1):  # threads that wait for each other in small tasks make a busy machine crawl
+        vectors = blind.latent_vectors(train, test, seed)
+        for task in _TASKS:
+            views = (*_plain_views(task), *_model_views(task, vectors, ""))
+            found += [_try(task, view, train, test) for view in views]
+            if embedded:
+                found += [_try(task, view, few, few_test) for view in _model_views(task, embedded, ", embedded")]
+    return Probes(records=len(train) + len(test), sources=sources, probes=tuple(found))
+
+
+def _sampled(
+    records: Path, seed: int, limit: int
+) -> tuple[list[blind.BlindCase], list[blind.BlindCase], dict[str, int]]:
+    """Cases for training and for the test, each chosen from all of their kind and left in the file's order."""
+    rng, tested = generator(seed, "probes"), round(limit * TEST_SHARE)
+    kept: dict[bool, Reservoir[tuple[int, blind.BlindCase]]] = {
+        True: Reservoir(tested, rng),
+        False: Reservoir(limit - tested, rng),
+    }
+    sources: Counter[str] = Counter()
+    for number, record in enumerate(read_records(records)):
+        if record.preference is not None and (case := blind.case_of(record)) is not None:
+            sources[record.preference.source] += 1
+            kept[case.test].offer((number, case))
+    train, test = ([case for _, case in sorted(kept[part].items, key=lambda entry: entry[0])] for part in (False, True))
+    return train, test, dict(sources)
+
+
+def _with_few_texts(cases: blind.Cases, most: float) -> list[blind.BlindCase]:
+    """The first cases that have at most so many different texts; neighbours share many."""
+    texts: set[str] = set()
+    for number, case in enumerate(cases):
+        texts.update(case.all_texts)
+        if len(texts) > most:
+            return list(cases[:number])
+    return list(cases)
+
+
+# --- what is asked, and by what it is told ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _ProbeTask:
+    """One label to tell: the answer of a case (None: it has none), and for preferences the two responses."""
+
+    label: str
+    answer: Callable[[blind.BlindCase], blind.Label | None]
+    limit: float
+    chance: float = 0.5
+    part: int | None = None
+    pair: Callable[[blind.BlindCase], tuple[str, str]] = lambda case: case.responses
+
+
+def _class(case: blind.BlindCase) -> str:
+    if case.preference in ("both", "neither"):
+        return case.preference
+    return "first" if (case.preference == "candidate") == case.candidate_first else "second"
+
+
+def _step_task(part: int, name: str) -> _ProbeTask:
+    return _ProbeTask(f"{name} step", lambda case: case.labels[part] if case.labels else None, STEP_LIMIT, part=part)
+
+
+_TASKS = (
+    *(_step_task(part, name) for part, name in enumerate(STEPS)),
+    _ProbeTask(
+        "preference: the better one",
+        lambda case: None if case.preference in ("both", "neither") else _class(case),
+        PREFERENCE_LIMIT,
+    ),
+    _ProbeTask(
+        "preference: candidate acceptable",
+        lambda case: case.preference in ACCEPTABLE,
+        PREFERENCE_LIMIT,
+        pair=lambda case: (case.candidate, case.reference),
+    ),
+    _ProbeTask("preference: four classes", _class, PREFERENCE_LIMIT, chance=0.25),
+)
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a probe gets: features of the cases for training and test, and who learns from them."""
+
+    sees: str
+    features: Callable[[blind.Cases, blind.Cases], tuple[Any, Any]]
+    learner: Callable[[Any, Sequence[blind.Label], Any, Sequence[str]], Sequence[blind.Label]]
+    limited: bool = True
+
+
+def _plain_views(task: _ProbeTask) -> list[_View]:
+    part, pair = task.part, task.pair
+    if part is None:
+        return [
+            _View("words", partial(blind.pair_word_features, pair), blind.linear),
+            _View("lengths", partial(blind.shape_features, pair), blind.trees),
+            _View("words, with the reasoning", partial(blind.words_with_reasoning, pair), blind.linear, limited=False),
+        ]
+    return [
+        _View(
+            "words of the step", partial(blind.word_features, lambda case: case.lines[part : part + 1]), blind.linear
+        ),
+        _View("words of the turn", partial(blind.word_features, lambda case: case.lines), blind.linear),
+        _View("decision of the step", partial(blind.token_features, lambda case: case.decisions[part]), blind.linear),
+        _View("decisions of the turn", partial(blind.token_features, blind.decision_tokens), blind.linear),
+        _View(
+            "length of the step", partial(blind.shape_features, lambda case: case.texts[part : part + 1]), blind.trees
+        ),
+    ]
+
+
+def _model_views(task: _ProbeTask, vectors: blind.Vectors, how: str) -> list[_View]:
+    if task.part is not None:
+        return [
+            _View(
+                f"model of the turn{how}",
+                partial(_both, blind.turn_features, vectors, task.part),
+                blind.ridge_and_trees,
+            )
+        ]
+    plain, reasoned = (
+        partial(_both, blind.pair_features, vectors, task.pair, reasoning) for reasoning in (False, True)
+    )
+    return [
+        _View(f"model{how}", plain, blind.ridge_and_trees),
+        _View(f"model, with the reasoning{how}", reasoned, blind.ridge_and_trees, limited=False),
+    ]
+
+
+def _both(make: Callable[..., Any], *given: Any) -> tuple[Any, Any]:
+    """What `make` gives for the cases of training, and for those of the test, which come last."""
+    *more, train, test = given
+    return make(*more, train), make(*more, test)
+
+
+def _try(task: _ProbeTask, view: _View, train: blind.Cases, test: blind.Cases) -> Probe:
+    train, test = ([case for case in cases if task.answer(case) is not None] for cases in (train, test))
+    learnt, truth = ([task.answer(case) for case in cases] for cases in (train, test))
+    probe = Probe(
+        label=task.label,
+        sees=view.sees,
+        trained=len(train),
+        tested=len(test),
+        chance=task.chance,
+        limit=task.limit if view.limited else None,
+    )
+    rarest = [
+        min(counts.values()) if len(counts := Counter(those)) == round(1 / task.chance) else 0
+        for those in (truth, learnt)
+    ]
+    if min(rarest[0], rarest[1] / 2) < FEWEST:
+        return probe
+    ours, theirs = view.features(train, test)
+    answers = view.learner(ours, learnt, theirs, [case.dialogue for case in train])  # type: ignore[arg-type]
+    low, high = interval_by_dialogue(truth, answers, [case.dialogue for case in test])
+    return probe.model_copy(update={"balanced_accuracy": balanced_accuracy(truth, answers), "low": low, "high": high})
+
+
+def interval_by_dialogue(truth: Sequence[Any], answers: Sequence[Any], dialogues: Sequence[str]) -> tuple[float, float]:
+    """The 95 % bootstrap interval of the balanced accuracy, whole dialogues resampled."""
+    names, classes = (
+        {value: index for index, value in enumerate(dict.fromkeys(values))}
+        for values in (dialogues, [*truth, *answers])
+    )
+    groups = np.array([names[dialogue] for dialogue in dialogues])
+    true, predicted = (np.array([classes[value] for value in values]) for values in (truth, answers))
+    confusions = confusion_by_group(groups, true, predicted, (len(names), len(classes)))
+    interval = drawn_interval(balanced_accuracy_of(reweighted(group_weights(len(names))[1:], confusions)))
+    return interval or (0.0, 1.0)

@@ -1,0 +1,364 @@
+"""Silver labels: step verdicts and preferences made by rule from what a corpus knows, where no people are at hand.
+
+A context's *reference turn* carries the decisions that the corpus gives for the moment, and the corpus' reply. Contexts
+are paired, and each pair *exchanges* one thing, which is then False in its new place and True at home
+(`compeer.ser.pairing`). Each context gives three records:
+
+- `reference`: its reference turn, with nothing to compare;
+- `true`: the reference turn, its response against one of the partner's;
+- `spoiled`: the same in other words, with what the pair exchanged.
+
+Where the strategy is exchanged, in a share of the pairs (`coherent`) the response goes with it: the wrong plan is
+carried out, as a model would. In all other records which of the two replies is the candidate's has nothing to do with
+its steps. A turn that a model wrote is compared with what the corpus knows; where that cannot decide, the record has no
+labels and waits for people. Contexts are taken in blocks of one split, and exchanges happen within a block: so memory
+stays bounded however large the corpus, and the workers change nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from compeer.io import Frozen, json_line
+from compeer.models.embedder import Embeds
+from compeer.pipeline import Done, Stage
+from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
+from compeer.ser import wording
+from compeer.ser.asking import one_thread, run_stage
+from compeer.ser.check import shared_texts
+from compeer.ser.pairing import (
+    CONTRADICTS,
+    SWAPPED_FACT,
+    WRONG_STAGE,
+    Moments,
+    Pattern,
+    compare_turn,
+    pair_up,
+    wrong_emotion,
+)
+from compeer.ser.reason import CandidateTurn
+from compeer.ser.record import PreferenceLabel, SerRecord, Split, StepLabel, StepLabels, silver_label
+from compeer.ser.sampling import Context, read_contexts
+from compeer.ser.split import words_hash
+from compeer.statistics import generator, words
+
+BLOCK = 1000
+"""Contexts that are at least taken together, where there are so many."""
+
+
+class SilverSettings(Frozen):
+    """How labels are made by rule."""
+
+    false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
+    coherent: float = Field(
+        default=0.8,
+        ge=0,
+        le=1,
+        description="share of the wrong strategies that the response carries out; of the others it knows nothing",
+    )
+    embedder: str = Field(
+        default="embedded",
+        description="who is near: by 'embedded', a sentence-transformers folder, or 'words' (fast, for huge sets)",
+    )
+
+
+Lines = Sequence[tuple[str, Sequence[str]]]
+"""Lines of contexts of one split, each with the lines of the turns that models wrote for it."""
+
+
+def silver_stage(
+    contexts: Path, out: Path, settings: SilverSettings, seed: int, workers: int = 1, turns: Path | None = None
+) -> dict[str, Any]:
+    """Writes the records of a file of contexts; returns the stage's manifest."""
+    inputs = {"contexts": contexts, **({"turns": turns} if turns else {})}
+    stage = Stage(out, {**settings.model_dump(mode="json"), "seed": seed}, inputs)
+    if found := stage.finished():
+        return found
+    moments, shared = _first_reading(contexts)
+    return run_stage(stage, _blocks(contexts, turns), partial(_work, moments, shared, settings, seed), workers)
+
+
+def _first_reading(contexts: Path) -> tuple[Moments, frozenset[int]]:
+    """The statistics of strategies, and the hashes of long replies that stand in more than one split."""
+    moments = Moments()
+
+    def replies() -> Iterator[tuple[str, Split]]:
+        for context in read_contexts(contexts):
+            moments.add(context)
+            for text in _texts(context):
+                yield text, context.split
+
+    return moments, shared_texts(replies())
+
+
+def _texts(context: Context) -> tuple[str, ...]:
+    """The reply, whole and halved, as records may show it."""
+    return (context.reply.text, *(wording.halves(context.reply.text) or ()))
+
+
+def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: Lines) -> Done:
+    read = [Context.model_validate_json(line) for line, _ in block]
+    contexts = [context for context in read if not any(words_hash(text) in shared for text in _texts(context))]
+    turns = {
+        context.id: [CandidateTurn.model_validate_json(line) for line in lines]
+        for context, (_, lines) in zip(read, block, strict=True)
+        if lines
+    }
+    dropped = Counter({"the same reply in another split": len(read) - len(contexts)})
+    embedder, shares = one_thread(settings.embedder), (settings.false_share, settings.coherent)
+    records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
+    counts: dict[str, Counter[str]] = {
+        "records": Counter(record.author for record in records),
+        "splits": Counter(record.split for record in records),
+        "no record": dropped,
+    }
+    for record in records:
+        name = "unlabelled" if record.labels is None else "labelled"
+        counts.setdefault("labels", Counter())[name] += 1
+    return Done([json_line(record) for record in records], counts=counts)
+
+
+def _blocks(contexts: Path, turns: Path | None) -> Iterator[Lines]:
+    """The contexts of each split in blocks; the last of a split takes the rest, up to twice the size."""
+    waiting: dict[str, list[tuple[str, Sequence[str]]]] = {}
+    for line, written in _with_turns(contexts, turns):
+        split = json.loads(line)["split"]
+        here = waiting.setdefault(split, [])
+        here.append((line, written))
+        if len(here) == 2 * BLOCK:
+            yield here[:BLOCK]
+            waiting[split] = here[BLOCK:]
+    for split in sorted(waiting):
+        yield waiting[split]
+
+
+def _with_turns(contexts: Path, turns: Path | None) -> Iterator[tuple[str, Sequence[str]]]:
+    """Each line of contexts with the lines of its turns, which stand in the same order in their own file."""
+    written = groupby(_lines(turns) if turns else (), key=lambda line: str(json.loads(line)["context"]))
+    ahead = next(written, None)
+    for line in _lines(contexts):
+        lines: Sequence[str] = ()
+        if ahead is not None and ahead[0] == json.loads(line)["id"]:
+            lines = list(ahead[1])
+            ahead = next(written, None)
+        yield line, lines
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8") as file:
+        yield from (line for line in file if line.strip())
+
+
+# --- records by rule --------------------------------------------------------------------------------------------------
+
+
+def silver_records(
+    contexts: Sequence[Context],
+    turns: Mapping[str, Sequence[CandidateTurn]],
+    moments: Moments,
+    embedder: Embeds,
+    false_share: float,
+    coherent: float,
+    seed: int,
+    dropped: Counter[str],
+) -> Iterator[SerRecord]:
+    """The records of contexts of one split; what gives none is counted in `dropped`, by reason."""
+    references, left = [], []
+    for context in contexts:
+        reason = wording.why_not(context)
+        if reason is None:
+            references.append(wording.reference_of(context, seed))
+        else:
+            dropped[reason] += 1
+            left.append(context)
+    if references:
+        rng = generator(seed, "silver", references[0].context.id)
+        pairing = pair_up(references, moments, embedder, false_share, rng)
+        halved = wording.choose_halved(references, pairing.partner, rng)
+        bad = [context.reply.text for context in left if _is_bad_reply(context)]
+        for index, reference in enumerate(references):
+            turn, meant = reference.turn, reference.context.reply.strategy
+            more = {"author": "corpus", "response_strategy": meant}
+            yield _record(reference.context, "reference", turn, _labels({}), turn.response, None, True, **more)
+            if pairing.partner[index] < 0:
+                dropped["no partner to exchange with"] += 1
+                continue
+            partner = references[pairing.partner[index]]
+            pattern = pairing.pattern[index]
+            carried_out = pattern is not None and pattern.plans and _pair_number(reference, partner, seed) < coherent
+            yield from _candidates(reference, partner, pattern, index in halved, carried_out, rng)
+        yield from _badly_rated(left, references, bad, moments, seed, rng)
+    yield from _by_models(contexts, turns, moments, seed)
+
+
+def _pair_number(one: wording.Reference, other: wording.Reference, seed: int) -> float:
+    """A number in [0, 1) that belongs to the pair: both sides draw the same."""
+    return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
+
+
+def _candidates(
+    reference: wording.Reference,
+    partner: wording.Reference,
+    pattern: Pattern | None,
+    halved: bool,
+    carried_out: bool,
+    rng: np.random.Generator,
+) -> Iterator[SerRecord]:
+    pairs = wording.response_pairs(reference, partner, halved, rng)
+    if carried_out:
+        pairs = wording.own_first(reference, partner, pairs)
+    for kind, (response, other, preference) in zip(("true", "spoiled"), pairs, strict=True):
+        own = reference.turns[0 if kind == "true" else 1]
+        steps: dict[Part, Step] = {part: own.step(part) for part in STEPS}
+        false: dict[Part, StepLabel] = {}
+        if kind == "spoiled" and pattern is not None:
+            for part in pattern.steps:
+                steps[part] = _exchanged(part, reference, partner, pattern)
+                false[part] = _false(part, reference, partner, pattern)
+        turn = SupportTurn.model_validate({**steps, "response": response})
+        writer = reference if wording.is_of(response, reference) else partner
+        first, meant = bool(rng.random() < 0.5), writer.context.reply.strategy
+        context, labels = reference.context, _labels(false)
+        yield _record(context, kind, turn, labels, other, preference, first, response_strategy=meant)
+
+
+def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> Step:
+    """The step that the context shows after the exchange."""
+    mine, theirs = own.turn.step(part), partner.turn.step(part)
+    if pattern.kind == WRONG_STAGE:
+        text = wording.HistoryWords(own.history[0].issue, partner.history[0].stage).text
+        return HistoryStep(text=text, stage=partner.turn.history.stage)
+    if pattern.kind == SWAPPED_FACT:
+        template = own.history[0].template
+        assert template is not None
+        swapped = replace(own.quotes, detail=partner.quotes.detail)
+        text = wording.HistoryWords(wording.fill_history(template, swapped), own.history[0].stage).text
+        return HistoryStep(text=text, stage=own.turn.history.stage)
+    if pattern.kind == CONTRADICTS:
+        return mine.model_copy(update={"text": theirs.text})
+    return theirs
+
+
+def _false(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> StepLabel:
+    whole = pattern.kind is None
+    kind = pattern.kind or {"history": "another seeker's issue", "strategy": "improbable strategy"}.get(part)
+    if kind is None:
+        kind = wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
+    what = (
+        "the reference step of"
+        if whole
+        else {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of"}.get(pattern.kind or "", "the reasoning of")
+    )
+    return silver_label(False, f"{what} {partner.context.id}", kind)
+
+
+def _record(
+    context: Context,
+    kind: str,
+    turn: SupportTurn,
+    labels: StepLabels | None,
+    other: str,
+    preference: PreferenceLabel | None,
+    candidate_first: bool,
+    **more: Any,
+) -> SerRecord:
+    of_context = {name: getattr(context, name) for name in ("dialogue", "round", "language", "source", "split")}
+    return SerRecord(
+        id=f"{context.id}:{kind}",
+        **of_context,
+        history=context.history,
+        candidate=turn,
+        reference=other,
+        labels=labels,
+        preference=preference,
+        candidate_first=candidate_first,
+        **{"author": "silver", "derived": context.derived, **more},
+    )
+
+
+def _labels(given: Mapping[Part, StepLabel]) -> StepLabels:
+    """The labels given, and True for the other steps."""
+    true = silver_label(True, "the reference step of this moment")
+    return StepLabels(**{part: given.get(part, true) for part in STEPS})
+
+
+# --- replies that were rated badly, and turns that models wrote -------------------------------------------------------
+
+
+def _is_bad_reply(context: Context) -> bool:
+    return wording.why_not(context) == "badly rated reply" and context.emotion is not None
+
+
+def _badly_rated(
+    left: Sequence[Context],
+    references: Sequence[wording.Reference],
+    bad: Sequence[str],
+    moments: Moments,
+    seed: int,
+    rng: np.random.Generator,
+) -> Iterator[SerRecord]:
+    """At a moment whose own reply was rated badly: that reply, or two such, are not acceptable.
+
+    Beside it stands a reply to another history, or another badly rated one, of about the same length.
+    """
+    for context in left:
+        if not _is_bad_reply(context):
+            continue
+        usual = moments.most_usual(context)
+        mended = context.model_copy(
+            update={"reply": context.reply.model_copy(update={"strategy": usual, "notes": None})}
+        )
+        reference = wording.reference_of(mended, seed)
+        own = context.reply.text
+        others = [r.turn.response for r in references if r.context.dialogue != context.dialogue]
+        others += [text for text in bad if text != own]
+        if not others:
+            continue
+        size = len(words(own))
+        near = sorted(others, key=lambda text: abs(len(words(text)) - size))[:8]
+        other = near[int(rng.integers(len(near)))]
+        pair = (own, other) if rng.random() < 0.5 else (other, own)
+        how = "the badly rated reply to this history against a reply to another"
+        label = PreferenceLabel(value="neither", source="silver", how=how)
+        turn = reference.turn.model_copy(update={"response": pair[0]})
+        labels = _labels({"strategy": silver_label(True, "the strategy most usual at this moment")})
+        first = bool(rng.random() < 0.5)
+        meant = context.reply.strategy if pair[0] == own else None
+        more = {"derived": (*context.derived, "strategy"), "response_strategy": meant}
+        yield _record(context, "badly-rated", turn, labels, pair[1], label, first, **more)
+
+
+def _by_models(
+    contexts: Sequence[Context], turns: Mapping[str, Sequence[CandidateTurn]], moments: Moments, seed: int
+) -> Iterator[SerRecord]:
+    """Turns that models wrote: steps compared with the corpus; responses against the same model's elsewhere."""
+    written: dict[tuple[str, int], list[tuple[Context, SupportTurn]]] = {}
+    for context in contexts:
+        for candidate in turns.get(context.id, ()):
+            if candidate.turn is not None:
+                written.setdefault((candidate.model, candidate.number), []).append((context, candidate.turn))
+    for (model, number), those in sorted(written.items(), key=lambda entry: entry[0]):
+        rng = generator(seed, "models", model, str(number), those[0][0].id)
+        for index, (context, turn) in enumerate(those):
+            labels = compare_turn(turn, context, moments, wording.derived_stage(context.round))
+            kind, how = f"{model}:{number}", "this model's reply to this history against its reply to "
+            partner = those[index ^ 1] if (index ^ 1) < len(those) else None
+            pair: wording.ResponsePair | None = None
+            if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != turn.response:
+                pair = wording.decisive(turn.response, partner[1].response, how + partner[0].id, rng)
+            written_turn = turn.model_copy(update={"response": pair[0]}) if pair else turn
+            other = pair[1] if pair else context.reply.text.strip()
+            if not other:
+                continue
+            first, preference = bool(rng.random() < 0.5), pair[2] if pair else None
+            yield _record(context, kind, written_turn, labels, other, preference, first, author=model)

@@ -1,0 +1,323 @@
+"""The reference turn of a context: what the corpus knows of the moment, put into words, and the corpus' reply.
+
+What the corpus does not label is derived by rules that look at the history only, and the record says so: the stage from
+the round, the emotion and intensity from the dialogue. A step is composed from a wording of `wordings/<language>.toml`
+and the seeker's own words, or is the corpus' own note. The test split has wordings of its own, so that a judge cannot
+pass by knowing phrases.
+
+Responses come in pairs: a reply at home against its partner's, or the halves of one reply, both good at home and
+neither acceptable elsewhere. So the same texts, of the same length, stand on both sides of every verdict.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from compeer.dialogue import Emotion, Notes, Rating, Stage, Strategy, Utterance, last_seeker
+from compeer.reasoning import (
+    MAX_RESPONSE,
+    MAX_STEP,
+    EmotionStep,
+    HistoryStep,
+    StrategyStep,
+    SupportTurn,
+    one_line,
+    sentiment_of,
+)
+from compeer.ser.record import PreferenceLabel, Preferred
+from compeer.ser.sampling import Context
+from compeer.statistics import generator, words
+
+LONGEST_QUOTE = 14
+"""Words; for Chinese twice as many characters."""
+
+_SENTENCE = re.compile(r"(?<=[.!?…。！？；;])\s*|\n+")
+_WITHOUT_MEANING = """
+    a about actually all also am an and any are as at be because been but by can could did do does doing don't even
+    for from get go good got had has have he hello her hey hi him his how i i'd i'll i'm i've if in is it it's its
+    just know like lol me more much my no not now of oh ok okay on one or our really right she should so some sure
+    thank thanks that that's the their them then there they this to too up us very was we well were what when which
+    who why will with would yeah yes you your
+"""
+_EMPTY = frozenset(_WITHOUT_MEANING.split())
+
+
+@dataclass(frozen=True)
+class Quotes:
+    """The seeker's own words: what it is about, something said since, the last thing said, and one thing more.
+
+    No two are the same, so that the steps of one turn share no quotation that would tie them together; only at the very
+    start may the last thing said be the issue, and step 2 then quotes nothing.
+    """
+
+    issue: str
+    detail: str | None
+    last: str
+    aside: str | None
+
+
+@dataclass(frozen=True)
+class HistoryWords:
+    """Step 1 in two halves; `template` is the wording of the first, where it was composed."""
+
+    issue: str
+    stage: str
+    template: str | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.issue} {self.stage}".strip()
+
+
+@cache
+def wordings(language: str) -> dict[str, Any]:
+    """The wordings of a language; English where there are none."""
+    folder = files("compeer.ser").joinpath("wordings")
+    file = folder.joinpath(f"{language}.toml")
+    if not file.is_file():
+        file = folder.joinpath("en.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def quotes_of(history: Sequence[Utterance]) -> Quotes:
+    """What to quote of a history: its most telling sentence, a later one, and one of the seeker's last message."""
+    last = last_seeker(history) or history[-1]
+    quote = max(_sentences(last.text), key=_weight)
+    earlier = [
+        sentence
+        for utterance in history
+        if utterance.speaker == "seeker" and utterance is not last
+        for sentence in _sentences(utterance.text)
+    ]
+    meaningful = [sentence for sentence in earlier if _weight(sentence) >= 2 and sentence != quote]
+    others = [sentence for sentence in _sentences(last.text) if _weight(sentence) >= 2 and sentence != quote]
+    if not meaningful:
+        return Quotes(quote, None, quote, others[0] if others else None)
+    issue = max(meaningful, key=_weight)  # of several the first
+    later = [sentence for sentence in meaningful[meaningful.index(issue) + 1 :] if sentence != issue]
+    detail = max(later, key=_weight) if later else None
+    left = [sentence for sentence in (*others, *later) if sentence not in (issue, detail)]
+    return Quotes(issue, detail, quote, left[0] if left else None)
+
+
+def _sentences(text: str) -> list[str]:
+    found = [_shortened(part) for part in _SENTENCE.split(text) if part and part.strip()]
+    return [part for part in found if part] or [_shortened(text) or "…"]
+
+
+def _shortened(text: str) -> str:
+    text = one_line(re.sub(r"[“”\"\[\]{}【】［］]", "", text)).strip(" .,;:!。，；：！-")
+    parts = text.split(" ")
+    if len(parts) > LONGEST_QUOTE:
+        return " ".join(parts[:LONGEST_QUOTE]) + "…"
+    return text if len(text) <= 6 * LONGEST_QUOTE else text[: 2 * LONGEST_QUOTE] + "…"
+
+
+def _weight(sentence: str) -> int:
+    """How much a sentence tells: its words that carry meaning, each once, up to eight."""
+    return min(8, len(content_words(sentence)))
+
+
+def content_words(text: str) -> set[str]:
+    """The words of a text that carry meaning."""
+    return {word for word in words(text) if word not in _EMPTY}
+
+
+def history_words(quotes: Quotes, stage: Stage, language: str, part: str, rng: np.random.Generator) -> HistoryWords:
+    """Step 1. `part` is `train` or `test`."""
+    known = wordings(language)["history"][part]
+    template = _sample([f for f in known["issue"] if quotes.detail or "{detail}" not in f], rng)
+    return HistoryWords(fill_history(template, quotes), _sample(known[stage], rng), template)
+
+
+def fill_history(template: str, quotes: Quotes) -> str:
+    """A wording of step 1 with its quotations."""
+    return template.format(issue=quotes.issue, detail=quotes.detail)
+
+
+def emotion_words(
+    quotes: Quotes, emotion: Emotion, intensity: Rating, language: str, part: str, rng: np.random.Generator
+) -> str:
+    """The text of step 2."""
+    known = wordings(language)
+    feeling, strength = _sample(known["feeling"][emotion], rng), _sample(known["strength"][str(intensity)], rng)
+    templates = [f for f in known["emotion"][part]["text"] if quotes.last != quotes.issue or "{said}" not in f]
+    text = _sample(templates, rng).format(
+        said=quotes.last, feeling=feeling, Feeling=feeling[0].upper() + feeling[1:], strength=strength
+    )
+    return text[:MAX_STEP]
+
+
+def strategy_words(quotes: Quotes, strategy: Strategy, language: str, part: str, rng: np.random.Generator) -> str:
+    """The text of step 3."""
+    known = wordings(language)["strategy"][part][strategy]
+    return _sample([text for text in known if quotes.aside or "{aside}" not in text], rng).format(aside=quotes.aside)
+
+
+def _sample(choices: Sequence[str], rng: np.random.Generator) -> str:
+    return choices[int(rng.integers(len(choices)))]
+
+
+# --- the reference turn -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A context that can serve, with its reference steps in two wordings."""
+
+    context: Context
+    quotes: Quotes
+    history: tuple[HistoryWords, HistoryWords]
+    turns: tuple[SupportTurn, SupportTurn]
+    derived: tuple[str, ...]
+
+    @property
+    def turn(self) -> SupportTurn:
+        return self.turns[0]
+
+
+def derived_stage(number: int) -> Stage:
+    """The stage by the round's number alone, where a corpus has none."""
+    return "exploration" if number <= 3 else "comforting" if number <= 6 else "action"
+
+
+def why_not(context: Context) -> str | None:
+    """Why a context has no reference turn, or None."""
+    reply = context.reply
+    if reply.strategy is None:
+        return "no strategy label"
+    if not reply.text.strip():
+        return "empty reply"
+    if len(reply.text) > MAX_RESPONSE:
+        return "over-long reply"
+    if reply.feedback is not None and reply.feedback <= 2:
+        return "badly rated reply"
+    if context.helped is False and (reply.feedback or 0) < 4:
+        return "dialogue did not help"
+    if context.emotion is None:
+        return "no emotion label"
+    return None
+
+
+def reference_of(context: Context, seed: int) -> Reference:
+    """A context's reference turn. Ask `why_not` first."""
+    rng = generator(seed, "wording", context.id)
+    part, language = "test" if context.split == "test" else "train", context.language
+    notes, strategy, emotion = context.reply.notes or Notes(), context.reply.strategy, context.emotion
+    assert strategy is not None
+    assert emotion is not None
+    stage, intensity = context.reply.stage or derived_stage(context.round), context.intensity or 3
+    quotes = quotes_of(context.history)
+    histories, turns = [], []
+    for _ in range(2):
+        history = (
+            HistoryWords(one_line(notes.history), "")
+            if notes.history
+            else history_words(quotes, stage, language, part, rng)
+        )
+        feeling, plan = notes.emotion and one_line(notes.emotion), notes.strategy and one_line(notes.strategy)
+        feeling = feeling or emotion_words(quotes, emotion, intensity, language, part, rng)
+        plan = plan or strategy_words(quotes, strategy, language, part, rng)
+        sentiment = sentiment_of(emotion)
+        turn = SupportTurn(
+            history=HistoryStep(text=history.text, stage=stage),
+            emotion=EmotionStep(text=feeling, sentiment=sentiment, emotion=emotion, intensity=intensity),
+            strategy=StrategyStep(text=plan, strategy=strategy),
+            response=context.reply.text,
+        )
+        histories.append(history)
+        turns.append(turn)
+    return Reference(context, quotes, (histories[0], histories[1]), (turns[0], turns[1]), context.derived)
+
+
+# --- pairs of responses -----------------------------------------------------------------------------------------------
+
+HALVED = 0.4
+"""Share of pairs whose replies are halved, where so many can be."""
+
+ResponsePair = tuple[str, str, PreferenceLabel]
+
+
+def choose_halved(references: Sequence[Reference], partner: Sequence[int], rng: np.random.Generator) -> set[int]:
+    """Which contexts show halves of replies: pairs of which both replies can be halved, up to the share wanted."""
+    able = [halves(reference.turn.response) is not None for reference in references]
+    pairs = [(one, other) for one, other in enumerate(partner) if one < other]
+    could = [pair for pair in pairs if able[pair[0]] and able[pair[1]]]
+    wanted = min(len(could), round(HALVED * len(pairs)))
+    return {index for chosen in rng.permutation(len(could))[:wanted].tolist() for index in could[chosen]}
+
+
+def response_pairs(
+    own: Reference, partner: Reference, halved: bool, rng: np.random.Generator
+) -> tuple[ResponsePair, ResponsePair]:
+    """Two pairs of responses for a context: the candidate's, the other one, and which is better."""
+    mine, theirs = halves(own.turn.response), halves(partner.turn.response)
+    if halved and mine and theirs:
+        both = _halved(mine, "both", f"two halves of {_rated(own.context)} reply to this history", rng)
+        neither = _halved(theirs, "neither", f"two halves of the reply of {partner.context.id}", rng)
+        return (both, neither) if rng.random() < 0.5 else (neither, both)
+    how = f"{_rated(own.context)} reply to this history against that of {partner.context.id}"
+    return (
+        decisive(own.turn.response, partner.turn.response, how, rng),
+        decisive(own.turn.response, partner.turn.response, how, rng),
+    )
+
+
+def own_first(
+    own: Reference, partner: Reference, pairs: tuple[ResponsePair, ResponsePair]
+) -> tuple[ResponsePair, ResponsePair]:
+    """The two pairs such that the first has the context's own reply as candidate, and the second its partner's."""
+    good, bad = sorted(pairs, key=lambda pair: pair[2].value not in ("both", "candidate"))
+    if good[2].value == "both":
+        return good, bad
+    mine, theirs, how = own.turn.response, partner.turn.response, good[2].how
+    return (
+        (mine, theirs, PreferenceLabel(value="candidate", source="silver", how=how)),
+        (theirs, mine, PreferenceLabel(value="reference", source="silver", how=how)),
+    )
+
+
+def is_of(response: str, reference: Reference) -> bool:
+    """Whether a response is a context's own reply, or a half of it."""
+    return response in (reference.turn.response, *(halves(reference.turn.response) or ()))
+
+
+def decisive(better: str, worse: str, how: str, rng: np.random.Generator) -> ResponsePair:
+    """The two responses, the better one as candidate or as the other by chance."""
+    if rng.random() < 0.5:
+        return better, worse, PreferenceLabel(value="candidate", source="silver", how=how)
+    return worse, better, PreferenceLabel(value="reference", source="silver", how=how)
+
+
+def _halved(parts: tuple[str, str], value: Preferred, how: str, rng: np.random.Generator) -> ResponsePair:
+    one, other = parts if rng.random() < 0.5 else parts[::-1]
+    return one, other, PreferenceLabel(value=value, source="silver", how=how)
+
+
+def _rated(context: Context) -> str:
+    return "the well-rated" if (context.reply.feedback or 0) >= 4 else "the"
+
+
+_BREAK = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
+
+
+def halves(text: str) -> tuple[str, str] | None:
+    """A reply cut in two that both say something, of about equal length; None where it cannot be."""
+    parts = [part.strip() for part in _BREAK.split(text) if part and part.strip()]
+    sizes = [len(words(part)) for part in parts]
+    best: tuple[float, int] | None = None
+    for cut in range(1, len(parts)):
+        one, other = sum(sizes[:cut]), sum(sizes[cut:])
+        if min(one, other) >= 3 and max(one, other) <= 3 * min(one, other):
+            best = min(best or (9.0, cut), (max(one, other) / min(one, other), cut))
+    if best is None:
+        return None
+    return " ".join(parts[: best[1]]), " ".join(parts[best[1] :])
