@@ -138,7 +138,7 @@ def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[st
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-class DecisionFigure(Frozen):
+class DecisionMetrics(Frozen):
     """How often one decision is that of the corpus."""
 
     turns: int
@@ -151,7 +151,7 @@ class DecisionFigure(Frozen):
     above_majority: Estimate = Field(description="accuracy less that of the majority class")
 
 
-class DistributionFigure(Frozen):
+class StrategyMetrics(Frozen):
     """How a supporter spreads its strategies, beside the humans of the same turns."""
 
     turns: int
@@ -168,9 +168,9 @@ class DecisionReport(Frozen):
     turns: int
     dialogues: int
     complete: float | None = Field(description="share of the outputs in which everything could be read")
-    gold: dict[str, DecisionFigure] = Field(description="by decision, where the corpus labels it")
-    derived: dict[str, DecisionFigure] = Field(description="by decision, where a rule gave it")
-    strategies: dict[str, DistributionFigure] = Field(description="by the gold stage, and over all")
+    gold: dict[str, DecisionMetrics] = Field(description="by decision, where the corpus labels it")
+    derived: dict[str, DecisionMetrics] = Field(description="by decision, where a rule gave it")
+    strategies: dict[str, StrategyMetrics] = Field(description="by the gold stage, and over all")
 
 
 def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn], seed: int = 0) -> DecisionReport:
@@ -181,7 +181,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     weights = group_weights(len(dialogues), seed=seed)
     said = [_decisions(output.parts.values()) for output in outputs]
     truth = [_gold(record.candidate) for record in records]
-    parts: dict[bool, dict[str, DecisionFigure]] = {False: {}, True: {}}
+    parts: dict[bool, dict[str, DecisionMetrics]] = {False: {}, True: {}}
     for derived, found in parts.items():
         for name in DECISIONS:
             rows = [number for number, record in enumerate(records) if (name in record.derived) == derived]
@@ -208,7 +208,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     )
 
 
-def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> DecisionFigure:
+def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> DecisionMetrics:
     """The figures of one decision: the dialogue's place, the truth, and what was said or None."""
     groups = np.array([group for group, _, _ in rows])
     counts = Counter(truth for _, truth, _ in rows)
@@ -222,7 +222,7 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     constant = np.full(len(rows), classes[majority])
     always = reweighted(weights, confusion_by_group(groups, true, constant, size))
     units = len(set(groups.tolist()))
-    return DecisionFigure(
+    return DecisionMetrics(
         turns=len(rows),
         missing=sum(said is None for _, _, said in rows),
         accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_DIALOGUES),
@@ -243,7 +243,7 @@ def macro_f1_of(confusions: Numbers) -> Numbers:
 
 def _distribution(
     rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.random.Generator
-) -> DistributionFigure:
+) -> StrategyMetrics:
     counts = np.zeros((2, weights.shape[1], len(STRATEGIES)))
     place = {str(name): number for number, name in enumerate(STRATEGIES)}
     for group, truth, said in rows:
@@ -257,7 +257,7 @@ def _distribution(
         sampled = rng.multinomial(said_at_all, human[0] / human[0].sum(), size=_CHANCE_DRAWS).astype(np.float64)
         chance = float(divergence(human[0], sampled).mean())
     nothing, units = np.full(len(weights), np.nan), len({group for group, _, _ in rows})
-    return DistributionFigure(
+    return StrategyMetrics(
         turns=len(rows),
         missing=len(rows) - said_at_all,
         human=_shares(human[0]),

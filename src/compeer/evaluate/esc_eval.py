@@ -54,7 +54,7 @@ Item = tuple[str, int, Dimension]
 """A scenario's id, the repeat, and the dimension."""
 
 
-class Figure(Frozen):
+class ScoreEstimate(Frozen):
     """A figure from 0 to 100 with its 95 % interval, and how many of the items it rests on."""
 
     score: float | None = Field(description="none: nothing was scored")
@@ -64,7 +64,7 @@ class Figure(Frozen):
     items: int
 
 
-class DimensionFigure(Figure):
+class DimensionEstimate(ScoreEstimate):
     """The figure of a dimension."""
 
     unscored: dict[str, int] = Field(description="judges' answers without a score, by kind")
@@ -85,8 +85,8 @@ class EscEvalFigures(Frozen):
 
     scenarios: int
     conversations: int
-    dimensions: dict[Dimension, DimensionFigure]
-    average: Figure = Field(description="the mean of the seven; scored counts conversations with all seven")
+    dimensions: dict[Dimension, DimensionEstimate]
+    average: ScoreEstimate = Field(description="the mean of the seven; scored counts conversations with all seven")
     by_judge: dict[str, Averages]
     by_repeat: dict[int, Averages]
     repeat_deviation: float | None = Field(
@@ -139,7 +139,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
         conversations=len(conversations),
         all_alike=all_alike(rows),
         dimensions={
-            dimension: DimensionFigure(
+            dimension: DimensionEstimate(
                 **_bounds(values[:, place], len(known[dimension])),
                 scored=sum(item[2] == dimension for item in scores),
                 items=len({(row.conversation, row.repeat) for row in rows if row.dimension == dimension}),
@@ -147,7 +147,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
             )
             for place, dimension in enumerate(DIMENSIONS)
         },
-        average=Figure(
+        average=ScoreEstimate(
             **_bounds(values.mean(axis=1), min(len(found) for found in known.values())),
             scored=len(whole),
             items=len(conversations),

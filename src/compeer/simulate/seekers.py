@@ -108,22 +108,22 @@ def own_cards(language: str) -> Path:
     return Path(str(files("compeer.simulate").joinpath("cards", f"{language}.jsonl")))
 
 
-class Person(Protocol):
+class Played(Protocol):
     """Somebody to be played."""
 
     @property
     def id(self) -> str: ...
 
 
-SomePerson = TypeVar("SomePerson", bound=Person)
+SomePlayed = TypeVar("SomePlayed", bound=Played)
 
 
-def read_people(path: Path, of: Callable[[Any], SomePerson], noun: str, needs: str) -> list[SomePerson]:
+def read_people(path: Path, of: Callable[[Any], SomePlayed], noun: str, needs: str) -> list[SomePlayed]:
     """The cards or profiles of a file; an error names the file, the line or the item, and the field."""
     give = f"Give a file of {noun}s, one JSON object a line."
     if not path.is_file():
         raise InputError("there is no such file.", file=path, do=give)
-    found: dict[str, SomePerson] = {}
+    found: dict[str, SomePlayed] = {}
     for item in json_items(path):
         if isinstance(item, InputError):
             raise item
