@@ -100,7 +100,7 @@ def plain_logits(network: Any, reader: PictureReader, one: MultimodalChat) -> to
 
 def verdict_places(one: MultimodalChat) -> list[int]:
     """Where the tokens stand that the assistant's answers begin with."""
-    return [n for n, said in enumerate(one.said) if said and not one.said[n - 1]]
+    return [n for n, said in enumerate(one.learnt) if said and not one.learnt[n - 1]]
 
 
 # --- judging --------------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def test_the_loss_is_that_of_the_whole_chats_with_their_pictures(
     losses = []
     for one in encoded(tiny_seeing_model, reader, JudgeForm(), RECORDS[:3]):
         chances = torch.log_softmax(plain_logits(network, reader, one)[:-1], -1)
-        losses += [-float(chances[n - 1, one.ids[n]]) for n, said in enumerate(one.said) if said]
+        losses += [-float(chances[n - 1, one.ids[n]]) for n, said in enumerate(one.learnt) if said]
     assert figures["loss_first"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
