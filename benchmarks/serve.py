@@ -47,7 +47,7 @@ from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
-from compeer.reward import Case, Form, Judgment, LocalJudge
+from compeer.reward import Case, JudgeForm, Judgment, LocalJudge
 from compeer.safety import Guard
 from compeer.statistics import generator
 
@@ -238,7 +238,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
                 Utterance(speaker="supporter", text=done.reply),
                 Utterance(speaker="seeker", text="Yes. I do not know how to tell my family about it."),
             )
-        judge = LocalJudge(options.model, form=Form())
+        judge = LocalJudge(options.model, form=JudgeForm())
         with Clock() as clock:
             judge.judge([Case(asked[-1 - turn], parse_turn(TURN), "I am sorry. What happened?")])
         found.setdefault("verdicts_s", []).append(clock.wall)
@@ -290,7 +290,7 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
         for control, (text, ending) in zip(controls, asyncio.run(written(writer, requests)), strict=True):
             parsed = parse_turn(text, ending.cut_off)
             read += parsed.turn is not None
-            wanted = control.wishes()
+            wanted = control.requested()
             steered += parsed.turn is not None and {name: decisions(parsed)[name] for name in wanted} == wanted
     writer.close()
     return {

@@ -26,7 +26,7 @@ from typing import Any
 
 from compeer.dialogue import Utterance
 from compeer.models import Message
-from compeer.policy.control import Control, drawn_control
+from compeer.policy.control import Control, sampled_control
 from compeer.policy.prompt import Task, supporter_prompt
 from compeer.reasoning import SupportTurn, parse_turn, render_turn, sentiment_of
 from compeer.statistics import generator
@@ -124,7 +124,7 @@ def guided_prompt(
 
 def chat(context: dict[str, Any], turn: SupportTurn, share: float = 0.3) -> dict[str, Any]:
     """A training example; a share of them asks in the prompt for what the turn is anyway."""
-    control = drawn_control(turn, None, share, generator(SEED, "control", context["id"]))
+    control = sampled_control(turn, None, share, generator(SEED, "control", context["id"]))
     messages = [*guided_prompt(context["history"], control), {"role": "assistant", "content": render_turn(turn)}]
     return {"id": context["id"], "messages": messages}
 

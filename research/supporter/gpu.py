@@ -350,8 +350,7 @@ def write(
 
 def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, Any], folder: Path, log: Any) -> None:
     """What a judge says of records: {"id", "steps": P(True) by step, "response": probabilities by preference}."""
-    from compeer.reward.conversation import record_case
-    from compeer.reward.form import Form
+    from compeer.reward.conversation import JudgeForm, record_case
     from compeer.reward.judge import LocalJudge
     from compeer.reward.score import Judgment
     from compeer.ser.record import read_records
@@ -360,7 +359,7 @@ def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, An
     if path.is_file():
         return
     lay_on(twin, network, None if job["judge"] == "base" else folder / "adapters" / job["judge"], job.get("scale", 1.0))
-    asked = LocalJudge(base, 48, form=Form(**job["form"]), both_orders=True, network=twin, tokenizer=tokenizer)
+    asked = LocalJudge(base, 48, form=JudgeForm(**job["form"]), both_orders=True, network=twin, tokenizer=tokenizer)
     records = list(read_records(Path(job["records"])))
     started, lines = time.time(), []
     for record, found in zip(records, asked.judge([record_case(record) for record in records]), strict=True):

@@ -286,12 +286,12 @@ def run(network: Any, tokenizer: Any, base: Path, job: dict[str, Any], folder: P
     """The job as a plan names it: contexts from its file, rewards by its judge."""
     from gpu import lay_on
 
-    from compeer.reward.form import Form
+    from compeer.reward.conversation import JudgeForm
     from compeer.reward.judge import LocalJudge
 
     contexts = [json.loads(line) for line in Path(job["contexts"]).read_text(encoding="utf-8").splitlines()]
     judging = copy.deepcopy(network)
     lay_on(judging, network, folder / "adapters" / job["judge"], 1.0)
-    judge = LocalJudge(base, 48, form=Form(**job["form"]), network=judging, tokenizer=tokenizer)
+    judge = LocalJudge(base, 48, form=JudgeForm(**job["form"]), network=judging, tokenizer=tokenizer)
     settings = {**DEFAULTS, **job}
     train_by_reward(network, tokenizer, job, folder, log, contexts, judged_rewards(judge, settings, contexts))

@@ -21,8 +21,7 @@ from typing import Any
 from data import all_moments, chat, guided_prompt, tidied
 
 from compeer.reasoning import STEPS, parse_turn
-from compeer.reward.conversation import chats
-from compeer.reward.form import Form
+from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
@@ -88,10 +87,10 @@ def record_of(
 
 
 FORMS = {
-    "judge": Form(history=12),
-    "judge-blind": Form(history=12, blind=True),
-    "process": Form(kind="process", history=12),
-    "outcome": Form(kind="outcome", history=12),
+    "judge": JudgeForm(history=12),
+    "judge-blind": JudgeForm(history=12, blind=True),
+    "process": JudgeForm(kind="process", history=12),
+    "outcome": JudgeForm(kind="outcome", history=12),
 }
 """UnifiReward, its blind twin, PRM and ORM: the same records, asked in their own forms."""
 

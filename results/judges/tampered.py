@@ -3,7 +3,7 @@
     python results/judges/tampered.py FOLDER --records 48                tampered.json beside this file
 
 FOLDER is that of measure.py; asked is the packaged judge. Some attempts are caught by rule before the judge is asked
-(`compeer.reward.guards`), some in words that no rule knows, and a nod is an answer that costs nothing.
+(`compeer.reward.anti_gaming`), some in words that no rule knows, and a nod is an answer that costs nothing.
 """
 
 from __future__ import annotations

@@ -207,9 +207,10 @@ def _of(outputs: Sequence[Any], place: int, group: int) -> Sequence[Any]:
 
 def _opinions(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[list[float | None]]:
     """For each history how good its outputs' responses are to a judge taught by seekers alone, against an anchor."""
+    from research.judge.people import ANCHORS
+
     from compeer.reward import LocalJudge
     from compeer.reward.conversation import Case
-    from compeer.reward.people import ANCHORS
     from compeer.reward.score import Judgment
 
     model = folder / "feedback" / "model"

@@ -243,13 +243,11 @@ def percent(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 
 def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     """Cohen's κ of two annotators; None of nothing, or where both always give the same one answer."""
-    from sklearn.metrics import cohen_kappa_score
-
-    values = list(dict.fromkeys(value for pair in pairs for value in pair))
-    if len(values) < 2:
+    observed, (ones, others) = percent(pairs), (Counter(pair[side] for pair in pairs) for side in (0, 1))
+    if observed is None or len(ones | others) < 2:
         return None
-    one, other = ([values.index(pair[side]) for pair in pairs] for side in (0, 1))
-    return float(cohen_kappa_score(one, other))
+    chance = sum(ones[value] * others[value] for value in ones) / len(pairs) ** 2
+    return (observed - chance) / (1 - chance)
 
 
 def krippendorff(

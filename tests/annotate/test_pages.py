@@ -167,6 +167,11 @@ def test_the_whole_life(browser: Any, url: str, store: Store, tmp_path: Path) ->
             _adjudicate(cat)
         _check_figures(admin)
         _check_disagreements(admin)
+        admin.click("#tabs a[href='#audit']")
+        admin.wait_for_selector("#view[aria-busy='false'] td:text('labelled')")
+        log = admin.inner_text("#view")
+        assert "role: first" in log
+        assert "hash" not in log
         _check_export(admin, tmp_path)
         admin.click("#tabs a[href='#people']")
         admin.wait_for_selector("tbody tr >> nth=3")

@@ -161,7 +161,7 @@ def test_what_is_set_is_asked_for(page: Any, supporter: ScriptedSupporter) -> No
     page.select_option("#stage", "action")
     page.select_option("#persona", "steady")
     tell(page, "Hello")
-    assert supporter.requests[0].control.wishes() == {
+    assert supporter.requests[0].control.requested() == {
         "strategy": "Self-disclosure",
         "stage": "action",
         "persona": "steady",
@@ -182,7 +182,7 @@ def test_a_turn_is_redone_and_compared_side_by_side(page: Any, supporter: Script
     first, second = (box.bounding_box() for box in page.locator(".versions .version").all())
     assert first["y"] == second["y"]
     assert second["x"] >= first["x"] + first["width"]
-    assert supporter.requests[1].control.wishes() == {"strategy": "Information", "persona": "lively"}
+    assert supporter.requests[1].control.requested() == {"strategy": "Information", "persona": "lively"}
     assert supporter.requests[1].history == supporter.requests[0].history
     assert not supporter.requests[1].state.concern_shown  # as it was before the turn
     assert [one.inner_text() for one in page.locator(".keep").all()] == ["Keep this one", "Kept"]

@@ -106,7 +106,7 @@ def test_a_strategy_can_be_set_listed_and_left_open(writer: Writer) -> None:
     assert "strategy: Information." in shown
     assert "[Information]" in shown
     assert session.utterances[-1].strategy == "Information"
-    assert session.control.wishes() == {"persona": "steady"}
+    assert session.control.requested() == {"persona": "steady"}
 
 
 def test_the_last_turn_can_be_redone_with_another_strategy(writer: Writer) -> None:

@@ -61,7 +61,7 @@ def test_a_writer_without_a_grammar_goes_on_from_forced_lines(control: Control) 
     parsed = parse_turn(written(writer, control))
     assert parsed.turn is not None, parsed.missing
     assert not parsed.problems
-    wanted = control.wishes()
+    wanted = control.requested()
     assert parsed.turn.history.stage == wanted.get("stage", "exploration")
     assert parsed.turn.emotion.emotion == wanted.get("emotion", "anxiety")
     assert parsed.turn.strategy.strategy == wanted.get("strategy", "Question")

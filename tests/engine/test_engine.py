@@ -37,10 +37,10 @@ from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
-from compeer.reward import Form, Judgment, LocalJudge
-from compeer.reward.engine_rounds import EngineRounds
+from compeer.reward import JudgeForm, Judgment, LocalJudge
+from compeer.reward.rounds import EngineRounds
 from compeer.statistics import generator
-from tests.reward.test_judge import FORMS, IDS, case
+from tests.support.judging import FORMS, IDS, case
 
 CPU = torch.device("cpu")
 GREEDY = Sampling(temperature=0, max_tokens=20)
@@ -357,7 +357,7 @@ def test_nothing_gets_out_of_the_form(writer: LocalWriter) -> None:
         assert not ending.cut_off
         parsed = parse_turn(text)
         assert parsed.turn is not None, parsed.missing
-        wanted = {field: value for field, value in control.wishes().items() if field != "persona"}
+        wanted = {field: value for field, value in control.requested().items() if field != "persona"}
         assert {field: decisions(parsed)[field] for field in wanted} == wanted
 
 
@@ -408,7 +408,7 @@ def test_supporter_and_judge_share_a_base(tiny_model: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 def test_a_judge_of_adapters_is_what_it_is_with_them_in_its_weights(
-    form: Form, tiny_model: Path, tmp_path: Path
+    form: JudgeForm, tiny_model: Path, tmp_path: Path
 ) -> None:
     adapter = write_adapter(tiny_model, tmp_path / "adapter", 5, role="judge", **form.model_dump())
     whole = merged(tiny_model, adapter, tmp_path / "merged")

@@ -13,7 +13,7 @@ from compeer.models import Failure, Generation, Request, Sampling
 from compeer.models.training import model_card
 from compeer.policy.control import Control
 from compeer.policy.prompt import direct_prompt, refuse_direct, supporter_prompt
-from compeer.policy.rollout import Output, generate_turns
+from compeer.policy.selection import Output, generate_turns
 from compeer.policy.sft import SupporterSettings, training_chats
 from compeer.ser import SerSettings, build_ser, read_records, write_records
 from compeer.ser.record import SerRecord

@@ -36,7 +36,7 @@ from starlette.types import Scope
 from compeer.annotate import forms, people
 from compeer.annotate.people import DAY, Person, Role, checked_password, hashed_secret, is_secret, require
 from compeer.annotate.projects import projects
-from compeer.annotate.queue import Today, today
+from compeer.annotate.queue import today
 from compeer.annotate.schema import PEOPLE, SESSIONS
 from compeer.annotate.store import Refused, Store, text_of
 from compeer.web.errors import Refusal, busy
@@ -370,9 +370,7 @@ def leave(request: Request, response: Response, access: AccessHere, caller: Call
 @sign_in.get("/me")
 def read_me(store: StoreHere, caller: CallerHere) -> forms.Myself:
     """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
-    days = [today(store, caller.person, project) for project in (None, *projects(store))]
-    cap = min((day.cap for day in days if day.cap is not None), default=None)
-    day = Today(days[0].labels, days[0].seconds, cap)
+    day = today(store, caller.person, *projects(store))
     return forms.Myself(person=caller.person, csrf=csrf_of(caller.token), today=day)
 
 

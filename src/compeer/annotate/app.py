@@ -12,7 +12,6 @@ import math
 import mimetypes
 import shutil
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,7 +44,7 @@ from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
 from compeer.web.application import application
-from compeer.web.description import describe, refusals
+from compeer.web.description import Health, describe, refusals
 from compeer.web.errors import Refusal, from_input_error
 from compeer.web.files import Files
 
@@ -94,7 +93,7 @@ def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.Ne
     chosen = [project_by_number(store, number)] if number else projects(store)
     far = [progress(store, me, project) for project in chosen]
     mine, left = (sum(one[part] for one in far) for part in (0, 1))
-    day = today(store, me, chosen[0] if number else None)
+    day = today(store, me, *(chosen if number else []))
     return forms.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
 
 
@@ -335,20 +334,15 @@ def export_file(
             (out / "interface.xml").write_text(label_config(chosen.task), encoding="utf-8")
         else:
             export_project(store, chosen, out, me)
-        name = f"project-{project}-records.jsonl" if format == "records" else f"project-{project}.zip"
-        made = out / "records.jsonl"
+        made, kind = out / "records.jsonl", "application/x-ndjson"
         if format != "records":
-            name = name if format == "ours" else f"project-{project}-label-studio.zip"
-            made = folder / name
-            with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-                for file in sorted(out.iterdir()):
-                    archive.write(file, file.name)
+            made, kind = Path(shutil.make_archive(str(folder / "all"), "zip", out)), "application/zip"
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    kind = "application/x-ndjson" if format == "records" else "application/zip"
+    name = {"ours": ".zip", "records": "-records.jsonl", "label-studio": "-label-studio.zip"}[format]
     gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
-    return FileResponse(made, media_type=kind, filename=name, background=gone)
+    return FileResponse(made, media_type=kind, filename=f"project-{project}{name}", background=gone)
 
 
 # --- the application --------------------------------------------------------------------------------------------------
@@ -370,10 +364,10 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
         app.include_router(router, prefix="/api", responses=_REFUSALS)
 
     @app.get("/healthz", tags=["operation"], responses=refusals(421, 503))
-    def health() -> dict[str, str]:
+    def health() -> Health:
         """Whether the server takes requests, and reaches its store."""
         store.length()
-        return {"status": "ok", "version": __version__}
+        return Health(version=__version__)
 
     return app
 

@@ -182,18 +182,14 @@ def _check_tables(connection: Connection) -> Iterator[str]:
             body = json.loads(row["body"])
             Event(again, row["kind"], row["at"], row["actor"], row["item"], body, texts.get).apply()
         for table in STATE:
-            yield from _differences(table, _keyed(again, table), _keyed(connection, table))
+            yield from _differences(table, again, connection)
     engine.dispose()
 
 
-def _keyed(connection: Connection, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
+def _differences(table: Table, *connections: Connection) -> Iterator[str]:
+    """In what a table differs between two connections, the rebuilt one first."""
     keys = [column.name for column in table.primary_key.columns]
-    return {tuple(row[key] for key in keys): row for row in _rows(connection, table)}
-
-
-def _differences(
-    table: Table, wanted: Mapping[tuple[Any, ...], dict[str, Any]], found: Mapping[tuple[Any, ...], dict[str, Any]]
-) -> Iterator[str]:
+    wanted, found = ({tuple(row[key] for key in keys): row for row in _rows(one, table)} for one in connections)
     for key in sorted(wanted.keys() | found.keys()):
         row = f"{table.name} {', '.join(map(str, key))}"
         if key not in found:

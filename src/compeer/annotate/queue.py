@@ -138,13 +138,13 @@ _HEADS = (
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-def today(store: Store, person: Person, project: Project | None = None) -> Today:
-    """A person's day so far; the limit is their own, or the project's where that is lower."""
+def today(store: Store, person: Person, *within: Project) -> Today:
+    """A person's day so far; the limit is their own, or that of the projects where it is lower."""
     with store.read() as connection:
         chosen = (DAYS.c.person == person.id, DAYS.c.day == day_of(store.now()))
         row = connection.execute(select(DAYS.c.labels, DAYS.c.seconds).where(*chosen)).first()
     labels, seconds = row or (0, 0)
-    return Today(labels, seconds, _cap(person, *([project] if project else [])))
+    return Today(labels, seconds, _cap(person, *within))
 
 
 def _cap(person: Person, *within: Project) -> int | None:

@@ -34,8 +34,7 @@ from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
 from compeer.reward.conversation import Case
-from compeer.reward.form import Judge
-from compeer.reward.score import Judgment, score
+from compeer.reward.score import Judge, Judgment, score
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, busy, from_input_error, readable
 
@@ -67,7 +66,7 @@ class Keeper:
             "id": answer,
             "conversation": request.conversation,
             "history": [{"speaker": one.speaker, "text": one.text} for one in request.history],
-            "control": request.control.wishes(),
+            "control": request.control.requested(),
             "reply": done.reply,
             "turn": done.turn.model_dump() if done.turn else None,
             "risk": done.guarded.risk.level,

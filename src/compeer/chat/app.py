@@ -32,7 +32,7 @@ from compeer.chat.schemas import (
 from compeer.chat.turn import Supporter
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
-from compeer.reward.form import Judge
+from compeer.reward.score import Judge
 from compeer.web.application import application
 from compeer.web.description import Health, describe, refusals
 from compeer.web.errors import Refusal

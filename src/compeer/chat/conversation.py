@@ -33,9 +33,8 @@ from compeer.models.base import Message
 from compeer.policy.control import Control
 from compeer.policy.prompt import Task, pictures_of, supporter_prompt
 from compeer.reasoning import STEPS, ParsedTurn, Part, SupportTurn
-from compeer.reward.form import Judge
 from compeer.reward.rank import Ranked, arank
-from compeer.reward.score import Score, Sign
+from compeer.reward.score import Judge, Score, Sign
 from compeer.safety.guard import Guard, GuardedTurn
 from compeer.safety.output import SentenceGate
 from compeer.safety.replies import Replies, language_of
@@ -322,7 +321,7 @@ def _failure(error: Exception) -> NotWritten:
 def _not_as_asked(control: Control, turn: SupportTurn) -> tuple[str, ...]:
     """The decisions that were asked for and not taken, as by a server that cannot be forced."""
     taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
-    asked = control.wishes()
+    asked = control.requested()
     return tuple(f"{field}: not as it was asked for" for field, one in taken.items() if asked.get(field, one) != one)
 
 

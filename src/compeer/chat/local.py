@@ -33,8 +33,8 @@ from compeer.models.resolve import display_name, model_folder, prepare
 from compeer.models.training import model_card
 from compeer.policy.control import Control
 from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
-from compeer.policy.repeats import told_once
-from compeer.reward.form import Judge
+from compeer.policy.repeats import until_repetition
+from compeer.reward.score import Judge
 from compeer.safety.guard import Guard
 
 LONGEST = 4096
@@ -173,7 +173,7 @@ class _Text:
         elif not last:
             text = text[: len(text) - max((len(stop) - 1 for stop in self._stop), default=0)]
             text = text.rstrip("\ufffd")
-        text, over = told_once(text, self._begun, last or bool(stops))
+        text, over = until_repetition(text, self._begun, last or bool(stops))
         if len(text) > self._size:
             self._put(text[self._size :])
             self._size = len(text)

@@ -12,6 +12,7 @@ Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from compeer.models.resolve import display_name, model_mark
 
 if TYPE_CHECKING:
     from compeer.chat.conversation import GuardedSupporter
-    from compeer.reward.form import Judge
+    from compeer.reward.score import Judge
     from compeer.safety.guard import Guard
 
 DEFAULT, DEFAULT_JUDGE = "best", "judge"
@@ -71,20 +72,15 @@ def larger_note(name: str) -> str | None:
 
 def resolve_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
     """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
-    from compeer.models.resolve import ModelSettings, card_folder, open_model
-    from compeer.models.training import model_card
-    from compeer.reward.endpoint import ModelJudge
-    from compeer.reward.judge import LocalJudge
+    from compeer.models.resolve import ModelSettings, open_model
+    from compeer.reward import judges
 
-    if "@http" in name:
-        known = set(ModelSettings.model_fields)  # a stream has limits of its own
-        settings = ModelSettings.model_validate((call or CallSettings()).model_dump(include=known))
-        return ModelJudge(open_model(name, settings=settings), trained=trained)
-    _check_folder(name, "judge")
-    if model_card(card_folder(name)).get("role") != "judge":
-        do = "Train one with: compeer reward train"
-        raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
-    return LocalJudge(name)
+    if "@http" not in name:
+        _check_folder(name, "judge")
+        judges.check_judge(name)
+    known = set(ModelSettings.model_fields)  # a stream has limits of its own
+    settings = ModelSettings.model_validate((call or CallSettings()).model_dump(include=known))
+    return judges.open_judge(name, model=partial(open_model, settings=settings), trained=trained)
 
 
 def _check_folder(name: str, field: str) -> None:

@@ -13,22 +13,18 @@ import asyncio
 import base64
 import json
 import mimetypes
-import os
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from compeer import __version__
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart
 from compeer.models.base import CallSettings, EndpointSettings, Message, Request, Sampling
-from compeer.models.client import checked_url, seconds_until
-from compeer.policy.repeats import ToldOnce
+from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
+from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
 
 _LONGEST_PAUSE = 5.0
@@ -55,8 +51,7 @@ class UpstreamWriter:
 
     def __init__(self, settings: StreamSettings, multimodal: bool = False) -> None:
         self._settings, self.multimodal = settings, multimodal
-        self._url = f"{checked_url(settings.url)}/chat/completions"
-        self._key = os.environ.get(settings.key_variable, "").strip()
+        self._endpoint = Endpoint(settings)
         self.continues = True
 
     @property
@@ -73,21 +68,14 @@ class UpstreamWriter:
         return True
 
     async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[Piece, None]:
-        import httpx
-
-        headers = {"User-Agent": f"compeer/{__version__}", "Accept": "text/event-stream"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
         body = await asyncio.to_thread(self._body, request, sampling)
         deadline = asyncio.get_running_loop().time() + self._settings.stream_seconds
         try:
-            async with (
-                httpx.AsyncClient(verify=self._trusted, timeout=self._settings.timeout) as client,
-                AsyncExitStack() as opened,
-            ):
-                asking = client.stream("POST", self._url, content=body, headers=headers | _JSON)
+            async with AsyncExitStack() as opened:
                 async with asyncio.timeout_at(deadline):
-                    reply = await opened.enter_async_context(asking)
+                    reply = await opened.enter_async_context(
+                        self._endpoint.stream(body, timeout=self._settings.timeout)
+                    )
                 if reply.status_code != 200:
                     raise await _refused(reply.status_code, reply.headers.get("retry-after"))
                 received = _within(reply.aiter_bytes(), deadline, self._settings.stream_bytes)
@@ -102,42 +90,18 @@ class UpstreamWriter:
                 async with aclosing(_once(pieces, begun, most)) as output:
                     async for piece in output:
                         yield piece
-        except (httpx.TimeoutException, TimeoutError):  # nobody is let wait for as long again
+        except TimeoutError:  # nobody is let wait for as long again
             raise NotWritten("the server did not answer in time", passing=False) from None
-        except httpx.HTTPError as error:
+        except CallError as error:
+            if error.kind == "timeout":
+                raise NotWritten("the server did not answer in time", passing=False) from None
             await asyncio.sleep(0.2)
-            raise NotWritten(f"the server cannot be reached or broke off: {type(error).__name__}") from None
-
-    @cached_property
-    def _trusted(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+            raise NotWritten("the server cannot be reached or broke off") from None
 
     def _body(self, request: Request, sampling: Sampling) -> bytes:
-        messages: list[dict[str, Any]] = [_sendable(message) for message in request.messages]
-        body: dict[str, Any] = {
-            "model": self._settings.model,
-            "messages": messages,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-            "seed": request.seed,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        if request.prefix:
-            messages.append({"role": "assistant", "content": request.prefix})
-            if self._settings.constrain == "vllm":
-                body |= {"continue_final_message": True, "add_generation_prompt": False}
-        elif request.grammar and self._settings.constrain == "vllm":
-            body["structured_outputs"] = {"grammar": request.grammar}
-        elif request.grammar and self._settings.constrain == "llama.cpp":
-            body["grammar"] = f"%llguidance {{}}\n{request.grammar}"
-        return json.dumps(body).encode()
-
-
-_JSON = {"Content-Type": "application/json"}
+        messages = tuple(_sendable(message) for message in request.messages)
+        more = {"stream": True, "stream_options": {"include_usage": True}}
+        return self._endpoint.body(replace(request, messages=messages), sampling, **more)
 
 
 async def _refused(status: int, retry_after: str | None) -> NotWritten:
@@ -197,7 +161,7 @@ async def _once(
 
     An output of more than `most` characters is cut off.
     """
-    output, size = ToldOnce(begun), 0
+    output, size = RepetitionFilter(begun), 0
     async with aclosing(pieces):
         async for piece in pieces:
             ending = piece if isinstance(piece, Ending) else None
@@ -241,7 +205,7 @@ async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending
             yield text
     if finish is None:
         raise NotWritten("the server broke off")
-    yield Ending(finish == "length", _count(usage, "completion_tokens"), _count(usage, "prompt_tokens"))
+    yield Ending(finish == "length", used_tokens(usage, "completion_tokens"), used_tokens(usage, "prompt_tokens"))
 
 
 async def _lines(received: AsyncIterator[bytes]) -> AsyncGenerator[list[str], None]:
@@ -253,12 +217,7 @@ async def _lines(received: AsyncIterator[bytes]) -> AsyncGenerator[list[str], No
     yield [left.decode("utf-8", "replace")]
 
 
-def _count(usage: dict[str, Any], what: str) -> int:
-    count = usage.get(what) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and count > 0 else 0
-
-
-def _sendable(message: Message) -> dict[str, Any]:
+def _sendable(message: Message) -> Message:
     """The message as servers take it: pictures that are files become part of it."""
     content = message["content"]
     if isinstance(content, str):

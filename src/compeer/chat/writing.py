@@ -70,7 +70,7 @@ class Writer(Protocol):
 
 def forced_lines(control: Control) -> dict[Part, str]:
     """The lines that hold the decisions asked for, by their step."""
-    asked = control.wishes()
+    asked = control.requested()
     filled = {"stage": STAGES[0], "emotion": EMOTIONS[0], "strategy": STRATEGIES[0]} | asked
     lines = forced_prefix(Control.model_validate(filled)).split("\n")
     return {part: line for part, line in zip(STEPS, lines, strict=False) if _FIELD_OF[part] in asked}

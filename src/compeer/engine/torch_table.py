@@ -62,7 +62,8 @@ class Slots(Cache):  # type: ignore[misc]
         self._used = (rows, width)
         columns = self._numbers[:width]
         attended = (columns >= self.starts[:rows, None]) & (columns <= self.columns[:rows, None])
-        bias = torch.where(attended, 0.0, torch.finfo(self.dtype).min).to(self.dtype)
+        # filled by numbers, not by tensors: those would be copied from the host, which a CUDA graph cannot record
+        bias = torch.zeros_like(attended, dtype=self.dtype).masked_fill_(~attended, torch.finfo(self.dtype).min)
         logits: torch.Tensor = network(
             input_ids=tokens[:rows],
             attention_mask=bias[:, None, None],

@@ -108,17 +108,20 @@ class Endpoint:
         return json.dumps(body, sort_keys=True).encode()
 
     @asynccontextmanager
-    async def stream(self, body: bytes, accept: str = "text/event-stream") -> AsyncIterator[httpx.Response]:
+    async def stream(
+        self, body: bytes, accept: str = "text/event-stream", timeout: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
         """The answer as it arrives, whatever its status; `CallError` where there is none or it breaks off.
 
-        Nothing here has a time limit: wrap it in `asyncio.timeout`.
+        `timeout` is for each wait; the whole has no time limit unless it is wrapped in `asyncio.timeout`.
         """
         import httpx
 
-        clients, target = await self._open(), httpx.URL(f"{self.url}/chat/completions")
+        clients = await self._open()
         client = clients.idle.pop() if clients.idle else self._made()
         try:
-            async with client.stream("POST", target, content=body, headers={"Accept": accept}) as reply:
+            target, headers = httpx.URL(f"{self.url}/chat/completions"), {"Accept": accept}
+            async with client.stream("POST", target, content=body, headers=headers, timeout=timeout) as reply:
                 yield reply
         except httpx.TimeoutException:
             raise CallError("timeout", f"{self.url} did not answer in time") from None
@@ -128,7 +131,7 @@ class Endpoint:
             raise CallError("answer", f"{self.url} gave an answer that cannot be read") from None
         except httpx.DecodingError:
             raise CallError("answer", f"{self.url} gave an answer that cannot be read") from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # a host name that cannot be one: Unicode
             why = "it cannot be reached; is the server running?"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 why = "its certificate is not trusted"

@@ -78,8 +78,11 @@ async function draw() {
   const chosen = name in VIEWS ? name : page.project() ? "agreement" : "data";
   at("tabs").replaceChildren(...Object.keys(TABS).map((tab) => make("a", { href: `#${tab}`, text: say(`tabs.${tab}`), "aria-current": tab === chosen ? "page" : null })));
   const turn = (drawn += 1);
+  at("view").ariaBusy = "true"; // until the view is there, what is shown may be of another project
   const view = await page.attempt(() => VIEWS[chosen](page, ...rest));
-  if (view && turn === drawn) at("view").replaceChildren(view);
+  if (turn !== drawn) return;
+  if (view) at("view").replaceChildren(view);
+  at("view").ariaBusy = "false";
 }
 
 async function start() {

@@ -75,10 +75,16 @@ export async function passedView(page) {
     sorted.map((row) => [itemLink(row.item), row.annotator, say(`passed_why.${row.why}`), row.reason ?? "", stageName(row.stage), moment(row.at), waits(row) ? settle(page, row.item) : ""])));
 }
 
+/** What an event holds, in one line; texts are kept elsewhere, and their ids and hashes say nothing to a reader. */
+function eventText(body) {
+  const plain = (name, value) => (["expires", "until"].includes(name) && value ? moment(value) : Array.isArray(value) ? value.join(", ") : typeof value === "object" && value ? JSON.stringify(value) : String(value ?? "–"));
+  return Object.entries(body).filter(([, value]) => !value?.hash).map(([name, value]) => `${name}: ${plain(name, value)}`).join(" · ");
+}
+
 export async function auditView(page, before) {
   const { rows } = await call("GET", `/api/audit?limit=100${Number(before) ? `&before=${Number(before)}` : ""}`);
   const last = rows.at(-1)?.seq;
   return make("div", { class: "cards" }, table(say("tabs.audit"), ["", say("when"), say("annotator"), "", say("item"), ""],
-    rows.map((row) => [String(row.seq), moment(row.at), row.actor ?? "–", row.kind, row.item ? itemLink(row.item) : "", make("code", { text: JSON.stringify(row.body) })])),
+    rows.map((row) => [String(row.seq), moment(row.at), row.actor ?? "–", row.kind, row.item ? itemLink(row.item) : "", make("span", { class: "soft", text: eventText(row.body) })])),
     last > 1 ? make("nav", { class: "pills" }, make("a", { href: `#audit/${last}`, text: say("earlier") })) : null);
 }
