@@ -298,7 +298,7 @@ def lost_labels(store: Store, told: Told, acknowledged: dict[tuple[str, int], in
     names = {person.id: person.name for person in people(store)}
     with store.read() as connection:
         rows = connection.execute(select(LABELS)).all()
-    there = {(names[row.person], row.item): (row.role, json.loads(row.answers)) for row in rows}
+    there = {(names[row.person], row.item): (row.role, row.answers) for row in rows}
     lost = []
     for (who, item), place in acknowledged.items():
         if (who, item) not in there:
@@ -328,7 +328,7 @@ def broken_rules(store: Store) -> list[str]:
             labels[row.item].append(row)
         stages = {row.id: row.stage for row in connection.execute(select(ITEMS.c.id, ITEMS.c.stage))}
     for item, stage in stages.items():
-        given = [json.loads(label.answers) for label in labels[item] if label.role == "first"]
+        given = [label.answers for label in labels[item] if label.role == "first"]
         if stage != "closed":
             problems.append(f"{item} is left {stage}")
         if len(firsts[item]) != 2 or len(given) != 2:
