@@ -359,9 +359,13 @@ def _soaked(
     labels: list[dict[str, Any]] = []
 
     def annotate() -> None:
-        while time.time() < until:
+        while annotators and time.time() < until:
             name = str(folder / f"labels-{len(labels)}.sqlite")
-            labels.append(simulate(name, annotators, items=5 * annotators, kills=2))
+            try:
+                labels.append(simulate(name, annotators, items=5 * annotators, kills=2))
+            except Exception as error:
+                log.problems.append(f"annotating stopped: {type(error).__name__}: {error}")
+                return
 
     async def talk() -> None:
         ports = [server.port for server in servers]
@@ -419,7 +423,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--annotators", type=int, default=6)
+    parser.add_argument("--annotators", type=int, default=6, help="0 for conversations only")
     given = parser.parse_args()
     found = soak(given.seconds, given.clients, given.annotators)
     if found["memory_late_mb"] > 1.1 * found["memory_early_mb"]:
