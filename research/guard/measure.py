@@ -2,6 +2,7 @@
 
     python research/guard/measure.py tune --json tune.json          # as often as you like
     python research/guard/measure.py sealed --json sealed.json      # once, after thresholds are frozen in a commit
+    python research/guard/measure.py replies --json replies.json    # bad and good replies that nothing was learnt from
     python research/guard/measure.py load --processes 8             # the same 200 conversations, idle and busy
     … --no-classifier                                               # rules and weighted phrases alone
 
@@ -19,12 +20,14 @@ import subprocess
 import time
 from pathlib import Path
 
-from prepare import Text, read_conversations
+from prepare import FOLDER, Text, read_conversations
+from train import measure_replies, read_replies
 
 from compeer.errors import InputError
 from compeer.evaluate.safety import SafetyCase, measure_detection
 from compeer.io import write_json
 from compeer.safety import Detector
+from compeer.safety.output_phrases import ReplyPhrases
 from compeer.safety.reader import small_reader
 
 KIND = {"several": "multi-turn"}
@@ -95,7 +98,7 @@ def under_load(processes: int) -> dict[str, object]:
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("tune", "sealed", "load"))
+    parser.add_argument("what", choices=("tune", "sealed", "replies", "load"))
     parser.add_argument("--no-classifier", action="store_true")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--json", type=Path)
@@ -103,6 +106,8 @@ def main() -> None:
     if options.what == "load":
         found = under_load(options.processes)
         print(json.dumps(found))
+    elif options.what == "replies":
+        found = measure_replies(read_replies(FOLDER / "texts" / "replies" / "held_out"), ReplyPhrases())
     else:
         found = measure(options.what, not options.no_classifier)
     if options.json:
