@@ -28,7 +28,7 @@ FLOORS = [
     ["report"],
     ["talk"],
     ["web"],
-    ["recipe", "doctor"],
+    ["recipe", "doctor", "integrations"],
     ["cli"],
 ]
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
