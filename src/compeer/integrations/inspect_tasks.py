@@ -50,8 +50,6 @@ Mode = Literal["plain", "structured"]
 _PLAYERS = Players(Player("evaluated@http://inspect"), Player("seeker@http://inspect"))
 """Inspect opens the models; what counts here is that they are not folders of this machine."""
 
-# --- conversations ----------------------------------------------------------------------------------------------------
-
 
 @solver
 def converse(evaluation: Evaluation) -> Solver:
@@ -95,9 +93,6 @@ def talking(scenarios: Sequence[Scenario]) -> MemoryDataset:
 def spoken(scenarios: Sequence[Scenario], language: str | None) -> list[Scenario]:
     """The scenarios in a language, or all."""
     return [one for one in scenarios if language in (None, one.language)]
-
-
-# --- SAGE -------------------------------------------------------------------------------------------------------------
 
 
 @task
@@ -144,9 +139,6 @@ def final_emotion(evaluation: Sage) -> Scorer:
         return Score(value=line["final"], answer=line["end"] or "open", metadata=line)
 
     return grade
-
-
-# --- ESC-Eval ---------------------------------------------------------------------------------------------------------
 
 
 @task
@@ -202,9 +194,6 @@ def seven_dimensions(evaluation: EscEval) -> Scorer:
     return grade
 
 
-# --- safety -----------------------------------------------------------------------------------------------------------
-
-
 @task
 def safety(half: Half = "kept") -> Task:
     """What seekers of the safety suite would be shown if the model answered them behind the guard."""
@@ -249,9 +238,6 @@ def shown_replies() -> Scorer:
         return Score(value=float(not wrong), explanation=", ".join(wrong) or None, metadata=found)
 
     return grade
-
-
-# --- decisions --------------------------------------------------------------------------------------------------------
 
 
 @task
