@@ -45,12 +45,10 @@ def esc_eval_metrics(seed: int = 0) -> Metric:
         if not rows:
             return {}
         found = esc_eval_figures(rows, seed=seed)
-        figures: dict[str, Any] = {**found.dimensions, "average": found.average}
-        return {
-            key: value
-            for name, one in figures.items()
-            for key, value in flat(name, one.score, one.low, one.high).items()
-        }
+        metrics = flat("average", found.average.score, found.average.low, found.average.high)
+        for name, one in found.dimensions.items():
+            metrics |= flat(name, one.score, one.low, one.high)
+        return metrics
 
     return measure
 
