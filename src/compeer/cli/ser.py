@@ -308,14 +308,22 @@ def card(
 def export(
     records: Records,
     out: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[str, typer.Option(help="'parquet', or 'datasets' for datasets.load_dataset.")] = "parquet",
+    format: Annotated[
+        str,
+        typer.Option(
+            help="'parquet'; for datasets.load_dataset 'datasets' (all columns), 'preferences' (prompt, chosen, "
+            "rejected), 'messages' or 'sharegpt'."
+        ),
+    ] = "parquet",
 ) -> None:
     """Write records as Parquet, a file a split."""
     from compeer.ser.export import export_records
+    from compeer.ser.forms import TRAINING_FORMS, export_form
 
-    if format not in ("parquet", "datasets"):
-        raise InputError(f"unknown format '{format}'.", field="format", do="Known: parquet, datasets")
-    found = export_records(records, out, format)  # type: ignore[arg-type]
+    if format not in (known := ("parquet", "datasets", *TRAINING_FORMS)):
+        raise InputError(f"unknown format '{format}'.", field="format", do=f"Known: {', '.join(known)}")
+    write = export_form if format in TRAINING_FORMS else export_records
+    found = write(records, out, format)  # type: ignore[arg-type]
     counts = ", ".join(f"{split} {count:,}" for split, count in found["records"].items())
     console.print(f"{counts} written to {plain(str(out))}", highlight=False, soft_wrap=True)
 

@@ -20,6 +20,7 @@ from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
 from compeer.io import file_hash
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, StrategyStep, SupportTurn
+from compeer.ser.forms import split_file, with_configs
 from compeer.ser.record import SPLITS, PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records
 
 RECORDS_A_GROUP = 4096
@@ -79,13 +80,12 @@ def export_records(records: Path, out: Path, format: Literal["parquet", "dataset
     unfinished = out.with_name(out.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    names = {
-        split: f"data/{split}-00000-of-00001.parquet" if format == "datasets" else f"{split}.parquet"
-        for split in SPLITS
-    }
+    names = {split: split_file(split) if format == "datasets" else f"{split}.parquet" for split in SPLITS}
     try:
         counts = _write_splits(records, {split: unfinished / name for split, name in names.items()})
-        (unfinished / "README.md").write_text(_readme(records.with_name("card.md")), encoding="utf-8")
+        readme = _readme(records.with_name("card.md"))
+        known = {split: name for split, name in names.items() if counts[split]}
+        (unfinished / "README.md").write_text(with_configs(readme, known), encoding="utf-8")
         files = {name: file_hash(unfinished / name) for split, name in names.items() if counts[split]}
         if out.is_dir():
             out.rmdir()
