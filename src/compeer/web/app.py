@@ -37,6 +37,7 @@ from compeer.web.limits import Door
 from compeer.web.metrics import Metrics
 from compeer.web.pictures import LARGEST_IMAGE, MOST_IMAGES
 from compeer.web.requests import MOST_CANDIDATES, ChatRequest, JudgeRequest
+from compeer.web.scoring import register_scoring
 
 LONGEST_BODY = 2**20 + (MOST_IMAGES + 2) * LARGEST_IMAGE * 4 // 3
 """Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read."""
@@ -132,6 +133,8 @@ def create_app(
     async def judge_turn(body: JudgeRequest) -> JudgeAnswer:
         """Verdicts on a turn and its score: each step, and the response where there is a reference."""
         return await judging.answer(body)
+
+    register_scoring(app, judging)
 
     @app.get("/v1/models", responses=outside, tags=["models"])
     async def models() -> ModelList:
