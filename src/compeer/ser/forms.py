@@ -99,7 +99,7 @@ def split_file(split: str) -> str:
     return f"data/{split}-00000-of-00001.parquet"
 
 
-def with_configs(card: str, files: Mapping[str, str]) -> str:
+def with_configs(card: str, files: Mapping[Any, str]) -> str:
     """A card whose metadata block names the file of each split, as the hub and `load_dataset` read it."""
     lines = ["configs:", "- config_name: default", "  data_files:"]
     for split, name in files.items():
@@ -111,7 +111,7 @@ def with_configs(card: str, files: Mapping[str, str]) -> str:
 
 
 def _write(records: Path, folder: Path, form: TrainingForm) -> tuple[dict[str, int], int]:
-    import pyarrow
+    import pyarrow  # type: ignore[import-untyped]
     import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
     names = ("from", "value") if form == "sharegpt" else ("role", "content")
