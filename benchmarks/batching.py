@@ -23,13 +23,14 @@ from typing import Any
 
 import torch
 
+from compeer.chat import TurnDone, TurnRequest
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.local import local_supporter
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
+from compeer.engine.network import best_device
 from compeer.models import Sampling
-from compeer.models.local import best_device
 from compeer.safety import Guard
-from compeer.talk import Done, Wish
-from compeer.talk.local import LocalSupporter
 
 
 def histories(count: int, last: int = 3) -> list[tuple[Utterance, ...]]:
@@ -45,21 +46,21 @@ def histories(count: int, last: int = 3) -> list[tuple[Utterance, ...]]:
     return found
 
 
-async def measured(supporter: LocalSupporter, wishes: list[Wish], clients: int) -> dict[str, Any]:
-    """All wishes, by clients that each ask the next one when theirs is answered."""
-    waiting = list(reversed(list(enumerate(wishes))))
-    done: dict[int, Done] = {}
+async def measured(supporter: GuardedSupporter, requests: list[TurnRequest], clients: int) -> dict[str, Any]:
+    """All requests, by clients that each ask the next one when theirs is answered."""
+    waiting = list(reversed(list(enumerate(requests))))
+    done: dict[int, TurnDone] = {}
     first: list[float] = []
 
     async def client() -> None:
         while waiting:
-            number, wish = waiting.pop()
+            number, request = waiting.pop()
             asked, heard = time.perf_counter(), False
-            async for event in supporter.converse(wish):
+            async for event in supporter.converse(request):
                 if not heard:
                     heard = True
                     first.append(time.perf_counter() - asked)
-                if isinstance(event, Done):
+                if isinstance(event, TurnDone):
                     done[number] = event
 
     start, used = time.perf_counter(), time.process_time()
@@ -87,13 +88,13 @@ def main() -> None:
     told = parser.parse_args()
     sampling = Sampling(temperature=0.7, max_tokens=told.max_tokens)
     asked = histories(told.clients * told.turns)
-    wishes = [Wish(history, sampling=sampling, seed=number) for number, history in enumerate(asked)]
+    requests = [TurnRequest(history, sampling=sampling, seed=number) for number, history in enumerate(asked)]
     found: dict[str, Any] = {}
     for name, rows in (("one at a time", 1), ("together", told.rows)):
-        supporter = LocalSupporter(told.model, Guard(), rows=rows, waiting=len(wishes))
-        warm_up = [Wish(asked[0], sampling=Sampling(max_tokens=4))] * rows
+        supporter = local_supporter(told.model, Guard(), rows=rows, waiting=len(requests))
+        warm_up = [TurnRequest(asked[0], sampling=Sampling(max_tokens=4))] * rows
         asyncio.run(measured(supporter, warm_up, rows))
-        found[name] = asyncio.run(measured(supporter, wishes, told.clients))
+        found[name] = asyncio.run(measured(supporter, requests, told.clients))
         supporter.close()
     alone, together = (found[name].pop("outputs") for name in ("one at a time", "together"))
     device = best_device()

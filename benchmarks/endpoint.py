@@ -1,13 +1,13 @@
-"""How busy the endpoint client keeps a server that takes 50 ms for every answer, with 64 calls in flight.
+"""How busy the endpoint client keeps a server that takes 300 ms for every answer, with 64 calls in flight.
 
-The server is a process of its own that does next to nothing: it waits 50 ms and sends prebuilt bytes. It could finish
-64 / 0.05 = 1,280 requests a second; the share of that which it is given is the figure:
+The server is a process of its own that does next to nothing: it waits and sends prebuilt bytes. It could finish
+64 / 0.3 = 213 requests a second; the share of that which it is given is the metric:
 
-    busy = requests x 0.05 s / (64 x wall time)
+    busy = requests x 0.3 s / (64 x wall time)
 
 Everything that a run does is in it: tasks, limits, the cache's keys and, unless told otherwise, storing every answer.
 
-    python benchmarks/endpoint.py [--requests 12800] [--no-cache]
+    python benchmarks/endpoint.py [--requests 2560] [--latency 0.3] [--no-cache]
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from compeer.models import AnswerCache, EndpointModel, EndpointSettings, Generation, Request, Sampling
 
-LATENCY = 0.05
 IN_FLIGHT = 64
 WARM_UP = 4 * IN_FLIGHT
 _BODY = json.dumps(
@@ -54,6 +54,9 @@ _REPLY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 class _Slow(asyncio.Protocol):
     """Reads requests and answers each after the latency, with as little work as can be."""
 
+    def __init__(self, latency: float) -> None:
+        self._latency = latency
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._buffer = transport, b""
@@ -67,12 +70,14 @@ class _Slow(asyncio.Protocol):
             if len(self._buffer) < end + 4 + length:
                 return
             self._buffer = self._buffer[end + 4 + length :]
-            self._later(LATENCY, self._transport.write, _REPLY)
+            self._later(self._latency, self._transport.write, _REPLY)
 
 
-def _serve(tell: Connection) -> None:
+def _serve(tell: Connection, latency: float) -> None:
     async def forever() -> None:
-        server = await asyncio.get_running_loop().create_server(_Slow, "127.0.0.1", 0, backlog=4 * IN_FLIGHT)
+        server = await asyncio.get_running_loop().create_server(
+            partial(_Slow, latency), "127.0.0.1", 0, backlog=4 * IN_FLIGHT
+        )
         tell.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -80,11 +85,11 @@ def _serve(tell: Connection) -> None:
 
 
 @contextmanager
-def slow_server() -> Iterator[str]:
+def slow_server(latency: float) -> Iterator[str]:
     """The base URL of a server in another process, which ends with the context."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process = context.Process(target=_serve, args=(there, latency), daemon=True)
     process.start()
     try:
         yield f"http://127.0.0.1:{here.recv()}/v1"
@@ -109,7 +114,7 @@ async def _ask_all(model: EndpointModel, numbers: Iterator[int]) -> int:
     return sum(await asyncio.gather(*(work() for _ in range(model.at_once))))
 
 
-def measure(requests: int = 12_800, cached: bool = True) -> dict[str, Any]:
+def measure(requests: int = 2_560, latency: float = 0.3, cached: bool = True) -> dict[str, Any]:
     """The busy share and what it was measured with."""
 
     async def timed(model: EndpointModel) -> tuple[float, float]:
@@ -119,17 +124,17 @@ def measure(requests: int = 12_800, cached: bool = True) -> dict[str, Any]:
         assert good == requests, model.counters
         return time.perf_counter() - wall, time.process_time() - cpu
 
-    with slow_server() as url, tempfile.TemporaryDirectory() as folder:
+    with slow_server(latency) as url, tempfile.TemporaryDirectory() as folder:
         cache = AnswerCache(Path(folder) / "answers.sqlite") if cached else None
         settings = EndpointSettings(url=url, model="m", concurrency=IN_FLIGHT, retries=0)
         wall, cpu = asyncio.run(timed(EndpointModel(settings, cache)))
         if cache:
             cache.close()
     return {
-        "busy_share": round(requests * LATENCY / (IN_FLIGHT * wall), 4),
+        "busy_share": round(requests * latency / (IN_FLIGHT * wall), 4),
         "requests": requests,
         "in_flight": IN_FLIGHT,
-        "latency_seconds": LATENCY,
+        "latency_seconds": latency,
         "cached": cached,
         "wall_seconds": round(wall, 3),
         "requests_per_second": round(requests / wall, 1),
@@ -143,8 +148,9 @@ def measure(requests: int = 12_800, cached: bool = True) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=12_800)
+    parser.add_argument("--requests", type=int, default=2_560)
+    parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--no-cache", action="store_true")
     arguments = parser.parse_args()
-    json.dump(measure(arguments.requests, not arguments.no_cache), sys.stdout, indent=1)
+    json.dump(measure(arguments.requests, arguments.latency, not arguments.no_cache), sys.stdout, indent=1)
     print()

@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
+from compeer.engine.attention import use_grouped_attention
 from compeer.engine.llama import Llama
-from compeer.engine.prepared import prepare
-from compeer.models.attention import use_grouped_attention
-from compeer.models.embedded import SMOLLM2
-from compeer.models.local import load_network, model_folder
+from compeer.engine.network import load_network
+from compeer.models.packaged import SMOLLM2
+from compeer.models.resolve import model_folder, prepare
 
 READ, WRITTEN = 192, 12
 FORMATS = ("Q8_0", "F16", "BF16", "F32")

@@ -31,12 +31,14 @@ from judge import plain_calls
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 
+from compeer.engine.network import best_device
 from compeer.models.embedder import Embedder
-from compeer.models.local import LocalModel, best_device, model_folder
+from compeer.models.local import LocalModel
+from compeer.models.resolve import model_folder
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer
 from compeer.reasoning import parse_turn, render_turn
-from compeer.reward import Case, Form, LocalJudge
+from compeer.reward import Case, JudgeForm, LocalJudge
 from compeer.ser import SerRecord, SerSettings, build_ser, read_records
 
 Records = Mapping[str, SerRecord]
@@ -157,7 +159,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = model_folder(options.model)
     plain = LocalModel(folder, batch_size=options.batch)
-    judge = LocalJudge(folder, options.batch, form=Form(), network=plain.network, tokenizer=plain.tokenizer)
+    judge = LocalJudge(folder, options.batch, form=JudgeForm(), network=plain.network, tokenizer=plain.tokenizer)
     embedder = Embedder()
     settings = GrpoSettings(
         steps=options.warm_up + options.repeats,

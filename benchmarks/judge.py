@@ -29,11 +29,11 @@ import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.models.attention import use_folded_attention
-from compeer.models.local import best_device, fast_dtype, load_network, load_tokenizer, model_folder
-from compeer.models.network import steady_attention
+from compeer.engine.attention import use_folded_attention
+from compeer.engine.network import best_device, fast_dtype, load_network, load_tokenizer, steady_attention
+from compeer.models.resolve import model_folder
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn, parse_turn, render_turn
-from compeer.reward import Case, Form, LocalJudge, PairJudge
+from compeer.reward import Case, JudgeForm, LocalJudge, PairJudge
 from compeer.reward.conversation import branches, system_message
 
 Cost = Callable[[Sequence[Case]], object]
@@ -85,8 +85,8 @@ def plain_calls(network: Any, tokenizer: Any, batch: int) -> Cost:
             network.generate(**inputs.to(network.device), max_new_tokens=1, do_sample=False)
 
     def judge(cases: Sequence[Case]) -> None:
-        chats = [[system_message(Form())] for _ in cases]
-        rounds = [branches(case, Form())[0] for case in cases]
+        chats = [[system_message(JudgeForm())] for _ in cases]
+        rounds = [branches(case, JudgeForm())[0] for case in cases]
         for number in range(4):
             for messages, questions in zip(chats, rounds, strict=True):
                 messages.append({"role": "user", "content": questions[number].text})
@@ -142,14 +142,14 @@ def main() -> None:
     use_folded_attention(network)  # as a judge that loads its own does
     shared = {"network": network, "tokenizer": tokenizer}
 
-    def judge(form: Form) -> LocalJudge:
+    def judge(form: JudgeForm) -> LocalJudge:
         return LocalJudge(folder, options.batch, form=form, **shared)
 
-    unified = judge(Form())
-    pair = PairJudge(judge(Form(kind="process")), judge(Form(kind="outcome")))
+    unified = judge(JudgeForm())
+    pair = PairJudge(judge(JudgeForm(kind="process")), judge(JudgeForm(kind="outcome")))
     costs: dict[str, Cost] = {
         "unified": unified.judge,
-        "unified_two_looks": judge(Form(alone=True)).judge,
+        "unified_two_looks": judge(JudgeForm(alone=True)).judge,
         "process_and_outcome": pair.judge,
         "plain_calls": plain_calls(plain, tokenizer, options.batch),
     }

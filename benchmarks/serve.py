@@ -33,22 +33,23 @@ from unittest import mock
 import psutil
 import torch
 
+from compeer.chat import TurnDone, TurnRequest
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.local import LocalWriter, local_supporter
+from compeer.chat.turn import ReplyPart, StepDone
+from compeer.chat.writing import Ending, fixed_grammar
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import prepare
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.network import load_tokenizer
 from compeer.models import Request, Sampling
-from compeer.models.local import load_tokenizer
+from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
-from compeer.reward import Case, Form, Judgment, LocalJudge
+from compeer.reward import Case, JudgeForm, Judgment, LocalJudge
 from compeer.safety import Guard
 from compeer.statistics import generator
-from compeer.talk import Done, Wish
-from compeer.talk.local import LocalSupporter, LocalWriter
-from compeer.talk.turn import Reply, StepDone
-from compeer.talk.writing import Ending, fixed_grammar
 
 BACKENDS = ("llama.cpp", "torch")
 TURN = """History: The job is gone and the rent is due. [exploration]
@@ -77,10 +78,10 @@ def histories(count: int, shortest: int = 1200, longest: int = 3600) -> list[tup
 def on(backend: str) -> Iterator[None]:
     """Models that are opened now run on this backend."""
     if backend == "torch":
-        with mock.patch("compeer.talk.local.prepare", return_value=None):
+        with mock.patch("compeer.chat.local.prepare", return_value=None):
             yield
     else:
-        with mock.patch("compeer.reward.judge._on_llama", prepare):
+        with mock.patch("compeer.reward.judge.cpu_files", lambda model, use: prepare(model)):
             yield
 
 
@@ -95,36 +96,36 @@ class Clock:
         self.wall, self.cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
 
 
-async def answered(supporter: LocalSupporter, wishes: Sequence[Wish]) -> list[tuple[Done, float, float]]:
-    """All wishes at once: their ends, and the seconds to the first step and to the first word of the reply."""
+async def answered(supporter: GuardedSupporter, requests: Sequence[TurnRequest]) -> list[tuple[TurnDone, float, float]]:
+    """All requests at once: their ends, and the seconds to the first step and to the first word of the reply."""
 
-    async def one(wish: Wish) -> tuple[Done, float, float]:
+    async def one(request: TurnRequest) -> tuple[TurnDone, float, float]:
         start, step, reply, done = time.perf_counter(), 0.0, 0.0, None
-        async for event in supporter.converse(wish):
+        async for event in supporter.converse(request):
             if isinstance(event, StepDone) and not step:
                 step = time.perf_counter() - start
-            if isinstance(event, Reply) and not reply:
+            if isinstance(event, ReplyPart) and not reply:
                 reply = time.perf_counter() - start
-            if isinstance(event, Done):
+            if isinstance(event, TurnDone):
                 done = event
         assert done is not None
         return done, step, reply
 
-    return list(await asyncio.gather(*map(one, wishes)))
+    return list(await asyncio.gather(*map(one, requests)))
 
 
-def forget(supporter: LocalSupporter) -> None:
+def forget(supporter: GuardedSupporter) -> None:
     """What was read before is known no more, but for how all prompts begin."""
-    batcher = supporter._writer._batcher
+    batcher = supporter.writer._batcher
     batcher.ask(batcher.table.clear).result()
 
 
-def earlier(wish: Wish) -> Wish:
-    """The wish before the last exchange, answered with a few tokens."""
-    shorter = wish.history[:-2]
+def earlier(request: TurnRequest) -> TurnRequest:
+    """The request before the last exchange, answered with a few tokens."""
+    shorter = request.history[:-2]
     while shorter and shorter[-1].speaker != "seeker":
         shorter = shorter[:-1]
-    return Wish(shorter or wish.history[:1], sampling=Sampling(max_tokens=4))
+    return TurnRequest(shorter or request.history[:1], sampling=Sampling(max_tokens=4))
 
 
 def middle(values: Sequence[float]) -> float:
@@ -138,9 +139,9 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
     opened, judges = {}, {}
     for backend in BACKENDS:
         with on(backend):
-            opened[backend] = LocalSupporter("supporter", Guard(), rows=options.clients, waiting=options.clients)
+            opened[backend] = local_supporter("supporter", Guard(), rows=options.clients, waiting=options.clients)
             judges[backend] = LocalJudge("judge")
-        asyncio.run(answered(opened[backend], [Wish(asked[-1], sampling=Sampling(max_tokens=4))]))
+        asyncio.run(answered(opened[backend], [TurnRequest(asked[-1], sampling=Sampling(max_tokens=4))]))
     rows: dict[str, dict[str, list[float]]] = {backend: {} for backend in BACKENDS}
 
     def note(backend: str, **values: float) -> None:
@@ -153,13 +154,15 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
             supporter = opened[backend]
             for name, known in (("new", False), ("going_on", True)):
                 for count in (1, options.clients):
-                    wishes = [Wish(one, sampling=sampling, seed=100 * turn + n) for n, one in enumerate(many[:count])]
+                    requests = [
+                        TurnRequest(one, sampling=sampling, seed=100 * turn + n) for n, one in enumerate(many[:count])
+                    ]
                     forget(supporter)
                     if known:  # all but the last exchange of each conversation was read in an earlier turn
-                        for wish in wishes:
-                            asyncio.run(answered(supporter, [earlier(wish)]))
+                        for request in requests:
+                            asyncio.run(answered(supporter, [earlier(request)]))
                     with Clock() as clock:
-                        found = asyncio.run(answered(supporter, wishes))
+                        found = asyncio.run(answered(supporter, requests))
                     tokens = sum(done.tokens for done, _, _ in found)
                     values = {"s": clock.wall, "tokens_a_s": tokens / clock.wall, "tokens_a_cpu_s": tokens / clock.cpu}
                     note(backend, **{f"{name}_{count}_{what}": value for what, value in values.items()})
@@ -194,8 +197,8 @@ def memory(*words: str) -> int:
 def one_message(options: argparse.Namespace) -> None:
     """Answers a message, and prints the memory that it took."""
     with on(options.backend):
-        supporter = LocalSupporter("supporter", Guard())
-    asyncio.run(answered(supporter, [Wish(histories(1)[0], sampling=Sampling(max_tokens=40))]))
+        supporter = local_supporter("supporter", Guard())
+    asyncio.run(answered(supporter, [TurnRequest(histories(1)[0], sampling=Sampling(max_tokens=40))]))
     print(psutil.Process().memory_info().rss >> 20)
 
 
@@ -203,7 +206,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
     """A base of the catalogue: speed, first words, verdicts, memory."""
     before = psutil.Process().memory_info().rss
     with Clock() as opening:
-        supporter = LocalSupporter(options.model, Guard())
+        supporter = local_supporter(options.model, Guard())
     prepared = prepare(options.model)
     assert prepared is not None
     tokenizer = load_tokenizer(prepared.tokenizer)
@@ -218,13 +221,15 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
         found.setdefault("reads_tokens_a_s", []).append(len(ids) / clock.wall)
         found.setdefault("reads_tokens_a_cpu_s", []).append(len(ids) / clock.cpu)
         request = Request(({"role": "user", "content": "Tell me of a river, at length."},), seed=turn)
-        pieces = asyncio.run(timed(supporter._writer, request))
+        pieces = asyncio.run(timed(supporter.writer, request))
         found.setdefault("writes_tokens_a_s", []).append((pieces[-1][1] - 1) / (pieces[-1][0] - pieces[0][0]))
         history = asked[-1 - turn]
         for name in ("first", "second"):
             sampling = Sampling(temperature=0.7, max_tokens=options.max_tokens)
             with Clock() as clock:
-                ((done, step, reply),) = asyncio.run(answered(supporter, [Wish(history, sampling=sampling, seed=turn)]))
+                ((done, step, reply),) = asyncio.run(
+                    answered(supporter, [TurnRequest(history, sampling=sampling, seed=turn)])
+                )
             for what, value in (("first_step_s", step), ("first_word_s", reply), ("turn_s", clock.wall)):
                 found.setdefault(f"{name}_turn_{what}", []).append(value)
             found.setdefault(f"{name}_turn_prompt_tokens", []).append(done.prompt_tokens)
@@ -233,7 +238,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
                 Utterance(speaker="supporter", text=done.reply),
                 Utterance(speaker="seeker", text="Yes. I do not know how to tell my family about it."),
             )
-        judge = LocalJudge(options.model, form=Form())
+        judge = LocalJudge(options.model, form=JudgeForm())
         with Clock() as clock:
             judge.judge([Case(asked[-1 - turn], parse_turn(TURN), "I am sorry. What happened?")])
         found.setdefault("verdicts_s", []).append(clock.wall)
@@ -285,7 +290,7 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
         for control, (text, ending) in zip(controls, asyncio.run(written(writer, requests)), strict=True):
             parsed = parse_turn(text, ending.cut_off)
             read += parsed.turn is not None
-            wanted = control.wishes()
+            wanted = control.requested()
             steered += parsed.turn is not None and {name: decisions(parsed)[name] for name in wanted} == wanted
     writer.close()
     return {

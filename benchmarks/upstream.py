@@ -26,13 +26,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from typing import Any
 
+from compeer.chat import ReplyPart, TurnDone, TurnRequest
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.resolve import resolve_supporter
+from compeer.chat.upstream import StreamCall
 from compeer.dialogue import Utterance
 from compeer.safety.detect import Detector
 from compeer.safety.guard import Guard
-from compeer.talk import Done, Reply, Wish
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.opening import open_supporter
-from compeer.talk.upstream import StreamCall
 
 TURN = """History: The job is gone and the rent is due. [exploration]
 Emotion: Worry about the next weeks. [negative, anxiety, 4]
@@ -83,10 +83,10 @@ async def talk(supporter: GuardedSupporter, number: int) -> tuple[float, float]:
     start = time.perf_counter()
     first = 0.0
     said = Utterance(speaker="seeker", text=f"Case {number}: I lost my job and the rent is due.")
-    async for event in supporter.converse(Wish((said,), seed=number)):
-        if isinstance(event, Reply) and not first:
+    async for event in supporter.converse(TurnRequest((said,), seed=number)):
+        if isinstance(event, ReplyPart) and not first:
             first = time.perf_counter() - start
-        if isinstance(event, Done):
+        if isinstance(event, TurnDone):
             break
     return first, time.perf_counter() - start
 
@@ -142,7 +142,7 @@ def main() -> None:
 
     def supporter(how: str) -> GuardedSupporter:
         call = StreamCall(concurrency=64, stream_seconds=5.0)
-        return open_supporter(f"{how}@http://127.0.0.1:{ports[how]}/v1", guard, call=call)
+        return resolve_supporter(f"{how}@http://127.0.0.1:{ports[how]}/v1", guard, call=call)
 
     good, bad = supporter("good"), [supporter(how) for how in ("floods", "silent") for _ in range(given.bad)]
     asyncio.run(measure(good, [], 2, 1))  # rules and weights are read

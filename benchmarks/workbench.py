@@ -39,14 +39,15 @@ from typing import Any
 import httpx
 from sqlalchemy import select
 
+from compeer.annotate.app import workbench_app
 from compeer.annotate.backup import verify
+from compeer.annotate.forms import WorkbenchSettings
 from compeer.annotate.items import NewItem, add_items
 from compeer.annotate.people import add_person
 from compeer.annotate.projects import ProjectSettings, add_project
 from compeer.annotate.schema import EVENTS, ITEMS, LABELS
 from compeer.annotate.store import Store, create_store
 from compeer.web.serving import bound_socket, serve
-from compeer.web.workbench import WorkbenchSettings, workbench_app
 
 PASSWORD = "a password for all"
 DIFFERING = 0.3

@@ -17,8 +17,7 @@ from typing import Any
 import plots
 from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, condition, table
 
-from compeer.report.charts import Bar, Dot, Series
-from compeer.report.reliability import reliability_svg
+from compeer.report.charts import Bar, Dot, Series, reliability_svg
 from compeer.report.wording import DASH, decimal, signed
 from compeer.statistics import mean, mean_interval
 

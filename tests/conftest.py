@@ -35,10 +35,10 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from compeer.models import embedded_model
+    from compeer.models import packaged_base
 
     folder = tmp_path_factory.mktemp("tiny_model")
-    tokenizer = AutoTokenizer.from_pretrained(embedded_model())
+    tokenizer = AutoTokenizer.from_pretrained(packaged_base())
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,

@@ -6,7 +6,8 @@ by blocks of fifty lines (near-duplicates stand close together) into policy, rew
 and test of its own.
 
     python research/supporter/data.py contexts CORPORA FOLDER              # FOLDER/contexts.jsonl
-    python research/supporter/data.py targets FOLDER OUT.jsonl FILE…       # what they wrote, parsed and checked
+    python research/supporter/data.py packets CORPORA FOLDER               # moments to write turns for, packet-*.txt
+    python research/supporter/data.py targets CORPORA OUT.jsonl FILE…       # what they wrote, parsed and checked
     python research/supporter/data.py invented OUT.jsonl FILE…             # conversations invented with their turns
 """
 
@@ -25,11 +26,12 @@ from typing import Any
 
 from compeer.dialogue import Utterance
 from compeer.models import Message
-from compeer.policy.control import Control, drawn_control
+from compeer.policy.control import Control, sampled_control
 from compeer.policy.prompt import Task, supporter_prompt
 from compeer.reasoning import SupportTurn, parse_turn, render_turn, sentiment_of
 from compeer.statistics import generator
 
+HERE = Path(__file__).parent
 SEED = 20261117
 LAST = 12
 """Turns of a history that a supporter sees."""
@@ -63,8 +65,8 @@ def _sampled(places: list[int], count: int, rng: random.Random) -> set[int]:
     return found | {rng.choice(places[:3])} if places else found
 
 
-def contexts(corpora: Path) -> Iterator[dict[str, Any]]:
-    """All contexts, in a fixed order."""
+def contexts(corpora: Path, every: bool = False) -> Iterator[dict[str, Any]]:
+    """The contexts that were sampled, in a fixed order; `every`: all that could have been."""
     rng = random.Random(SEED)
     for name, count in (("train", 3), ("valid", 2), ("test", 2)):
         for number, line in enumerate((corpora / "esconv" / f"{name}.jsonl").open(encoding="utf-8")):
@@ -77,7 +79,9 @@ def contexts(corpora: Path) -> Iterator[dict[str, Any]]:
                 for u in own["dialog"]
             ]
             known = {"emotion": own["emotion_type"], "problem": own["problem_type"]}
-            yield from _of_dialogue(f"esconv-{name}-{number}", "en", split, _merged(said), count, rng, known)
+            yield from _of_dialogue(
+                f"esconv-{name}-{number}", "en", split, _merged(said), 10_000 if every else count, rng, known
+            )
     for number, line in enumerate((corpora / "smile" / "smile_2000.jsonl").open(encoding="utf-8")):
         said = [
             ("seeker" if u["role"] == "client" else "supporter", u["content"], None) for u in json.loads(line)["dialog"]
@@ -85,7 +89,15 @@ def contexts(corpora: Path) -> Iterator[dict[str, Any]]:
         split = ("policy", "policy", "policy", "policy", "reward", "reward", "reward", "reward", "valid", "test")[
             number // 50 % 10
         ]
-        yield from _of_dialogue(f"smile-{number}", "zh", split, _merged(said), 1, rng, {})
+        yield from _of_dialogue(f"smile-{number}", "zh", split, _merged(said), 10_000 if every else 1, rng, {})
+
+
+def all_moments(corpora: Path, split: str) -> Iterator[dict[str, Any]]:
+    """Every moment of a split at which the supporter speaks, as contexts, with the same ids."""
+    known = {one["id"].rsplit("-", 1)[0] for one in contexts(corpora) if one["split"] == split}
+    for one in contexts(corpora, every=True):
+        if one["id"].rsplit("-", 1)[0] in known:
+            yield one
 
 
 def _of_dialogue(
@@ -112,7 +124,7 @@ def guided_prompt(
 
 def chat(context: dict[str, Any], turn: SupportTurn, share: float = 0.3) -> dict[str, Any]:
     """A training example; a share of them asks in the prompt for what the turn is anyway."""
-    control = drawn_control(turn, None, share, generator(SEED, "control", context["id"]))
+    control = sampled_control(turn, None, share, generator(SEED, "control", context["id"]))
     messages = [*guided_prompt(context["history"], control), {"role": "assistant", "content": render_turn(turn)}]
     return {"id": context["id"], "messages": messages}
 
@@ -154,9 +166,29 @@ def tidied(text: str) -> str:
     return re.sub(r"(^|[.!?] )([a-z])", lambda found: found[1] + found[2].upper(), text)
 
 
-def targets(folder: Path, out: Path, *files: Path) -> None:
+def packets(corpora: Path, folder: Path, size: int = 125, each: int = 10) -> None:
+    """Writes moments of the policy split that have no target yet, as writers get them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {json.loads(line)["id"] for path in HERE.glob("targets*.jsonl") for line in path.open(encoding="utf-8")}
+    left = [one for one in all_moments(corpora, "policy") if one["id"] not in done]
+    random.Random(SEED + len(done)).shuffle(left)
+    for language in ("en", "zh"):
+        own = [one for one in left if one["language"] == language]
+        for number in range(each):
+            shown = map(_shown, own[number * size : (number + 1) * size])
+            (folder / f"packet-{language}-{number + 1}.txt").write_text("\n".join(shown), encoding="utf-8")
+
+
+def _shown(context: dict[str, Any]) -> str:
+    lines = [f"{one['speaker'].capitalize()}: {one['text']}" for one in context["history"]]
+    if context["strategies"]:
+        lines.append(f"(A person answered, {' and '.join(context['strategies'])}: {context['reference']})")
+    return "\n".join([f"### {context['id']}", *lines, ""])
+
+
+def targets(corpora: Path, out: Path, *files: Path) -> None:
     """Writes what could be read of the files, a line a turn, without histories; prints what could not."""
-    known = {one["id"]: one for one in map(json.loads, (folder / "contexts.jsonl").open(encoding="utf-8"))}
+    known = {one["id"]: one for one in all_moments(corpora, "policy")}
     found: dict[str, dict[str, Any]] = {}
     problems: Counter[str] = Counter()
     for file in files:
@@ -208,4 +240,6 @@ def write_contexts(corpora: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    {"contexts": write_contexts, "targets": targets, "invented": invented}[command](*map(Path, words))
+    {"contexts": write_contexts, "packets": packets, "targets": targets, "invented": invented}[command](
+        *map(Path, words)
+    )

@@ -12,9 +12,9 @@ A plan is a list of jobs:
 
     {"judge": "judge-a", "records": "records.jsonl", "form": {"kind": "unified"}, "out": "judged"}
 
-writes the probabilities of every verdict. A supporter is the
-name of an adapter trained before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they
-come, {"id", "number", "supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
+writes the probabilities of every verdict; `grpo.py` has the GRPO job. A supporter is the name of an adapter trained
+before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they come, {"id", "number",
+"supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
 """
 
 from __future__ import annotations
@@ -292,15 +292,14 @@ def write(
     network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any, decoders: dict[str, Any]
 ) -> None:
     """Writes n outputs for every prompt; kept in blocks as they come."""
-    from compeer.policy.decoding import Decoder, Prompt
-    from compeer.policy.graphs import Drawing
+    from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
     from compeer.statistics import generator
 
     path = folder / f"{job['out']}.jsonl"
     if path.is_file() and '"done"' in path.read_text(encoding="utf-8")[-200:]:
         return
     lay_on(twin, network, None if job["write"] == "base" else folder / "adapters" / job["write"], job.get("scale", 1.0))
-    drawing = Drawing(
+    drawing = RolloutSampling(
         max_tokens=job.get("tokens", 224),
         ends=(tokenizer.eos_token_id,),
         temperature=job["temperature"],
@@ -326,7 +325,7 @@ def write(
                 int(generator(job["seed"], "outputs", id_, str(number)).integers(1 << 31)) for id_, number, _ in block
             ]
             for (id_, number, _), drawn in zip(
-                block, decoders[key].draw([Prompt(tuple(ids)) for _, _, ids in block], seeds), strict=True
+                block, decoders[key].sample([Prompt(tuple(ids)) for _, _, ids in block], seeds), strict=True
             ):
                 ended = bool(drawn.ids) and drawn.ids[-1] == tokenizer.eos_token_id
                 text = tokenizer.decode(drawn.ids[:-1] if ended else drawn.ids)
@@ -351,8 +350,7 @@ def write(
 
 def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, Any], folder: Path, log: Any) -> None:
     """What a judge says of records: {"id", "steps": P(True) by step, "response": probabilities by preference}."""
-    from compeer.reward.conversation import record_case
-    from compeer.reward.form import Form
+    from compeer.reward.conversation import JudgeForm, record_case
     from compeer.reward.judge import LocalJudge
     from compeer.reward.score import Judgment
     from compeer.ser.record import read_records
@@ -361,7 +359,7 @@ def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, An
     if path.is_file():
         return
     lay_on(twin, network, None if job["judge"] == "base" else folder / "adapters" / job["judge"], job.get("scale", 1.0))
-    asked = LocalJudge(base, 48, form=Form(**job["form"]), both_orders=True, network=twin, tokenizer=tokenizer)
+    asked = LocalJudge(base, 48, form=JudgeForm(**job["form"]), both_orders=True, network=twin, tokenizer=tokenizer)
     records = list(read_records(Path(job["records"])))
     started, lines = time.time(), []
     for record, found in zip(records, asked.judge([record_case(record) for record in records]), strict=True):
@@ -397,6 +395,13 @@ def work(base: Path, plan: Path, folder: Path) -> None:
                 time.sleep(1)  # another process trains it
             if "train" in job:
                 train(network, tokenizer, job, folder, log)
+                torch.cuda.empty_cache()
+            elif "grpo" in job:
+                import grpo
+
+                while not (folder / "adapters" / job["judge"] / "job.json").is_file():
+                    time.sleep(1)
+                grpo.run(network, tokenizer, base, job, folder, log)
                 torch.cuda.empty_cache()
             else:
                 twin = twin or copy.deepcopy(network)

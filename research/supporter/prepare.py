@@ -1,12 +1,12 @@
-"""What `gpu.py` needs to train the packaged supporter and a first judge: chats, prompts and plans, in one folder.
+"""What `gpu.py` needs to train supporter and judges: chats, prompts, contexts and plans, in one folder.
 
     python research/supporter/data.py contexts CORPORA WORK
-    python research/supporter/prepare.py CORPORA WORK          # WORK/chats.jsonl, judge.jsonl, *.jsonl, plan-*.json
-    python research/supporter/gpu.py work BASE WORK/plan-supporter.json OUT
-    python research/supporter/gpu.py work BASE WORK/plan-judge.json OUT
+    python research/supporter/prepare.py CORPORA WORK
+    for plan in WORK/plan-*.json; do python research/supporter/gpu.py work BASE $plan OUT & done; wait
 
-CORPORA holds esconv/, smile/ and ser_llm/. The judge learns from the first round of labels (research/judge) and from
-ser_llm; the labels' texts are joined with the histories of the contexts here.
+CORPORA holds esconv/, smile/ and ser_llm/. The supporter learns from all targets (targets*.jsonl, invented.jsonl), the
+judges from all rounds of labels (research/judge) and from ser_llm; the labels' texts are joined with the histories of
+the contexts here. Plans run side by side on one card; a job waits for the adapter that it starts from (`after`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from data import chat, guided_prompt, tidied
+from data import all_moments, chat, guided_prompt, tidied
 
 from compeer.reasoning import STEPS, parse_turn
-from compeer.reward.conversation import chats
-from compeer.reward.form import Form
+from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-FORM = Form(history=12)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -38,11 +36,11 @@ def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def natural(contexts: dict[str, Any]) -> list[SerRecord]:
-    """The labelled outputs of the first round as records."""
+    """The labelled outputs of all rounds as records."""
     found = []
-    for row in _rows(HERE.parent / "judge" / "labels-1.jsonl"):
+    for row in [row for path in sorted((HERE.parent / "judge").glob("labels-*.jsonl")) for row in _rows(path)]:
         moment, author, _ = row["id"].rsplit(":", 2)
-        found.append(_record(row["id"], contexts[moment], parse_turn(row["output"]).turn, author, row, row["split"]))
+        found.append(record_of(row["id"], contexts[moment], parse_turn(row["output"]).turn, author, row, row["split"]))
     return found
 
 
@@ -61,11 +59,13 @@ def written(corpora: Path) -> list[SerRecord]:
                 "response": one["response"],
             }
             labels = {**dict(zip(STEPS, verdicts, strict=True)), "preference": one["preference"]}
-            found.append(_record(f"{row['id']}:{number}", row, turn, "llm", labels, "reward"))
+            found.append(record_of(f"{row['id']}:{number}", row, turn, "llm", labels, "reward"))
     return found
 
 
-def _record(id_: str, context: dict[str, Any], turn: Any, author: str, labels: dict[str, Any], split: str) -> SerRecord:
+def record_of(
+    id_: str, context: dict[str, Any], turn: Any, author: str, labels: dict[str, Any], split: str
+) -> SerRecord:
     source = {"source": "llm", "how": "two annotators, adjudicated"}
     return SerRecord.model_validate(
         {
@@ -86,35 +86,98 @@ def _record(id_: str, context: dict[str, Any], turn: Any, author: str, labels: d
     )
 
 
+FORMS = {
+    "judge": JudgeForm(history=12),
+    "judge-blind": JudgeForm(history=12, blind=True),
+    "process": JudgeForm(kind="process", history=12),
+    "outcome": JudgeForm(kind="outcome", history=12),
+}
+"""UnifiReward, its blind twin, PRM and ORM: the same records, asked in their own forms."""
+
+
 def prepare(corpora: Path, work: Path) -> None:
     contexts = {row["id"]: row for row in _rows(work / "contexts.jsonl")}
-    taught = [chat(contexts[row["id"]], parse_turn(row["output"]).turn) for row in _rows(HERE / "targets.jsonl")]
+    moments = {row["id"]: row for row in all_moments(corpora, "policy")}
+    taught = [
+        chat(moments[row["id"]], parse_turn(row["output"]).turn)
+        for path in sorted(HERE.glob("targets*.jsonl"))
+        for row in _rows(path)
+    ]
     taught += [chat(row, parse_turn(row["output"]).turn) for row in _rows(HERE / "invented.jsonl")]
     random.Random(3).shuffle(taught)
     _write(work / "chats.jsonl", taught)
-    for split in ("valid", "test"):
+    for split in ("policy", "valid", "test"):
         own = [c for c in contexts.values() if c["split"] == split]
+        _write(work / f"{split}-contexts.jsonl", own)
         _write(work / f"{split}.jsonl", ({"id": c["id"], "prompt": guided_prompt(c["history"])} for c in own))
-    labelled, rng = natural(contexts), random.Random(5)
-    records = [record for record in labelled if record.split == "reward"]
-    asked = [messages for record in records for first in (True, False) for messages in chats(record, FORM, first)]
-    asked += [messages for record in written(corpora) for messages in chats(record, FORM, rng.random() < 0.5)]
-    rng.shuffle(asked)
-    _write(work / "judge.jsonl", ({"messages": messages} for messages in asked))
+    used = fresh_moments(corpora, contexts)
+    _write(work / "use-contexts.jsonl", used)
+    _write(work / "use.jsonl", ({"id": c["id"], "prompt": guided_prompt(c["history"])} for c in used))
+    labelled = natural(contexts)
     write_records(work / "test-records.jsonl", [record for record in labelled if record.split == "test"])
-    learn = {"rank": 8, "rate": 2e-4, "micro": 16, "seed": 1}
-    supporter = [
-        {"train": "sft-b", "chats": str(work / "chats.jsonl"), **learn, "epochs": 3, "batch": 16},
-        {"write": "sft-b", "prompts": str(work / "valid.jsonl"), "out": "valid-sft-b", "n": 1, "temperature": 0.7}
-        | {"min_p": 0.1, "seed": 1},
-    ]
-    judge = [
-        {"train": "judge-a", "chats": str(work / "judge.jsonl"), **learn, "epochs": 1, "batch": 32},
-        {"judge": "judge-a", "records": str(work / "test-records.jsonl"), "form": FORM.model_dump(), "out": "judged-a"},
-    ]
-    for name, plan in (("supporter", supporter), ("judge", judge)):
+    records = [record for record in labelled if record.split == "reward"]
+    for name, form in FORMS.items():
+        rng = random.Random(5)
+        asked = [messages for record in records for first in (True, False) for messages in chats(record, form, first)]
+        asked += [messages for record in written(corpora) for messages in chats(record, form, rng.random() < 0.5)]
+        rng.shuffle(asked)
+        _write(work / f"{name}.jsonl", ({"messages": messages} for messages in asked))
+        print(len(asked), "chats of", name)
+    for name, plan in plans(work).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
-    print(len(taught), "chats,", len(asked), "of a judge")
+    print(len(taught), "chats of the supporter,", len(used), "fresh moments")
+
+
+def fresh_moments(corpora: Path, contexts: dict[str, Any], each: int = 160) -> list[dict[str, Any]]:
+    """Moments of the test splits that are in no other file, one a dialogue, for readings in use."""
+    found: dict[str, list[dict[str, Any]]] = {"en": [], "zh": []}
+    for row in all_moments(corpora, "test"):
+        if row["id"] not in contexts:
+            found[row["language"]].append(row)
+    rng = random.Random(11)
+    kept = []
+    for rows in found.values():
+        rng.shuffle(rows)
+        one_each = {row["id"].rsplit("-", 1)[0]: row for row in rows}
+        kept += sorted(one_each.values(), key=lambda row: row["id"])[:each]
+    return kept
+
+
+def plans(work: Path) -> dict[str, list[dict[str, Any]]]:
+    """What one lease does; each plan is a process of its own, and those that need another's adapter wait for it."""
+
+    def path(name: str) -> str:
+        return str(work / f"{name}.jsonl")
+
+    learn = {"rank": 8, "rate": 2e-4, "micro": 16}
+    in_use = {"n": 1, "temperature": 0.4, "min_p": 0.1, "seed": 1}
+    judges = [
+        job
+        for name, form in FORMS.items()
+        for job in (
+            {"train": name, "chats": path(name), **learn, "seed": 1, "epochs": 1, "batch": 32},
+            {"judge": name, "records": path("test-records"), "form": form.model_dump(), "out": f"judged-{name}"},
+        )
+    ]
+    second = {"train": "judge-second", "chats": path("judge"), **learn, "seed": 2, "epochs": 1, "batch": 32}
+    rewarded = {"start": "sft-c", "judge": "judge", "form": FORMS["judge"].model_dump(), "after": "sft-c"}
+    rewarded |= {"contexts": path("policy-contexts"), "steps": 40, "rate": 2e-5, "kl": 0.05}
+    return {
+        "supporter": [
+            {"train": "sft-c", "chats": path("chats"), **learn, "seed": 1, "epochs": 3, "batch": 16},
+            {"write": "sft-c", "prompts": path("use"), "out": "use-sft-c", **in_use},
+            {"write": "base", "prompts": path("use"), "out": "use-base", **in_use},
+        ],
+        "judges": [*judges, second],
+        **{
+            f"grpo-{negatives}-{seed}": [
+                {"grpo": f"grpo-{negatives}-{seed}", **rewarded, "negatives": negatives, "seed": seed},
+                {"write": f"grpo-{negatives}-{seed}", "prompts": path("use"), "out": f"use-grpo-{negatives}-{seed}"}
+                | in_use,
+            ]
+            for negatives, seed in (("mirrored", 1), ("mirrored", 2), ("mirrored", 3), ("off", 1), ("paper", 1))
+        },
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How often the guards of responses (`compeer.reward.guards`) would void what people wrote: guards.json.
+"""How often the guards of responses (`compeer.reward.anti_gaming`) would void what people wrote: guards.json.
 
 python results/judges/guards.py esconv=train.jsonl,valid.jsonl,test.jsonl smile=SMILE
 """
@@ -15,7 +15,7 @@ from typing import Any
 def voided(corpora: list[str]) -> dict[str, Any]:
     """Of all replies of supporters: how many, and how many would be void for which reason."""
     from compeer.corpora import read_corpus
-    from compeer.reward.guards import gains_nothing
+    from compeer.reward.anti_gaming import void_reason
 
     reasons: Counter[str] = Counter()
     replies = 0
@@ -25,7 +25,7 @@ def voided(corpora: list[str]) -> dict[str, Any]:
             for place, utterance in enumerate(dialogue.utterances):
                 if utterance.speaker == "supporter":
                     replies += 1
-                    reasons.update([gains_nothing(utterance.text, None, texts[:place]) or "nothing"])
+                    reasons.update([void_reason(utterance.text, None, texts[:place]) or "nothing"])
     return {"replies": replies, "void": {reason: count for reason, count in reasons.items() if reason != "nothing"}}
 
 

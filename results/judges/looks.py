@@ -3,7 +3,7 @@
     python results/judges/measure.py train FOLDER --only unified-alone-1 … process-watched-1 … outcome-watched-1 …
     python results/judges/looks.py FOLDER --contexts ser/contexts.jsonl          looks.json beside this file
 
-Each UnifiReward was trained once and gave three answers about a response (`compeer.reward.looks`); the rows differ in
+Each UnifiReward was trained once and gave three answers about a response (`compeer.reward.second_pass`); rows differ in
 what is made of them. Weights are found on dialogues that were held out from training, never on the test set. So that
 care is not taken for insight, a judge that sees no steps is shown with the same care: its own odds, weighed on the same
 dialogues by the same rule. That is UnifiReward's second look by itself, and, where they were trained, the ORM's.
@@ -30,8 +30,7 @@ USUAL = 1.0
 def held_out(folder: Path, name: str, kind: str, seed: int) -> tuple[list[Any], list[Any]]:
     """The records on which a judge was measured at the end of its training, and what it said to them."""
     from compeer.reward.compare import read_judgments
-    from compeer.reward.train import is_usable
-    from compeer.reward.validation import hold_out
+    from compeer.reward.train import hold_out, is_usable
     from compeer.ser.record import read_records
 
     settings = settings_of(kind, ["alone"] if kind == "unified" else ["watched"])
@@ -46,7 +45,7 @@ def looks_of(said: Sequence[Any]) -> list[Any]:
 
 
 def reweighed(said: Sequence[Any], weights: Any) -> list[Any]:
-    from compeer.reward.looks import weighed
+    from compeer.reward.second_pass import weighed
 
     return [replace(one, response=weighed(one.looks, one.carried, one.steps, weights)) for one in said]
 
@@ -58,8 +57,8 @@ def only(number: int) -> Callable[[Sequence[Any]], list[Any]]:
 def table(folder: Path, contexts: Path) -> dict[str, Any]:
     """All rows: accuracy of the response, the steps, and contradictions."""
     from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
-    from compeer.reward.contradiction import contradiction_figures
-    from compeer.reward.looks import find_weights
+    from compeer.reward.contradiction import contradiction_metrics
+    from compeer.reward.second_pass import fit_weights
     from compeer.ser.record import read_records
 
     records = list(read_records(folder / f"{TEST}.jsonl"))
@@ -78,7 +77,7 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
         rows = {}
         for seed, one in judged.items():
             held, told = held_out(folder, f"{name}-{seed}", kind, seed)
-            weights = find_weights(held, seen(told), cost)
+            weights = fit_weights(held, seen(told), cost)
             assert weights is not None, "the held-out dialogues are hundreds"
             title = kind if seen is list else f"{kind}, without the steps"
             found_weights.setdefault(f"{title}, {cost:g}", {})[str(seed)] = weights.model_dump()
@@ -107,7 +106,7 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
     follows = [record.candidate.strategy.strategy in annotated.get(record.candidate.response, ()) for record in records]
     judges = {name: one.seeds for name, one in rows.items()}
     dialogues = [record.dialogue for record in records]
-    comparison["contradictions"] = contradiction_figures(dialogues, follows, judges, rival=rival)
+    comparison["contradictions"] = contradiction_metrics(dialogues, follows, judges, rival=rival)
     comparison["carried"] = {str(seed): carried(one, follows) for seed, one in ours.items()}
     comparison["weights"] = found_weights
     return comparison
@@ -116,7 +115,7 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
 def elsewhere(folder: Path, weights: Mapping[str, Any]) -> dict[str, Any]:
     """The response on the other test sets, after the steps and as the looks are weighed, by the same weights."""
     from compeer.reward.compare import JudgedSet, compare_judges, read_judgments
-    from compeer.reward.looks import LookWeights
+    from compeer.reward.second_pass import PassWeights
     from compeer.ser.record import read_records
 
     found = {}
@@ -124,7 +123,7 @@ def elsewhere(folder: Path, weights: Mapping[str, Any]) -> dict[str, Any]:
         records = list(read_records(folder / f"{test}.jsonl"))
         paths = {seed: folder / "said" / f"unified-alone-{seed}.{test}.jsonl" for seed in SEEDS}
         said = {seed: read_judgments(path, records) for seed, path in paths.items()}
-        kept = {seed: LookWeights.model_validate(weights[str(seed)]) for seed in SEEDS}
+        kept = {seed: PassWeights.model_validate(weights[str(seed)]) for seed in SEEDS}
         rows = {
             "after the steps": JudgedSet(records, {seed: only(0)(one) for seed, one in said.items()}),
             "weighed": JudgedSet(records, {seed: reweighed(one, kept[seed]) for seed, one in said.items()}),

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
@@ -129,7 +129,8 @@ def train(folder: Path, chosen: list[str], parallel: int) -> None:
 
 def feedback_judge(folder: Path, name: str) -> None:
     """A judge trained on seekers' ratings alone, and its opinions of the rated replies held back from it."""
-    from compeer.reward.feedback import feedback_records, is_held_back
+    from research.judge.feedback import feedback_records, is_held_back
+
     from compeer.reward.judge import LocalJudge
     from compeer.reward.train import RewardSettings, train_judge
 
@@ -148,8 +149,9 @@ def feedback_judge(folder: Path, name: str) -> None:
 
 def rated_by_seekers(folder: Path) -> list[Any]:
     """The rated replies of the corpora in FOLDER/rated, none of a dialogue that a judge was trained on."""
+    from research.judge.people import held_out, rated_replies
+
     from compeer.corpora import read_corpus
-    from compeer.reward.people import held_out, rated_replies
     from compeer.ser.record import read_records
 
     trained = {record.dialogue for record in read_records(folder / "train.jsonl")}
@@ -159,7 +161,7 @@ def rated_by_seekers(folder: Path) -> list[Any]:
 
 def opinions(folder: Path, name: str, judge: Any, rated: list[Any]) -> None:
     """Keeps what a judge of responses thinks of replies that seekers rated."""
-    from compeer.reward.people import as_good, preferences
+    from research.judge.people import as_good, preferences
 
     found = [as_good(one) for one in preferences(judge, rated)]
     rows = dict(zip([entry.context.id for entry in rated], found, strict=True))
@@ -227,12 +229,12 @@ def table(folder: Path, corpus: list[Path], contexts: Path) -> None:
 
 def _more(records: Any, rows: Any) -> dict[str, Any]:
     """Calibration and position bias, of the first seed."""
-    from compeer.reward.calibration import calibration_figures, position_figures
+    from compeer.reward.metrics import calibration_metrics, position_metrics
 
     first = {name: next(iter(row.seeds.values())) for name, row in rows.items() if name != "PRM + ORM"}
     return {
-        "calibration": {name: calibration_figures(records, said) for name, said in first.items()},
-        "position": {name: position_figures(records, said) for name, said in first.items() if name != "PRM"},
+        "calibration": {name: calibration_metrics(records, said) for name, said in first.items()},
+        "position": {name: position_metrics(records, said) for name, said in first.items() if name != "PRM"},
     }
 
 
@@ -244,7 +246,7 @@ def _contradictions(records: Any, rows: Any, corpus: list[Path], contexts: Path)
     """
     from compeer.corpora import read_corpus
     from compeer.reasoning import STEPS as PARTS
-    from compeer.reward.contradiction import StrategyClassifier, contradiction_figures
+    from compeer.reward.contradiction import StrategyClassifier, contradiction_metrics
     from compeer.reward.score import Judgment
 
     dialogues_with_strategies = (dialogue for path in corpus for dialogue in read_corpus(str(path)))
@@ -267,7 +269,7 @@ def _contradictions(records: Any, rows: Any, corpus: list[Path], contexts: Path)
         ],
     }
     found = {
-        name: contradiction_figures(dialogues, follows, judges, rival="PRM + ORM") for name, follows in told.items()
+        name: contradiction_metrics(dialogues, follows, judges, rival="PRM + ORM") for name, follows in told.items()
     }
     return {**found, "classifier": classifier.report}
 
@@ -316,7 +318,7 @@ def _annotated(contexts: Path) -> dict[str, set[str]]:
 
 def _agreement(folder: Path) -> dict[str, Any]:
     """How judges' opinions go together with seekers' ratings; of the feedback judges only what was held back."""
-    from compeer.reward.people import agreement
+    from research.judge.people import agreement
 
     rated = {entry.context.id: entry for entry in rated_by_seekers(folder)}
     found = {}

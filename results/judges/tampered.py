@@ -3,7 +3,7 @@
     python results/judges/tampered.py FOLDER --records 48                tampered.json beside this file
 
 FOLDER is that of measure.py; asked is the packaged judge. Some attempts are caught by rule before the judge is asked
-(`compeer.reward.guards`), some in words that no rule knows, and a nod is an answer that costs nothing.
+(`compeer.reward.anti_gaming`), some in words that no rule knows, and a nod is an answer that costs nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _accepted(scores: Sequence[Any]) -> float:
 def main() -> None:
     import torch
 
-    from compeer.models.shipped import SHIPPED
+    from compeer.models.packaged import PACKAGED_MODELS
     from compeer.reward.judge import LocalJudge
     from compeer.ser.record import read_records
 
@@ -96,7 +96,7 @@ def main() -> None:
             LocalJudge("judge", batch_size=64 if torch.cuda.is_available() else 8, both_orders=True), chosen
         )
     }
-    found["judge"], found["torch"], found["machine"] = SHIPPED["judge"], torch.__version__, platform.machine()
+    found["judge"], found["torch"], found["machine"] = PACKAGED_MODELS["judge"], torch.__version__, platform.machine()
     (Path(__file__).with_name("tampered.json")).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for name, one in found["attempts"].items():
         print(f"{name:40}", *(f"{key} {value:.2f}" for key, value in one.items()))

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
@@ -127,9 +127,10 @@ def measured(
     folder: Path, asked: Sequence[Any], replies: Sequence[Sequence[Reply]], against_the_human: bool
 ) -> list[dict[str, Any]]:
     """A row of figures a history, most of them a value a reply, None where there is no reply."""
+    from research.judge.people import ANCHORS
+
     from compeer.models.embedder import Embedder
     from compeer.policy.redundancy import in_group_similarity
-    from compeer.reward.people import ANCHORS
     from compeer.safety.output import check_reply
     from compeer.statistics import mean, words
 

@@ -15,8 +15,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from compeer.models.embedded import embedded_model
-from compeer.models.shipped import SMALL, shipped_model
+from compeer.models.packaged import SMALL, packaged_base, packaged_model
 
 CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
 
@@ -30,7 +29,7 @@ def size_figures() -> dict[str, Any]:
         if (name := _key(package.name)) in wanted:
             paths = {Path(str(file.locate())).resolve() for file in package.files or ()}
             sizes[name] = sum(path.stat().st_size for path in paths if path.is_file())
-    folders = [embedded_model(), *map(shipped_model, SMALL)]
+    folders = [packaged_base(), *map(packaged_model, SMALL)]
     unpacked = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
     return {

@@ -95,10 +95,10 @@ def decided(folder: Path, name: str, test: str, held: bool) -> dict[str, Any]:
     """
     import torch
 
+    from compeer.chat.turn import SAMPLING as SPEAKING
     from compeer.evaluate.decisions import decision_report
     from compeer.models import Sampling
     from compeer.ser.record import read_records
-    from compeer.talk.turn import SAMPLING as SPEAKING
 
     asked = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
     sampling = Sampling(temperature=0, max_tokens=SPEAKING.max_tokens if held else TOKENS)
@@ -136,10 +136,10 @@ def as_served(model: Path, asked: Sequence[Any], sampling: Any, kept: Path) -> l
     import asyncio
     import json
 
+    from compeer.chat.local import LocalWriter
+    from compeer.chat.writing import Ending, write_turn
     from compeer.policy.control import Control
     from compeer.policy.prompt import supporter_prompt
-    from compeer.talk.local import LocalWriter
-    from compeer.talk.writing import Ending, write_turn
 
     lines = kept.read_text(encoding="utf-8").split("\n")[:-1] if kept.is_file() else []  # a stop may cut the last one
     known = {one["id"]: one for one in map(json.loads, lines)}
@@ -207,9 +207,10 @@ def _of(outputs: Sequence[Any], place: int, group: int) -> Sequence[Any]:
 
 def _opinions(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[list[float | None]]:
     """For each history how good its outputs' responses are to a judge taught by seekers alone, against an anchor."""
+    from research.judge.people import ANCHORS
+
     from compeer.reward import LocalJudge
     from compeer.reward.conversation import Case
-    from compeer.reward.people import ANCHORS
     from compeer.reward.score import Judgment
 
     model = folder / "feedback" / "model"

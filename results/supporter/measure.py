@@ -36,7 +36,7 @@ from assess import CANDIDATES, DECISIONS, GROUP, HISTORIES, assessed, decided, j
 
 from compeer.recipe import load_recipe
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 RECIPE = load_recipe(RECIPES / "h200.toml")

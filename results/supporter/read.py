@@ -133,7 +133,7 @@ def draw_pairs(folder: Path, reading: Path, names: Sequence[str]) -> None:
 
 def draw_in_use(folder: Path, reading: Path, names: Sequence[str]) -> None:
     """Writes pairs of supporters and the fine-tuned model, each as people get it, on the histories of `draw_pairs`."""
-    from compeer.talk.turn import SAMPLING
+    from compeer.chat.turn import SAMPLING
 
     drawing = Drawing(folder, reading)
     places = drawing.places()

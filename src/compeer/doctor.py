@@ -12,9 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+from compeer.engine.gguf import cache_folder
 from compeer.io import file_hash
 from compeer.models.catalogue import catalogue, is_verified
-from compeer.models.embedded import PACKAGED, cache_folder
+from compeer.models.packaged import PACKAGED_FILES
 
 Verdict = Literal["good", "note", "wrong"]
 
@@ -80,7 +81,7 @@ def _libraries() -> list[Finding]:
 def _torch() -> list[Finding]:
     import torch
 
-    from compeer.models.local import best_device, fast_dtype
+    from compeer.engine.network import best_device, fast_dtype
 
     device = best_device()
     dtype = str(fast_dtype(device)).removeprefix("torch.")
@@ -117,7 +118,7 @@ def _disk(folder: Path) -> list[Finding]:
 
 def _packaged() -> list[Finding]:
     found = []
-    for model in PACKAGED:
+    for model in PACKAGED_FILES:
         path = model.path()
         if path is None:
             found.append(Finding(model.title, "not installed", "wrong", model.install))

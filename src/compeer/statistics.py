@@ -222,3 +222,73 @@ def auc_by_group(groups: Places, truth: npt.NDArray[np.bool_], scores: Numbers, 
     np.add.at(wins, groups[truth], (below + up_to) / 2)
     true = np.bincount(groups[truth], minlength=count).astype(np.float64)
     return ratio(((weights @ wins) * weights).sum(1), (weights @ true) * (weights @ false[-1]))
+
+
+# --- agreement of annotators ------------------------------------------------------------------------------------------
+#
+# Krippendorff's α compares the disagreement there is with the one that chance would bring, D_o and D_e (2011):
+#
+#     α = 1 − D_o / D_e = 1 − (n − 1) · Σ o_ck δ²_ck / Σ n_c n_k δ²_ck
+#
+# o_ck counts pairs of values c, k within a unit, each unit's pairs weighing 1 / (its values − 1); n_c are its margins,
+# n their sum. δ² is 1 for any two different values (nominal), or the squared distance of their middle ranks (ordinal).
+# Intervals resample groups (dialogues); groups with equal counts are drawn together, which is the same draw and costs
+# little however many there are.
+
+
+def percent(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
+    """The share of pairs that are equal; None of nothing."""
+    return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
+
+
+def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
+    """Cohen's κ of two annotators; None of nothing, or where both always give the same one answer."""
+    observed, (ones, others) = percent(pairs), (Counter(pair[side] for pair in pairs) for side in (0, 1))
+    if observed is None or len(ones | others) < 2:
+        return None
+    chance = sum(ones[value] * others[value] for value in ones) / len(pairs) ** 2
+    return (observed - chance) / (1 - chance)
+
+
+def krippendorff(
+    units: Sequence[Sequence[Hashable]],
+    values: Sequence[Hashable],
+    *,
+    ordered: bool = False,
+    groups: Sequence[Hashable] | None = None,
+    repeats: int = 1000,
+    seed: int = 0,
+) -> Estimate:
+    """α of units, each the values that it was given; `values` are all there are, in order where they have one.
+
+    `groups` names what belongs together (an item's dialogue); without it every unit is its own group.
+    """
+    indices = {value: index for index, value in enumerate(values)}
+    names = range(len(units)) if groups is None else groups
+    pairable = [(unit, group) for unit, group in zip(units, names, strict=True) if len(unit) > 1]
+    if not pairable:
+        return Estimate(value=None)
+    rows = {group: row for row, group in enumerate(dict.fromkeys(group for _, group in pairable))}
+    matrices = np.zeros((len(rows), len(values), len(values)))
+    for unit, group in pairable:
+        counts = np.bincount([indices[value] for value in unit], minlength=len(values)).astype(float)
+        matrices[rows[group]] += (np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1)
+    patterns, often = np.unique(matrices.reshape(len(rows), -1), axis=0, return_counts=True)
+    resampled = generator(seed, "alpha").multinomial(len(rows), often / len(rows), size=repeats)
+    weights = np.concatenate([often[None, :], resampled]).astype(float)
+    draws = _alphas((weights @ patterns).reshape(-1, len(values), len(values)), ordered)
+    return Estimate.of_draws(draws, len(pairable), fewest=1)
+
+
+def _alphas(matrices: Numbers, ordered: bool) -> Numbers:
+    """α of each coincidence matrix; NaN where only one value occurs, for then nothing can be told."""
+    margins = matrices.sum(-1)
+    if ordered:
+        middles = np.cumsum(margins, axis=-1) - margins / 2
+        distances = (middles[:, :, None] - middles[:, None, :]) ** 2
+    else:
+        distances = np.broadcast_to(1 - np.eye(matrices.shape[-1]), matrices.shape)
+    observed = (matrices * distances).sum((-1, -2))
+    expected = (margins[:, :, None] * margins[:, None, :] * distances).sum((-1, -2))
+    alphas: Numbers = 1 - (margins.sum(-1) - 1) * ratio(observed, expected)
+    return alphas

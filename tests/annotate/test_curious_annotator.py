@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from compeer.annotate.labels import own_labels, submit
-from compeer.annotate.passing import flag
+from compeer.annotate.items import Task
+from compeer.annotate.labels import give_back, own_labels, submit
 from compeer.annotate.people import Person
-from compeer.annotate.queue import Rest, Task, next_task
+from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.schema import ITEMS
 from compeer.annotate.store import Refused, Store, create_store
 from tests.support.annotation import (  # noqa: F401
@@ -171,9 +171,9 @@ def _adjudicates(store: Store, who: Person, project: int, leave_open: bool) -> N
     """Settles some of what differs, flags some, and holds one item."""
     while isinstance(task := next_task(store, who, project), Task):
         if leave_open:
-            flag(store, who, task.item, "odd")
+            give_back(store, who, task.item, "flag", "odd")
             return
-        submit(store, who, task.item, {name: YES[name] for name in task.questions})
+        submit(store, who, task.item, {name: YES[name] for name in task.asked})
     assert isinstance(task, Rest)
 
 
@@ -232,7 +232,7 @@ def test_a_label_can_be_corrected_for_a_while_and_counts_after_it(tmp_path: Path
     clock.seconds += 299
     task = next_task(store, cleo, project.id)
     assert isinstance(task, Task)
-    assert (task.role, task.questions, stage()) == ("adjudication", ("history",), "adjudicating")
+    assert (task.kind, tuple(task.asked), stage()) == ("adjudication", ("history",), "adjudicating")
     store.close()
 
 

@@ -12,15 +12,15 @@ import openai
 import pytest
 from PIL import Image
 
+from compeer.chat.app import create_app
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.history import read_state, state_text
 from compeer.reasoning import SupportTurn, render_turn
 from compeer.safety.detect import Detector
 from compeer.safety.guard import Guard, GuardState
-from compeer.talk.guarded import GuardedSupporter
-from compeer.web import create_app
-from compeer.web.state import read_state, state_text
-from tests.chat.test_talk import TURN as WRITTEN
-from tests.chat.test_talk import ScriptedWriter
 from tests.support.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedJudge, ScriptedSupporter
+from tests.support.scripted_writer import TURN as WRITTEN
+from tests.support.scripted_writer import ScriptedWriter
 from tests.support.served import FREE, Post, Served, events, http, poster, served, text
 
 SECRET = "the-seekers-own-words-7291"
@@ -152,15 +152,15 @@ def test_in_a_crisis_there_is_only_the_fixed_reply(post: Post, stream: bool) -> 
 def test_the_state_comes_back_with_the_next_request(post: Post, supporter: ScriptedSupporter) -> None:
     state = post("crisis").json()["compeer"]["state"]
     post("And now?", state=state, conversation="case 12")
-    assert supporter.wishes[-1].state == GuardState(("suicide",), concern_shown=True)
-    assert supporter.wishes[-1].conversation == "case 12"
+    assert supporter.requests[-1].state == GuardState(("suicide",), concern_shown=True)
+    assert supporter.requests[-1].conversation == "case 12"
 
 
 def test_without_a_state_the_guard_goes_by_what_was_said(client: openai.OpenAI, supporter: ScriptedSupporter) -> None:
     said = Guard(locale="GB").respond(["I am going to kill myself tonight."], lambda _: "")
     messages: list[Any] = [{"role": "user", "content": "crisis"}, {"role": "assistant", "content": said.reply}]
     client.chat.completions.create(model="scripted", messages=[*messages, {"role": "user", "content": "And now?"}])
-    assert supporter.wishes[-1].state == said.state == GuardState(("suicide",), concern_shown=True)
+    assert supporter.requests[-1].state == said.state == GuardState(("suicide",), concern_shown=True)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_the_seed_decides_and_is_drawn_where_none_is_given(post: Post, supporter
     post(seed=5)
     post(seed=-5)
     post(), post()
-    seeds = [wish.seed for wish in supporter.wishes[-4:]]
+    seeds = [request.seed for request in supporter.requests[-4:]]
     assert seeds[0] == 5
     assert all(seed >= 0 for seed in seeds)
     assert seeds[2] != seeds[3]
@@ -294,14 +294,14 @@ class Looking(ScriptedSupporter):
     """Notes what the pictures are while they are there."""
 
     def __init__(self) -> None:
-        super().__init__(sees=True)
+        super().__init__(multimodal=True)
         self.seen: list[tuple[Path, tuple[int, int], bool]] = []
 
-    def converse(self, wish: Any) -> Any:
-        for media in wish.history[-1].media:
+    def converse(self, request: Any) -> Any:
+        for media in request.history[-1].media:
             with Image.open(media.path) as image:
                 self.seen.append((Path(media.path), image.size, bool(image.getexif()) or bool(image.info)))
-        return super().converse(wish)
+        return super().converse(request)
 
 
 @pytest.fixture(scope="module")

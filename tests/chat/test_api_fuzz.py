@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from compeer.web import create_app
+from compeer.chat.app import create_app
 from tests.support.scripted_supporter import ScriptedJudge, ScriptedSupporter
 from tests.support.served import FREE, served
 

@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from compeer.web import ServeSettings, create_app
+from compeer.chat.app import ServeSettings, create_app
 from compeer.web.limits import SECURITY_HEADERS, Rate
 from tests.support.scripted_supporter import ScriptedJudge, ScriptedSupporter
 from tests.support.served import FREE, Post, Served, events, http, poster, served, text
@@ -213,7 +213,7 @@ def test_a_full_supporter_answers_429_with_the_time_to_wait() -> None:
 
 
 def test_a_client_that_leaves_ends_the_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compeer.web.chat._FIRST_WAIT", 0.05)
+    monkeypatch.setattr("compeer.chat.api._FIRST_WAIT", 0.05)
     supporter = ScriptedSupporter()
     with served(create_app(supporter, settings=FREE)) as running:
         for number, stream in enumerate((True, False), 1):
@@ -336,8 +336,8 @@ def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 class Failing(ScriptedSupporter):
     """Breaks its promise and raises, with the seeker's words in the message."""
 
-    def converse(self, wish: Any) -> Any:
-        raise ValueError(wish.history[-1].text)
+    def converse(self, request: Any) -> Any:
+        raise ValueError(request.history[-1].text)
 
 
 def test_no_words_reach_log_or_counts(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,33 +6,28 @@ After every test the browser must have logged no error and asked no other host f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
-import shutil
 import struct
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
+from compeer.chat.app import ServeSettings
+from compeer.chat.turn import Event, ReplyPart, TurnDone, TurnRequest
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety.guard import GuardedTurn
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS, Risk
-from compeer.talk.turn import Done, Event, Reply, Wish
-from compeer.web import ServeSettings, create_app
+from tests.support.browser import DONE, browser_fixture, site, tell, visit  # noqa: F401
 from tests.support.scripted_supporter import CRISIS_REPLY, PASSAGE, ScriptedSupporter
-from tests.support.served import FREE, served
 
 PAGES = Path(__file__).parents[2] / "src" / "compeer" / "web" / "pages"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DONE = "#send:not(.stop)"
 
 
 # --- what the files hold: no browser needed ---------------------------------------------------------------------------
@@ -66,24 +61,6 @@ def test_text_can_be_read_in_light_and_dark() -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@contextlib.contextmanager
-def site(supporter: ScriptedSupporter, settings: ServeSettings = FREE) -> Iterator[str]:
-    """The application around a supporter, by its address."""
-    with served(create_app(supporter, settings=settings), grace=1) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
 def shared() -> Iterator[tuple[ScriptedSupporter, str]]:
     supporter = ScriptedSupporter()
     with site(supporter) as address:
@@ -93,14 +70,14 @@ def shared() -> Iterator[tuple[ScriptedSupporter, str]]:
 @pytest.fixture(scope="module")
 def seeing() -> Iterator[str]:
     """The address of a supporter that sees."""
-    with site(ScriptedSupporter(sees=True)) as address:
+    with site(ScriptedSupporter(multimodal=True)) as address:
         yield address
 
 
 @pytest.fixture
 def supporter(shared: tuple[ScriptedSupporter, str]) -> ScriptedSupporter:
-    """The supporter behind `page`; its `wishes` are those of this test."""
-    shared[0].wishes.clear()
+    """The supporter behind `page`; its `requests` are those of this test."""
+    shared[0].requests.clear()
     shared[0].left = 0
     return shared[0]
 
@@ -109,31 +86,6 @@ def supporter(shared: tuple[ScriptedSupporter, str]) -> ScriptedSupporter:
 def page(browser: Any, shared: tuple[ScriptedSupporter, str]) -> Iterator[Any]:
     with visit(browser, shared[1]) as opened:
         yield opened
-
-
-@contextlib.contextmanager
-def visit(browser: Any, address: str, errors: str | None = None, **options: Any) -> Iterator[Any]:
-    """A page at an address; at the end nothing was logged (but for `errors`) and nobody else was asked."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB"} | options)
-    context.set_default_timeout(60_000)
-    asked, logged = [], []
-    context.on("request", lambda request: asked.append(urlsplit(request.url)))
-    context.on("console", lambda message: logged.append(message.text))
-    context.on("weberror", lambda error: logged.append(str(error.error)))
-    page = context.new_page()
-    page.goto(address)
-    page.wait_for_selector("#speaks:not(:empty)" if errors is None else "#language")
-    yield page
-    context.close()
-    assert {one.netloc for one in asked if one.scheme not in ("data", "blob")} == {urlsplit(address).netloc}
-    assert [one for one in logged if errors is None or errors not in one] == []
-
-
-def tell(page: Any, text: str) -> None:
-    """Writes a message and waits for the answer's end."""
-    page.fill("#message", text)
-    page.press("#message", "Enter")
-    page.wait_for_selector(DONE)
 
 
 def last(page: Any, inside: str) -> Any:
@@ -158,7 +110,7 @@ def test_a_whole_conversation(page: Any, supporter: ScriptedSupporter) -> None:
     assert "Ask first, advise later." in last(page, ".steps dl").inner_text()
     assert page.inner_text("#status") == "Supporter: Message 1 had 18 characters. What then?"
     tell(page, "Again.")
-    said = [(one.speaker, one.text) for one in supporter.wishes[-1].history]
+    said = [(one.speaker, one.text) for one in supporter.requests[-1].history]
     assert said == [
         ("seeker", "I failed the exam."),
         ("supporter", "Message 1 had 18 characters. What then?"),
@@ -195,7 +147,7 @@ def test_escape_stops_a_reply_and_it_can_be_tried_again(page: Any, supporter: Sc
     page.wait_for_selector(".reply:not(:empty)")
     page.wait_for_selector(DONE)
     assert page.inner_text(".reply").startswith("Message 1 had 8")
-    assert len(supporter.wishes) == 2
+    assert len(supporter.requests) == 2
     assert supporter.left == 1  # the server saw that the first was stopped
 
 
@@ -209,7 +161,7 @@ def test_what_is_set_is_asked_for(page: Any, supporter: ScriptedSupporter) -> No
     page.select_option("#stage", "action")
     page.select_option("#persona", "steady")
     tell(page, "Hello")
-    assert supporter.wishes[0].control.wishes() == {
+    assert supporter.requests[0].control.requested() == {
         "strategy": "Self-disclosure",
         "stage": "action",
         "persona": "steady",
@@ -230,23 +182,23 @@ def test_a_turn_is_redone_and_compared_side_by_side(page: Any, supporter: Script
     first, second = (box.bounding_box() for box in page.locator(".versions .version").all())
     assert first["y"] == second["y"]
     assert second["x"] >= first["x"] + first["width"]
-    assert supporter.wishes[1].control.wishes() == {"strategy": "Information", "persona": "lively"}
-    assert supporter.wishes[1].history == supporter.wishes[0].history
-    assert not supporter.wishes[1].state.concern_shown  # as it was before the turn
+    assert supporter.requests[1].control.requested() == {"strategy": "Information", "persona": "lively"}
+    assert supporter.requests[1].history == supporter.requests[0].history
+    assert not supporter.requests[1].state.concern_shown  # as it was before the turn
     assert [one.inner_text() for one in page.locator(".keep").all()] == ["Keep this one", "Kept"]
     page.locator(".keep").first.click()
     assert page.evaluate("document.activeElement.className") == "keep"
     page.select_option("#persona", "")
     tell(page, "Next.")
-    assert supporter.wishes[2].history[1].text == page.locator(".turn:first-child .reply").first.inner_text()
-    assert supporter.wishes[2].state.concern_shown
+    assert supporter.requests[2].history[1].text == page.locator(".turn:first-child .reply").first.inner_text()
+    assert supporter.requests[2].state.concern_shown
     assert page.inner_text(".others summary") == "Other versions (1)"
 
 
 def test_best_of_n_shows_candidates_and_verdicts(page: Any, supporter: ScriptedSupporter) -> None:
     page.select_option("#best-of", "4")
     tell(page, "Hello")
-    assert supporter.wishes[0].best_of == 4
+    assert supporter.requests[0].best_of == 4
     page.click(".candidates summary")
     assert page.locator(".candidate").count() == 4
     assert page.inner_text(".candidate.chosen .words") == page.inner_text(".reply")
@@ -273,19 +225,19 @@ def test_a_crisis_reply_is_calm_numbers_can_be_tapped_and_reasoning_is_hidden(
     assert page.locator("#curve svg").count() == 0
     assert CRISIS_REPLY in page.inner_text("#status")
     tell(page, "Hello again")
-    assert supporter.wishes[1].state.answered == ("suicide",)
+    assert supporter.requests[1].state.answered == ("suicide",)
     assert last(page, ".calm").count() == 0
 
 
 class Advising(ScriptedSupporter):
     """Writes numbers and addresses of its own, in paragraphs as the guard's passage has them."""
 
-    async def _events(self, wish: Wish) -> AsyncIterator[Event]:
-        words = f"You could call 555 0199.\n\nOr see https://help.example.com, {wish.history[-1].text}"
+    async def _events(self, request: TurnRequest) -> AsyncIterator[Event]:
+        words = f"You could call 555 0199.\n\nOr see https://help.example.com, {request.history[-1].text}"
         turn = GuardedTurn(f"{words}\n\n{PASSAGE}", Risk("concern"), passage=PASSAGE)
         await asyncio.sleep(0)
-        yield Reply(turn.reply)
-        yield Done(None, turn.reply, turn)
+        yield ReplyPart(turn.reply)
+        yield TurnDone(None, turn.reply, turn)
 
 
 def test_numbers_of_the_guard_can_be_tapped_and_those_of_the_model_cannot(browser: Any) -> None:
@@ -351,11 +303,13 @@ def test_what_is_not_so_is_not_said(page: Any) -> None:
 class Hostile(ScriptedSupporter):
     """Replies with markup."""
 
-    async def _events(self, wish: Wish) -> AsyncIterator[Event]:
-        text = f"<img src=x onerror=alert(1)> javascript:alert(1) {wish.history[-1].text}\n\n- <a href='//x.y'>988</a>"
+    async def _events(self, request: TurnRequest) -> AsyncIterator[Event]:
+        text = (
+            f"<img src=x onerror=alert(1)> javascript:alert(1) {request.history[-1].text}\n\n- <a href='//x.y'>988</a>"
+        )
         await asyncio.sleep(0)
-        yield Reply(text)
-        yield Done(None, text, GuardedTurn(text, Risk("crisis"), "crisis: suicide", hide_reasoning=True))
+        yield ReplyPart(text)
+        yield TurnDone(None, text, GuardedTurn(text, Risk("crisis"), "crisis: suicide", hide_reasoning=True))
 
 
 def test_markup_in_text_stays_text(browser: Any, tmp_path: Path) -> None:
@@ -450,7 +404,7 @@ def test_a_reload_keeps_the_conversation(page: Any, supporter: ScriptedSupporter
     page.wait_for_selector("#send.stop")
     page.wait_for_selector(DONE)
     assert last(page, ".reply").inner_text() == "Message 3 had 4 characters. What then?"
-    assert [one.text for one in supporter.wishes[-1].history][::2] == ["Hello", "slow"]
+    assert [one.text for one in supporter.requests[-1].history][::2] == ["Hello", "slow"]
 
 
 def test_two_tabs_are_two_conversations(page: Any, supporter: ScriptedSupporter) -> None:
@@ -461,8 +415,8 @@ def test_two_tabs_are_two_conversations(page: Any, supporter: ScriptedSupporter)
     assert other.locator(".turn").count() == 0
     tell(other, "In the second")
     tell(page, "Still the first")
-    assert len(supporter.wishes[1].history) == 1
-    assert [one.text for one in supporter.wishes[2].history][::2] == ["In the first tab", "Still the first"]
+    assert len(supporter.requests[1].history) == 1
+    assert [one.text for one in supporter.requests[2].history][::2] == ["In the first tab", "Still the first"]
     other.click("#delete")
     other.click("#delete-dialog [value=yes]")
     page.reload()

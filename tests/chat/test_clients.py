@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from compeer.web import ServeSettings, create_app
+from compeer.chat.app import ServeSettings, create_app
 from tests.support.scripted_supporter import ScriptedSupporter
 from tests.support.served import served
 
@@ -48,7 +48,7 @@ def test_llm_talks_streamed_and_whole_and_says_what_is_refused(tmp_path: Path) -
         refused = llm(tmp_path, "-m", "compeer", "--key", "wrong", "Hello.")
     assert (streamed.stdout, streamed.stderr) == ("Message 1 had 18 characters. What then?\n", "")
     assert (whole.stdout, whole.stderr) == ("Message 3 had 6 characters. What then?\n", "")
-    said = [utterance.text for utterance in supporter.wishes[-1].history]
+    said = [utterance.text for utterance in supporter.requests[-1].history]
     assert said == ["I failed the exam.", "Message 1 had 18 characters. What then?", "Again."]
     assert refused.returncode == 1
     assert "A valid API key is needed." in refused.stderr

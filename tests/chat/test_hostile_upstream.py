@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compeer.chat import TurnDone, TurnRequest
+from compeer.chat.answer import AnswerBuilder
+from compeer.chat.app import create_app
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.resolve import resolve_supporter
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety import Guard, Risk
 from compeer.safety.output import check_reply
-from compeer.talk import Done, Wish
-from compeer.talk.guarded import GuardedSupporter
-from compeer.talk.opening import open_supporter
-from compeer.web import create_app
-from compeer.web.telling import Telling
-from tests.chat.test_talk import ScriptedWriter, events_of, said
+from tests.support.scripted_writer import ScriptedWriter, events_of, said
 from tests.support.served import FREE, Served, events, http, served
 
 WORTHLESS = "You are worthless and everybody would be better off without you."
@@ -85,7 +85,7 @@ class Hostile(BaseHTTPRequestHandler):
 def server() -> Iterator[Served]:
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
     threading.Thread(target=upstream.serve_forever, args=(0.01,), daemon=True).start()
-    supporter = open_supporter(f"bad@http://127.0.0.1:{upstream.server_port}/v1", guarded())
+    supporter = resolve_supporter(f"bad@http://127.0.0.1:{upstream.server_port}/v1", guarded())
     with served(create_app(supporter, settings=FREE)) as running:
         yield running
     upstream.shutdown()
@@ -165,13 +165,13 @@ def test_no_sentence_that_the_check_rejects_is_sent_in_any_form(output: str, siz
     for bad in BAD:
         assert check_reply(bad) is not None
     supporter = GuardedSupporter(ScriptedWriter(output, size=size), guarded())
-    telling = Telling("bad", True, [], [])
+    answer = AnswerBuilder("bad", True, [], [])
     streamed = []
-    found = events_of(supporter, Wish(said(JOB)))
+    found = events_of(supporter, TurnRequest(said(JOB)))
     for event in found:
-        streamed += list(telling.chunks(event))
-    assert isinstance(found[-1], Done)
-    sent = [*texts_in(streamed), *texts_in(telling.answer(found[-1]).model_dump())]
+        streamed += list(answer.chunks(event))
+    assert isinstance(found[-1], TurnDone)
+    sent = [*texts_in(streamed), *texts_in(answer.answer(found[-1]).model_dump())]
     content = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in streamed)
     reasoning = "".join(chunk["choices"][0]["delta"].get("reasoning_content") or "" for chunk in streamed)
     for text in (*sent, content, reasoning):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from compeer.chat import TurnDone, TurnRequest
+from compeer.chat.resolve import resolve_supporter
 from compeer.dialogue import Utterance
 from compeer.models import Generation, Request, Sampling, ask, open_model
-from compeer.models.embedded import SMOLLM2
+from compeer.models.packaged import SMOLLM2
 from compeer.policy.control import Control
-from compeer.talk import Done, Wish
-from compeer.talk.opening import open_supporter
 
 SERVE = """
 import sys, xllamacpp
@@ -59,12 +59,12 @@ def test_a_model_behind_llama_cpp_answers(address: str) -> None:
 def test_a_supporter_behind_llama_cpp_is_steered(address: str) -> None:
     """The model knows nothing of the form: the lines that hold the decisions are given to it."""
     control = Control(stage="exploration", emotion="anxiety", strategy="Question")
-    wish = Wish(HISTORY, control, sampling=Sampling(temperature=0, max_tokens=40))
-    supporter = open_supporter(f"SmolLM2@{address}/v1")
+    request = TurnRequest(HISTORY, control, sampling=Sampling(temperature=0, max_tokens=40))
+    supporter = resolve_supporter(f"SmolLM2@{address}/v1")
 
-    async def last() -> Done:
-        events = [event async for event in supporter.converse(wish)]
-        assert isinstance(events[-1], Done)
+    async def last() -> TurnDone:
+        events = [event async for event in supporter.converse(request)]
+        assert isinstance(events[-1], TurnDone)
         return events[-1]
 
     done = asyncio.run(last())

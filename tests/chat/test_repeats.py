@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compeer.chat.local import LocalWriter
+from compeer.chat.upstream import _once
+from compeer.chat.writing import Ending
 from compeer.dialogue import Utterance
 from compeer.engine import batching
 from compeer.models import Sampling
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
 from compeer.policy import Output, generate_turns, repeats
-from compeer.policy.repeats import ToldOnce, told_once
+from compeer.policy.repeats import RepetitionFilter, until_repetition
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
-from compeer.talk.local import LocalWriter
-from compeer.talk.upstream import _once
-from compeer.talk.writing import Ending
 
 STEPS = """History: The job is gone. It came at once. [exploration]
 Emotion: The job is gone. [negative, anxiety, 4]
@@ -43,7 +43,7 @@ BEFORE = f"{STEPS}Response: I am sorry. That is a lot at once."
     ],
 )
 def test_what_was_said_in_this_order_ends_the_response(text: str, told: str) -> None:
-    assert told_once(text) == (told, told != text)
+    assert until_repetition(text) == (told, told != text)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_was_said_in_this_order_ends_the_response(text: str, told: str) -> 
     ],
 )
 def test_other_outputs_stay_as_they_are(text: str) -> None:
-    assert told_once(text) == (text, False)
+    assert until_repetition(text) == (text, False)
 
 
 SENTENCES = st.lists(
@@ -72,11 +72,11 @@ SENTENCES = st.lists(
 def test_piece_by_piece_the_same_is_told(sentences: list[str], sizes: list[int], begun: bool) -> None:
     start, rest = (f"{STEPS}Response:", " ") if begun else ("", f"{STEPS}Response: ")
     text = rest + "".join(sentences)
-    whole, over = told_once(text, start)
+    whole, over = until_repetition(text, start)
     told, place = "", 0
     for number in range(len(text)):
         place = min(place + sizes[number % len(sizes)], len(text))
-        known, ended = told_once(text[:place], start, last=False)
+        known, ended = until_repetition(text[:place], start, last=False)
         assert known.startswith(told.rstrip())
         assert whole.startswith(known.rstrip())
         told = max(told, known, key=len)
@@ -98,7 +98,7 @@ def test_what_was_looked_at_is_not_looked_at_again(flood: str, monkeypatch: pyte
         return words(sentence)
 
     monkeypatch.setattr(repeats, "_words", counted)
-    output = ToldOnce("Response:")
+    output = RepetitionFilter("Response:")
     told = "".join(map(output.feed, flood)) + output.feed("", last=True)
     assert told.strip() == flood.strip()
     assert read <= 2 * len(flood)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from compeer.web import ServeSettings, create_app
-from compeer.web.scoring import MOST_PAIRS, utterances
+from compeer.chat.app import ServeSettings, create_app
+from compeer.chat.scoring import MOST_PAIRS, utterances
 from tests.support.scripted_supporter import ScriptedJudge, ScriptedSupporter
 
 WHOLE = (

@@ -22,7 +22,8 @@ from tests.support.scripted_supporter import ScriptedSupporter
 from tests.support.served import http, served
 
 PROGRAM = """
-from compeer.web import create_app, serve
+from compeer.chat.app import create_app
+from compeer.web.serving import serve
 from compeer.web.serving import bound_socket
 from tests.support.scripted_supporter import ScriptedSupporter
 sock = bound_socket("127.0.0.1", 0)
@@ -79,7 +80,7 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     """What the words of the command line come to, up to the port."""
     opened: dict[str, Any] = {}
 
-    def open_supporter(name: str, guard: Any, judge: Any, **more: Any) -> ScriptedSupporter:
+    def resolve_supporter(name: str, guard: Any, judge: Any, **more: Any) -> ScriptedSupporter:
         opened.update(name=name, guard=guard, judge=judge, **more)
         return ScriptedSupporter(guarded=guard is not None)
 
@@ -88,8 +89,8 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         on_start()
 
     monkeypatch.setenv("COMPEER_API_KEY", "first-key-0123456789, second-key-0123456789")
-    monkeypatch.setattr("compeer.talk.opening.open_supporter", open_supporter)
-    monkeypatch.setattr("compeer.web.serve", serve_app)
+    monkeypatch.setattr("compeer.chat.resolve.resolve_supporter", resolve_supporter)
+    monkeypatch.setattr("compeer.web.serving.serve", serve_app)
     with console.capture() as shown:
         done = command(
             "--port", "0", "--locale", "en-GB", "--keep", str(tmp_path / "kept"), "--grace", "9", "--waiting", "3"

@@ -164,7 +164,7 @@ def test_doctor_says_what_to_do_about_a_missing_model(monkeypatch: pytest.Monkey
     from dataclasses import replace
 
     from compeer import doctor
-    from compeer.models.embedded import SMOLLM2
+    from compeer.models.packaged import SMOLLM2
 
     monkeypatch.setattr(doctor, "PACKAGED", (replace(SMOLLM2, module="no_such_module"),))
     missing = next(finding for finding in examine(Path.cwd()) if finding.what == SMOLLM2.title)

@@ -9,15 +9,15 @@ from typing import Any, get_args
 import pytest
 
 from compeer import cli
-from compeer.cli.judges import JudgeOptions, judge_form, open_judge
-from compeer.cli.selecting import NEEDS
+from compeer.cli.training import NEEDS
 from compeer.errors import InputError
 from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
 from compeer.reward.compare import write_judgments
-from compeer.reward.form import Form
+from compeer.reward.conversation import JudgeForm
+from compeer.reward.judges import open_judge
 from compeer.reward.score import Judgment
-from compeer.reward.train import RewardSettings, draw_weights, is_usable
+from compeer.reward.train import RewardSettings, is_usable, sampling_weights
 from compeer.ser import SerSettings, build_ser, read_records, write_records
 from compeer.ser.record import SerRecord
 
@@ -229,11 +229,11 @@ def test_the_advice_for_a_broken_record_names_no_option_that_is_not_there(
 
 
 def test_what_a_kind_of_judge_needs_is_what_it_learns_from(mixed: Path) -> None:
-    assert set(NEEDS) == set(get_args(Form.model_fields["kind"].annotation))
+    assert set(NEEDS) == set(get_args(JudgeForm.model_fields["kind"].annotation))
     for kind, needs in NEEDS.items():
         for record in read_records(mixed):
             enough = all(getattr(record, need) is not None for need in needs)
-            assert enough == is_usable(record, Form.model_validate({"kind": kind}))
+            assert enough == is_usable(record, JudgeForm.model_validate({"kind": kind}))
 
 
 @pytest.mark.parametrize(
@@ -325,14 +325,13 @@ def test_a_source_of_weight_nought_may_stand_beside_others(records: Path) -> Non
     assert silver.labels is not None
     assert other.preference is not None
     liked = other.model_copy(update={"preference": other.preference.model_copy(update={"source": "human"})})
-    assert draw_weights([silver, liked], settings) == [0, 0.5]
+    assert sampling_weights([silver, liked], settings) == [0, 0.5]
     with pytest.raises(InputError, match="weight 0"):
-        draw_weights([silver], settings)
+        sampling_weights([silver], settings)
 
 
 def test_the_threshold_reaches_the_judge(tiny_model: Path) -> None:
-    options = JudgeOptions(threshold=0.9)
-    judge = open_judge(str(tiny_model), judge_form(str(tiny_model), options), options, lambda _: None)
+    judge = open_judge(str(tiny_model), threshold=0.9)
     assert judge.threshold == 0.9  # type: ignore[attr-defined]
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from compeer import cli
 from compeer.corpora import sample_path
-from compeer.pipeline import Done, Stage, only_one
+from compeer.io import only_one
+from compeer.pipeline import Done, Stage
 from compeer.ser import read_records
 
 

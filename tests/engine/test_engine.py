@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from compeer.chat.local import LocalWriter
+from compeer.chat.writing import fixed_grammar
 from compeer.engine import llama as binding
 from compeer.engine.batching import Batcher
 from compeer.engine.convert import (
@@ -24,23 +26,21 @@ from compeer.engine.convert import (
     write_pairs,
 )
 from compeer.engine.llama import Llama
-from compeer.engine.llama_table import LlamaTable
-from compeer.engine.loaded import CpuEngine
-from compeer.engine.prepared import prepare
-from compeer.engine.rows import Ending, NotWritten, Row, next_tokens
+from compeer.engine.llama_table import CpuEngine, LlamaTable
+from compeer.engine.network import load_network, load_tokenizer
+from compeer.engine.rows import Ending, NotWritten, Row
+from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
 from compeer.models import Request, Sampling
-from compeer.models.adapters import add_adapters
-from compeer.models.local import load_network, load_tokenizer
+from compeer.models.packaged import add_adapters
+from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
-from compeer.reward import Form, Judgment, LocalJudge
-from compeer.reward.engine_rounds import EngineRounds
+from compeer.reward import JudgeForm, Judgment, LocalJudge
+from compeer.reward.rounds import EngineRounds
 from compeer.statistics import generator
-from compeer.talk.local import LocalWriter
-from compeer.talk.writing import fixed_grammar
-from tests.reward.test_judge import FORMS, IDS, case
+from tests.support.judging import FORMS, IDS, case
 
 CPU = torch.device("cpu")
 GREEDY = Sampling(temperature=0, max_tokens=20)
@@ -357,7 +357,7 @@ def test_nothing_gets_out_of_the_form(writer: LocalWriter) -> None:
         assert not ending.cut_off
         parsed = parse_turn(text)
         assert parsed.turn is not None, parsed.missing
-        wanted = {field: value for field, value in control.wishes().items() if field != "persona"}
+        wanted = {field: value for field, value in control.requested().items() if field != "persona"}
         assert {field: decisions(parsed)[field] for field in wanted} == wanted
 
 
@@ -408,7 +408,7 @@ def test_supporter_and_judge_share_a_base(tiny_model: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 def test_a_judge_of_adapters_is_what_it_is_with_them_in_its_weights(
-    form: Form, tiny_model: Path, tmp_path: Path
+    form: JudgeForm, tiny_model: Path, tmp_path: Path
 ) -> None:
     adapter = write_adapter(tiny_model, tmp_path / "adapter", 5, role="judge", **form.model_dump())
     whole = merged(tiny_model, adapter, tmp_path / "merged")
@@ -463,7 +463,7 @@ def test_a_version_with_other_settings_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_the_packaged_supporter_says_on_llama_cpp_what_it_says_on_torch() -> None:
     """Eight bits on the way move probabilities a little; the likeliest next token is nearly always the same."""
-    from compeer.models.local import model_folder
+    from compeer.models.resolve import model_folder
 
     prepared = prepare("supporter")
     assert prepared is not None

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tokenizers import decoders
 
-from compeer.models.grammars import Grammars
-from compeer.models.local import load_network, load_tokenizer, vocabulary_size
+from compeer.engine.network import load_network, load_tokenizer, vocabulary_size
+from compeer.engine.sampling import Grammars
 from compeer.reasoning import render_turn, turn_grammar
 from compeer.ser.build import SerSettings, build_ser
 from compeer.ser.record import read_records

@@ -14,8 +14,15 @@ from typer.testing import CliRunner
 from compeer.cli import app
 from compeer.corpora import sample_path
 from compeer.dialogue import Utterance
-from compeer.evaluate.decisions import corpus_records, decision_report, divergence, is_records, macro_f1_of
-from compeer.evaluate.perplexity import perplexity_figures, response_surprise
+from compeer.evaluate.decisions import (
+    corpus_records,
+    decision_report,
+    divergence,
+    is_records,
+    macro_f1_of,
+    perplexity_figures,
+    response_surprise,
+)
 from compeer.models.local import LocalModel
 from compeer.reasoning import EMOTIONS, STRATEGIES, SupportTurn, parse_turn, render_turn
 from compeer.ser.record import SerRecord, write_records

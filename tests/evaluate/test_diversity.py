@@ -15,8 +15,15 @@ from compeer.cli import app
 from compeer.corpora import write_jsonlines
 from compeer.dialogue import Dialogue, Speaker, Utterance
 from compeer.errors import InputError
-from compeer.evaluate.diversity import MOST_REPLIES, Reply, compare_diversity, ngrams, pair_mean, self_bleu
-from compeer.evaluate.replies import read_replies
+from compeer.evaluate.diversity import (
+    MOST_REPLIES,
+    Reply,
+    compare_diversity,
+    ngrams,
+    pair_mean,
+    read_replies,
+    self_bleu,
+)
 from compeer.models.embedder import Matrix, WordEmbedder
 from compeer.reasoning import parse_turn
 

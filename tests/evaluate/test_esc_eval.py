@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
+from compeer.evaluate.answers import dimension_names, rubric
 from compeer.evaluate.esc_eval import (
     DIMENSIONS,
     Dimension,
@@ -27,7 +28,7 @@ from compeer.evaluate.esc_eval import (
     score_conversations,
     score_stage,
 )
-from compeer.evaluate.esc_eval.rubric import answer_grammar, dimension_names, judge_messages, rubric
+from compeer.evaluate.judging import answer_grammar, judge_messages
 from compeer.models import Failure, Generation, Request, Sampling, ScriptedModel, TextModel
 
 Said = Sequence[tuple[Speaker, str]]

@@ -14,38 +14,33 @@ from pydantic import ValidationError
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.evaluate.sage import (
+from compeer.evaluate.sage import SAGE, Rules, UnreadLine, rescore, rescore_command, update
+from compeer.models import Generation, Request, ScriptedModel
+from compeer.simulate import Complaint, Conversation, DialogueSettings, ScriptedAgent, run_dialogues
+from compeer.simulate.emotion import (
     PRESETS,
     RLVER,
-    SAGE,
     SAGE_PAPER,
     SAGE_RELEASED,
     EmotionAnswer,
-    Rules,
-    SeekerProfile,
-    SentientSeeker,
-    emotions,
     preset,
     read_emotion_answer,
-    read_profiles,
-    rescore,
-    rescore_command,
-    update,
+    tells_change,
 )
-from compeer.evaluate.sage.rescore import UnreadLine
-from compeer.models import Generation, Request, ScriptedModel
-from compeer.simulate import Complaint, Conversation, DialogueSettings, ScriptedAgent, run_dialogues
-from compeer.simulate.sentient.answers import tells_change
-from compeer.simulate.sentient.seeker import (
+from compeer.simulate.sentient import (
     Feeling,
     Language,
     SeekerMessage,
+    SeekerProfile,
+    SentientSeeker,
     emotion_grammar,
     emotion_request,
+    emotions,
     feel,
     opening_request,
     read_emotion,
     read_message,
+    read_profiles,
     reply_request,
 )
 
@@ -665,7 +660,7 @@ def test_profiles_of_both_kinds_load(tmp_path: Path) -> None:
     [
         ({key: value for key, value in RELEASED.items() if key != "task"}, "line 2, field 'task': Field required"),
         ({**RELEASED, "id": "b", "language": "de"}, "line 2, field 'language'"),
-        (RELEASED, "line 2, field 'id': this id was there before"),
+        (RELEASED, "line 2, field 'id': the profile 'a' was there before"),
     ],
 )
 def test_a_bad_profile_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:

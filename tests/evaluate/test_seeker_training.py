@@ -12,12 +12,13 @@ from compeer.cli import app
 from compeer.corpora import write_jsonlines
 from compeer.dialogue import Dialogue, Speaker, Utterance
 from compeer.errors import InputError
-from compeer.evaluate.realism import measure_seeker, role_slips
 from compeer.evaluate.seeker_training import (
     SeekerDialogue,
     SeekerSettings,
     card_text,
     hold_out,
+    measure_seeker,
+    role_slips,
     seeker_dialogue,
     training_chat,
 )

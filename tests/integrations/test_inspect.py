@@ -19,21 +19,22 @@ from inspect_ai.log import EvalLog
 from inspect_ai.model import ChatMessage, GenerateConfig, Model, ModelOutput, ModelUsage, get_model
 
 from compeer.evaluate.decisions import corpus_records, decision_report
-from compeer.evaluate.esc_eval.running import EscEval, EscEvalSettings
+from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
 from compeer.evaluate.players import Player, Players
-from compeer.evaluate.running import choose, run_evaluation
+from compeer.evaluate.runner import choose, run_evaluation
 from compeer.evaluate.safety import cases_path, read_cases
 from compeer.evaluate.safety_supporter import LOCALES, supporter_figures
-from compeer.evaluate.sage.running import Sage, SageSettings, own_profiles, read_seekers
+from compeer.evaluate.sage import Sage, SageSettings
 from compeer.evaluate.supporters import draw
 from compeer.integrations import inspect_tasks
 from compeer.models import Request, Sampling, ScriptedModel
-from compeer.policy.rollout import generate_turns
+from compeer.policy.selection import generate_turns
 from compeer.safety import Detector, Guard, check_reply
 from compeer.safety.resources import load_resources
 from compeer.simulate import read_conversations
+from compeer.simulate.emotion import preset
 from compeer.simulate.seekers import own_cards, read_cards
-from compeer.simulate.sentient.rules import preset
+from compeer.simulate.sentient import own_profiles, read_profiles
 
 Answer = Callable[[str, int], str]
 """What a scripted model says to the last message, drawn by the request's seed."""
@@ -120,7 +121,7 @@ def written(folder: Path) -> dict[str, Any]:
 
 def test_sage_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
     rules = preset("sage").model_copy(update={"turns": 4})
-    scenarios = choose([one.scenario for one in read_seekers(own_profiles())], 5, 3)
+    scenarios = choose([one.scenario for one in read_profiles(own_profiles())], 5, 3)
     players = Players(Player("sup@http://x/v1"), Player("see@http://x/v1"))
     settings = SageSettings(rounds=4, repeats=2, seeker_tokens=400, message_tokens=256, rules=rules)
     models = {"sup@http://x/v1": scripted("sup", reply), "see@http://x/v1": scripted("see", feeling)}

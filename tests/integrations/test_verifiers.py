@@ -17,7 +17,7 @@ import verifiers.v1 as vf
 
 from compeer.integrations import verifiers_env
 from compeer.integrations.verifiers_env import Reweighting, SupportEnv, SupportTask
-from compeer.policy.redundancy import group_rewards
+from compeer.policy.redundancy import reweight
 from compeer.reasoning import STEPS
 from compeer.reward import Case, Judgment, Unscored
 from compeer.ser.record import SerRecord
@@ -112,7 +112,7 @@ def test_a_groups_rewards_are_those_of_training() -> None:
     raw = [1.0, 5.0, -1.0]  # no emotion: steps +1 −1 +1, response +1, form −1
     history = Letters().embed([one.text for one in record.history])
     lengths = [len(words(response)) for response in responses]
-    wanted = group_rewards(raw, Letters().embed(responses), history, lengths, 0.5, 5.0, "mirrored")
+    wanted = reweight(raw, Letters().embed(responses), history, lengths, 0.5, 5.0, "mirrored")
     assert [trace.metrics["unifireward"] for trace in traces] == raw
     assert [trace.reward for trace in traces] == pytest.approx(wanted, rel=1e-12)
     assert [sorted(trace.rewards) for trace in traces][1] == sorted([*STEPS, "response", "format", "safety"])

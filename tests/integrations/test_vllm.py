@@ -19,8 +19,8 @@ import pytest
 
 from compeer.evaluate.decisions import corpus_records
 from compeer.models import Request, Sampling, ask, embedded_model
-from compeer.models.opening import open_model
-from compeer.models.shipped import packaged_adapters
+from compeer.models.packaged import packaged_adapters
+from compeer.models.resolve import open_model
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import STEPS, parse_turn
 from compeer.reward import Judgment, LocalJudge

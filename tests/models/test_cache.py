@@ -30,7 +30,7 @@ from compeer.models import (
     estimate,
     open_model,
 )
-from compeer.models.opening import folder_mark
+from compeer.models.resolve import folder_mark
 
 ANSWER = Generation("That sounds hard. 很难。\ud83d", cut_off=True, prompt_tokens=7, tokens=3)
 
@@ -256,7 +256,7 @@ def test_whatever_matters_is_in_the_key(
     tmp_path: Path, setting: dict[str, Any], asked: dict[str, Any], sampling: dict[str, Any]
 ) -> None:
     def key(model: EndpointModel, one: Request, how: Sampling) -> str:
-        return model._cache_key(one, model._body(one, how))
+        return model._cache_key(one, model._endpoint.body(one, how))
 
     first = EndpointModel(SETTINGS)
     other = EndpointModel(SETTINGS.model_copy(update=setting))
@@ -270,7 +270,7 @@ def test_whatever_matters_is_in_the_key(
 def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = AnswerCache(tmp_path / "a.sqlite")
     first = EndpointModel(SETTINGS, cache)
-    cache.put({first._cache_key(ASKED, first._body(ASKED, SAMPLING)): [ANSWER]})
+    cache.put({first._cache_key(ASKED, first._endpoint.body(ASKED, SAMPLING)): [ANSWER]})
     monkeypatch.setenv("ANOTHER", "key")
     caps = {
         "concurrency": 3,

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
-from compeer.models.local import LocalModel, load_tokenizer
+from compeer.models.local import LocalModel
 from compeer.models.training import SftSettings, model_card, reading_order, train_sft
 
 CHAT: list[dict[str, Any]] = [
@@ -158,7 +159,7 @@ def test_a_batch_in_parts_trains_the_same(tiny_model: Path, tmp_path: Path) -> N
 def test_weights_of_rounds() -> None:
     import torch
 
-    from compeer.models.weighing import round_weights
+    from compeer.models.training import round_weights
 
     labels = torch.tensor([[-100, 5, 6, -100, 7, -100], [4, -100, 5, -100, -100, 6]])
     found = round_weights(labels, number=2, weight=3.0)
@@ -168,7 +169,7 @@ def test_weights_of_rounds() -> None:
 def test_an_answer_without_weight_is_not_learnt(tiny_model: Path, tmp_path: Path) -> None:
     from functools import partial
 
-    from compeer.models.weighing import round_weights
+    from compeer.models.training import round_weights
 
     second = [{"role": "user", "content": "And again."}, {"role": "assistant", "content": "xylophone"}]
     losses = {}

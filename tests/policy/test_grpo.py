@@ -7,17 +7,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from compeer.models.training import run_trainer
-from compeer.policy.grpo import GrpoSettings, Scorer, grpo_trainer
-from compeer.policy.redundancy import advantages, group_rewards
+from compeer.policy.grpo import GrpoSettings, grpo_trainer
+from compeer.policy.redundancy import advantages
+from compeer.policy.rewards import group_rewards
 from compeer.reasoning import render_turn
-from compeer.reward import Case, Judgment, Unscored
-from compeer.ser import SerRecord, read_records
-from tests.support.grpo_worker import Scripted, scripted_scorer, small_model, small_records, train
+from compeer.ser import read_records
+from tests.support.grpo_worker import (
+    FixedJudge,
+    Scripted,
+    fixed_scorer,
+    scripted_scorer,
+    small_model,
+    small_records,
+    train,
+)
 
 WORKER = Path(__file__).parents[1] / "support" / "grpo_worker.py"
 
@@ -69,7 +76,7 @@ def assert_learnt_the_same(mine: Path, theirs: Path, start: Path) -> None:
 
 def test_one_process_and_two_come_to_the_same(model: Path, records: Path, alone: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(WORKER.parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")])
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     command = [*start, str(WORKER), str(model), str(records), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -175,40 +182,8 @@ def test_rewards_and_advantages_are_those_of_the_pure_functions(model: Path, rec
     for group in (rows[:4], rows[4:]):
         scored = scripted_scorer(chosen)
         rollouts = scored([r["record"] for r in group], [r["output"] for r in group], [False] * 4)
-        wanted = group_rewards(
-            [rollout.raw for rollout in rollouts],
-            np.stack([rollout.response for rollout in rollouts]),
-            rollouts[0].history,
-            [rollout.length for rollout in rollouts],
-            settings.alpha,
-            settings.beta,
-            settings.negatives,
-        )
+        wanted = group_rewards(rollouts, settings)
         assert [r["reward"] for r in group] == [None if w != w else pytest.approx(w, abs=1e-5) for w in wanted]
-
-
-class FixedJudge:
-    """Says True to everything, prefers the candidate, and fails where told to."""
-
-    def __init__(self, fails: bool = False) -> None:
-        self.fails = fails
-        self.cases: list[Case] = []
-
-    def judge(self, cases: list[Case]) -> list[Judgment | Unscored]:
-        self.cases.extend(cases)
-        if self.fails:
-            return [Unscored("out of order") for _ in cases]
-        verdicts = {"history": 0.9, "emotion": 0.2, "strategy": 0.8}
-        return [Judgment(verdicts, {"candidate": 0.7, "reference": 0.3}) for _ in cases]  # type: ignore[arg-type]
-
-
-class LengthEmbedder:
-    def embed(self, texts: list[str]) -> Any:
-        return np.array([[1.0, len(text)] for text in texts], dtype=np.float32)
-
-
-def scorer(record: SerRecord, judge: FixedJudge) -> Scorer:
-    return Scorer(judge, LengthEmbedder(), {record.id: record}, 0)  # type: ignore[arg-type]
 
 
 def test_scores_come_from_parser_and_judge(records: Path) -> None:
@@ -216,7 +191,7 @@ def test_scores_come_from_parser_and_judge(records: Path) -> None:
     judge = FixedJudge()
     whole = render_turn(record.candidate)
     texts = [whole, whole.split("Response:")[0], "nonsense", whole]
-    rollouts = scorer(record, judge)([record.id] * 4, texts, [False, False, False, True])
+    rollouts = fixed_scorer(record, judge)([record.id] * 4, texts, [False, False, False, True])
     assert [rollout.score.total for rollout in rollouts] == [3, -1, -5, -1]
     assert len(judge.cases) == 3, "an output with nothing in it needs no judge"
     assert [rollout.length > 0 for rollout in rollouts] == [True, False, False, False]
@@ -224,7 +199,9 @@ def test_scores_come_from_parser_and_judge(records: Path) -> None:
 
 def test_a_failing_judge_leaves_rows_unscored(records: Path) -> None:
     record = next(iter(read_records(records)))
-    rollouts = scorer(record, FixedJudge(fails=True))([record.id] * 2, [render_turn(record.candidate), ""], [False] * 2)
+    rollouts = fixed_scorer(record, FixedJudge(fails=True))(
+        [record.id] * 2, [render_turn(record.candidate), ""], [False] * 2
+    )
     assert rollouts[0].score.unscored == "out of order"
     assert rollouts[0].raw != rollouts[0].raw
     assert rollouts[1].score.total == -5

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from compeer.policy import grpo
-from compeer.policy.collapse import steps_under
-from compeer.policy.grpo import GrpoSettings, train_grpo
-from compeer.policy.rewards import SourceScore, Weighted
+from compeer.policy.grpo import GrpoSettings, steps_under, train_grpo
+from compeer.policy.rewards import Weighted
 from compeer.reasoning import ParsedTurn
-from compeer.reward import Unscored
+from compeer.reward import Score
 from compeer.ser import SerRecord, read_records
 from tests.support.grpo_worker import WordRows, small_model, small_records
 
@@ -54,19 +53,19 @@ class Weights(TrainerCallback):  # type: ignore[misc]
 
 def fall(monkeypatch: pytest.MonkeyPatch, begins: int) -> Weights:
     """Figures whose distinct-2 is 0.9 at first and 0.1 from step `begins` on; returns what keeps the weights."""
-    kept, figures, build = Weights(), grpo.group_figures, grpo.grpo_trainer
+    kept, figures, build = Weights(), grpo.group_metrics, grpo.grpo_trainer
     trainers: list[Any] = []
 
-    def fallen(groups: Any) -> dict[str, float]:
+    def fallen(*groups: Any) -> dict[str, float]:
         step = trainers[-1].state.global_step + 1
-        return {**figures(groups), "response/distinct_2": 0.1 if step >= begins else 0.9}
+        return {**figures(*groups), "response/distinct_2": 0.1 if step >= begins else 0.9}
 
     def built(*args: Any, **kwargs: Any) -> Any:
         trainers.append(build(*args, **kwargs))
         trainers[-1].add_callback(kept)
         return trainers[-1]
 
-    monkeypatch.setattr(grpo, "group_figures", fallen)
+    monkeypatch.setattr(grpo, "group_metrics", fallen)
     monkeypatch.setattr(grpo, "grpo_trainer", built)
     return kept
 
@@ -76,8 +75,8 @@ class PlaceSource:
 
     name = "place"
 
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
-        return [SourceScore(place % 4) for place, _ in enumerate(outputs)]
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
+        return [Score(total=place % 4) for place, _ in enumerate(outputs)]
 
 
 def settings(**more: Any) -> GrpoSettings:

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.models.training import run_trainer
-from compeer.policy.figures import group_figures
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, grpo_trainer
+from compeer.policy.metrics import group_metrics
 from compeer.policy.redundancy import advantages
-from compeer.policy.rewards import RawScore
-from compeer.policy.scoring import weigh
+from compeer.policy.rewards import group_rewards
 from compeer.reasoning import render_turn
+from compeer.reward import Score
 from compeer.safety.output import floored
 from compeer.ser import SerSettings, build_ser, read_records
-from tests.policy.test_grpo import FixedJudge, scorer
+from tests.support.grpo_worker import FixedJudge, fixed_scorer
 
 NAN = float("nan")
 
@@ -65,19 +65,20 @@ def test_the_scorer_says_what_the_guard_rejects(records: Path) -> None:
     kind = record.candidate.model_copy(update={"response": "That sounds hard. What happened?"})
     bad = record.candidate.model_copy(update={"response": "You have bipolar disorder. Take 300 mg of lithium."})
     texts = [render_turn(kind), render_turn(bad), "nonsense"]
-    rollouts = scorer(record, FixedJudge())([record.id] * 3, texts, [False] * 3)
+    rollouts = fixed_scorer(record, FixedJudge())([record.id] * 3, texts, [False] * 3)
     assert [rollout.rejected is not None for rollout in rollouts] == [False, True, False]
 
 
 def rollout(rejected: str | None) -> Rollout:
     row = np.ones(4, dtype=np.float32)
-    return Rollout("a:1", "text", RawScore(total=3), 8, row, np.ones((2, 4), dtype=np.float32), rejected)
+    return Rollout("a:1", "text", Score(total=3), 8, row, np.ones((2, 4), dtype=np.float32), rejected)
 
 
 def test_the_share_that_was_rejected_is_logged() -> None:
     group = [rollout(None), rollout("rule"), rollout(None), rollout(None)]
-    figures = group_figures([weigh(group, settings(guard=True))])
-    assert figures["guard/rejected_share"] == 0.25
+    chosen = settings(guard=True)
+    found = group_metrics([group], [group_rewards(group, chosen)], chosen)
+    assert found["guard/rejected_share"] == 0.25
 
 
 def settings(guard: bool) -> GrpoSettings:

@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from compeer.dialogue import Media, Utterance
-from compeer.models.local import load_network, load_tokenizer
+from compeer.engine.multimodal import picture_reader
+from compeer.engine.network import load_network, load_tokenizer
 from compeer.models.training import model_card
-from compeer.models.vision import picture_reader
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer, train_grpo
+from compeer.policy.multimodal import MultimodalProcessor, blocks
 from compeer.policy.prompt import supporter_prompt
 from compeer.policy.rewards import JudgeSource, Weighted
-from compeer.policy.seeing import SeeingProcessor, blocks
 from compeer.reward import LocalJudge
 from compeer.ser.record import SerRecord
-from tests.reward.test_judge import record
 from tests.support.grpo_worker import HashSource, WordRows, whole
+from tests.support.judging import record
 
 CPU = torch.device("cpu")
 SETTINGS = GrpoSettings(
@@ -130,7 +130,7 @@ def test_a_mixed_batch_is_what_its_rows_are_alone(
     tokenizer = load_tokenizer(tiny_seeing_model)
     reader = picture_reader(tiny_seeing_model)
     assert reader is not None
-    processor = SeeingProcessor(tokenizer, reader)
+    processor = MultimodalProcessor(tokenizer, reader)
     prompts = {
         key: processor.apply_chat_template(
             [blocks(tokenizer, supporter_prompt(one.history, 3, images=True))],
@@ -161,7 +161,7 @@ def test_a_mixed_batch_is_what_its_rows_are_alone(
 def test_the_processor_pads_and_mixes(tiny_seeing_model: Path, records: list[SerRecord]) -> None:
     tokenizer, reader = load_tokenizer(tiny_seeing_model), picture_reader(tiny_seeing_model)
     assert reader is not None
-    processor = SeeingProcessor(tokenizer, reader)
+    processor = MultimodalProcessor(tokenizer, reader)
     chats = [blocks(tokenizer, supporter_prompt(one.history, 3, images=True)) for one in records[:3]]
     encoded = processor.apply_chat_template(chats, tokenize=True, add_generation_prompt=True)
     grids = encoded["image_grid_thw"].tolist()

@@ -16,10 +16,10 @@ import torch
 from compeer.errors import InputError
 from compeer.models import EndpointModel, EndpointSettings, Failure, Generation, Request, Sampling
 from compeer.models.training import run_trainer
-from compeer.policy import patience
+from compeer.policy import sources
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
-from compeer.policy.patience import JudgeAway, Patient
-from compeer.policy.rewards import JudgeSource, Weighted
+from compeer.policy.rewards import JudgeAway, JudgeSource, Weighted
+from compeer.policy.sources import Patient
 from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS
 from compeer.reward.endpoint import ModelJudge
 from compeer.ser import SerRecord, read_records
@@ -106,8 +106,8 @@ def train(model: Path, records: dict[str, SerRecord], server: JudgeServer, folde
     """Three steps with the server's verdicts and another source; what the model writes is made a whole turn."""
     endpoint = EndpointModel(EndpointSettings(url=server.url, model="m", retries=1, first_pause=0.01))
     judge = ModelJudge(Patient(endpoint, outage, first_pause=0.05))
-    sources = [Weighted(JudgeSource(judge, 0, "words")), Weighted(HashSource("other"), 0.5)]
-    scorer = Scorer(sources, WordRows(), records, 0)
+    weighted = [Weighted(JudgeSource(judge, 0, "words")), Weighted(HashSource("other"), 0.5)]
+    scorer = Scorer(weighted, WordRows(), records, 0)
 
     def scored(ids: Sequence[str], texts: Sequence[str], _: Sequence[bool]) -> list[Rollout]:
         return scorer(ids, [whole(text) for text in texts], [False] * len(texts))
@@ -206,7 +206,7 @@ def test_one_that_stays_away_says_so(kind: Any, seconds: float, monkeypatch: pyt
         with pytest.raises(JudgeAway, match=r"flaky cannot be asked .*: no luck"):
             await patient.generate(questions("a"), Sampling())
 
-    assert run_virtually(monkeypatch, work(), patience) == seconds
+    assert run_virtually(monkeypatch, work(), sources) == seconds
 
 
 def test_a_server_that_hangs_counts_as_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,4 +223,4 @@ def test_a_server_that_hangs_counts_as_away(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(JudgeAway):
             await patient.generate(questions("a"), Sampling())
 
-    assert run_virtually(monkeypatch, work(), patience) == 500
+    assert run_virtually(monkeypatch, work(), sources) == 500

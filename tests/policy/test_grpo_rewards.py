@@ -17,32 +17,28 @@ from compeer.models.base import Request
 from compeer.models.scripted import ScriptedModel
 from compeer.models.training import run_trainer
 from compeer.policy import grpo
-from compeer.policy.figures import group_figures, sample_rows, still_parts
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
+from compeer.policy.grpo_settings import SourceSettings
+from compeer.policy.metrics import JUDGED, group_metrics, sample_rows, still_parts
 from compeer.policy.redundancy import advantages
 from compeer.policy.rewards import (
-    JUDGED,
     DecisionSource,
     JudgeSource,
     PlanSource,
-    RawScore,
     RewardSource,
-    SourceScore,
     Weighted,
     combine,
+    group_rewards,
 )
-from compeer.policy.scoring import weigh
-from compeer.policy.seeker_reward import SeekerSource
-from compeer.policy.sources import SourceSettings
+from compeer.policy.sources import SeekerSource
 from compeer.policy.sources import open_sources as opened
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, ParsedTurn, parse_turn, render_turn
 from compeer.recipe import explain, judges_hash, load_recipe
-from compeer.reward import Case, Form, Judgment, PairJudge, Unscored
+from compeer.reward import Case, JudgeForm, Judgment, PairJudge, Score, Unscored
 from compeer.reward.endpoint import ModelJudge
 from compeer.ser.record import SerRecord
-from tests.reward.test_endpoint_judge import words_of
-from tests.reward.test_judge import record
 from tests.support.grpo_worker import HashSource, WordRows, scripted_scorer, whole
+from tests.support.judging import record, words_of
 
 SETTINGS = GrpoSettings(steps=1, learning_rate=1e-3, lora_rank=0, prompts=1, max_tokens=8, history=1)
 RECORD = record(1)
@@ -56,14 +52,16 @@ class Fixed:
     def __init__(self, name: str, *scores: float | None) -> None:
         self.name, self._scores = name, scores
 
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
-        return [Unscored("no idea") if s is None else SourceScore(s, {"warmth": s / 2}) for s in self._scores]
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
+        return [
+            Score(unscored="no idea") if s is None else Score(total=s, more={"warmth": s / 2}) for s in self._scores
+        ]
 
 
 # --- composing --------------------------------------------------------------------------------------------------------
 
 
-def combined(*sources: Weighted) -> list[RawScore]:
+def combined(*sources: Weighted) -> list[Score]:
     return combine(sources, [weighted.source.score([], []) for weighted in sources])
 
 
@@ -74,7 +72,7 @@ def test_the_weighted_sum_by_hand() -> None:
     assert first.total == 3 + 0.5 * 2
     assert first.sources == {"a": 3, "b": 2, "c": None}
     assert first.unscored is None, "a source of weight 0 may fail"
-    assert first.by_part == {"warmth": 1.5, "b/warmth": 1.0}
+    assert first.given() == {"warmth": 1.5, "b/warmth": 1.0}
     assert (second.total, second.unscored) == (None, "b: no idea")
     assert (third.total, third.unscored) == (None, "a: no idea")
     assert third.sources == {"a": None, "b": 4, "c": 1}
@@ -86,9 +84,9 @@ def test_the_corpus_own_decisions_are_a_source() -> None:
     assert gold.history.stage != "action"
     outputs = [OUTPUT, parse_turn(render_turn(other)), parse_turn("no turn at all")]
     same, apart, nothing = DecisionSource().score([RECORD] * 3, outputs)
-    assert same == SourceScore(3, {"stage": 1, "emotion": 1, "strategy": 1})
-    assert apart == SourceScore(1, {"stage": -1, "emotion": 1, "strategy": 1})
-    assert nothing == SourceScore(-3, {"stage": -1, "emotion": -1, "strategy": -1})
+    assert same == Score(total=3, more={"stage": 1, "emotion": 1, "strategy": 1})
+    assert apart == Score(total=1, more={"stage": -1, "emotion": 1, "strategy": 1})
+    assert nothing == Score(total=-3, more={"stage": -1, "emotion": -1, "strategy": -1})
     (weighted,) = opened({"labels": SourceSettings(decisions=True, weight=0.5)}, None, 1, 0, 1)
     assert (weighted.source.name, weighted.weight) == ("labels", 0.5)
 
@@ -117,7 +115,7 @@ def beyond_chance(records: Sequence[SerRecord]) -> RewardSource:
 def test_beyond_chance_one_answer_for_every_history_earns_nothing(records: list[SerRecord], one: SerRecord) -> None:
     answer = parse_turn(render_turn(one.candidate))
     scores = beyond_chance(records).score(records, [answer] * len(records))
-    assert sum(score.total for score in scores if isinstance(score, SourceScore)) == pytest.approx(0, abs=1e-9)
+    assert sum(score.total or 0 for score in scores) == pytest.approx(0, abs=1e-9)
 
 
 def test_beyond_chance_a_rare_decision_that_is_right_earns_more() -> None:
@@ -128,10 +126,12 @@ def test_beyond_chance_a_rare_decision_that_is_right_earns_more() -> None:
     common, rare, wrong, nothing = source.score(
         [records[0], records[3], records[3], records[0]], [outputs[0], outputs[3], outputs[0], parse_turn("nothing")]
     )
-    assert common == SourceScore(0.5, {"stage": 0, "emotion": 0, "strategy": 0.5}), "the corpus' own turns are counted"
-    assert rare == SourceScore(1.5, {"stage": 0, "emotion": 0, "strategy": 1.5})
-    assert wrong == SourceScore(-1.5, {"stage": 0, "emotion": 0, "strategy": -1.5})
-    assert nothing == SourceScore(-6, {"stage": -2, "emotion": -2, "strategy": -2}), (
+    assert common == Score(total=0.5, more={"stage": 0, "emotion": 0, "strategy": 0.5}), (
+        "the corpus' own turns are counted"
+    )
+    assert rare == Score(total=1.5, more={"stage": 0, "emotion": 0, "strategy": 1.5})
+    assert wrong == Score(total=-1.5, more={"stage": 0, "emotion": 0, "strategy": -1.5})
+    assert nothing == Score(total=-6, more={"stage": -2, "emotion": -2, "strategy": -2}), (
         "no better than anything that is said"
     )
     with pytest.raises(ValueError, match="set decisions as well"):
@@ -154,7 +154,7 @@ def test_a_response_that_does_what_its_plan_says_gains() -> None:
 
     outputs = [output("Question", "Why?"), output("Others", "Why?"), output("Question", "Oh."), parse_turn("nothing")]
     found = PlanSource(Chances()).score([RECORD] * 4, outputs)  # type: ignore[arg-type]
-    assert found == [SourceScore(1), SourceScore(0), SourceScore(-1), SourceScore(-1)]
+    assert found == [Score(total=1), Score(total=0), Score(total=-1), Score(total=-1)]
 
 
 def test_the_plan_is_learnt_from_the_reference_turns_at_hand() -> None:
@@ -174,7 +174,7 @@ def test_the_plan_is_learnt_from_the_reference_turns_at_hand() -> None:
     assert min(totals[:2]) > 0 > totals[2]
     unseen = records[0].candidate.strategy.model_copy(update={"strategy": "Others"})
     never = parse_turn(render_turn(records[0].candidate.model_copy(update={"strategy": unseen})))
-    assert weighted.source.score(records[:1], [never]) == [SourceScore(0)], "nothing can be said about it"
+    assert weighted.source.score(records[:1], [never]) == [Score(total=0)], "nothing can be said about it"
     with pytest.raises(ValueError, match="sources of their own"):
         SourceSettings(plan=True, decisions=True)
     with pytest.raises(InputError, match="too few"):
@@ -195,11 +195,11 @@ def test_an_unscored_row_has_no_advantage_and_no_part_in_the_baseline() -> None:
     sources = [Weighted(Fixed("a", 3, 1, 2, None)), Weighted(Fixed("b", 1, 1, None, 1))]
     row = np.array([1.0, 0.0], dtype=np.float32)
     rollouts = [Rollout("r", "t", raw, 3, row, np.zeros((0, 2), dtype=np.float32)) for raw in combined(*sources)]
-    group = weigh(rollouts, SETTINGS.model_copy(update={"negatives": "off"}))
-    assert group.rewards[:2] == [4, 2]
-    assert math.isnan(group.rewards[2])
-    assert math.isnan(group.rewards[3])
-    assert advantages(group.rewards) == [*advantages([4.0, 2.0]), 0.0, 0.0]
+    rewards = group_rewards(rollouts, SETTINGS.model_copy(update={"negatives": "off"}))
+    assert rewards[:2] == [4, 2]
+    assert math.isnan(rewards[2])
+    assert math.isnan(rewards[3])
+    assert advantages(rewards) == [*advantages([4.0, 2.0]), 0.0, 0.0]
 
 
 # --- judges as sources ------------------------------------------------------------------------------------------------
@@ -226,11 +226,10 @@ class ResponsesOnly:
 def test_prm_and_orm_together_are_a_source() -> None:
     pair: Any = PairJudge(StepsOnly(), ResponsesOnly())  # type: ignore[arg-type]
     (found,) = JudgeSource(pair, 0).score([RECORD], [OUTPUT])
-    assert isinstance(found, SourceScore)
     assert found.total == 3
-    assert found.parts == {**WHOLE, "emotion": -1}
+    assert found.parts() == {**WHOLE, "emotion": -1}
     broken: Any = PairJudge(StepsOnly(), ResponsesOnly(fails=True))  # type: ignore[arg-type]
-    assert JudgeSource(broken, 0).score([RECORD], [OUTPUT]) == [Unscored("away")]
+    assert [one.unscored for one in JudgeSource(broken, 0).score([RECORD], [OUTPUT])] == ["away"]
 
 
 def test_a_model_that_is_asked_in_words_is_a_source() -> None:
@@ -239,11 +238,11 @@ def test_a_model_that_is_asked_in_words_is_a_source() -> None:
 
     source = JudgeSource(ModelJudge(ScriptedModel(answer)), 0)
     found = source.score([RECORD, RECORD], [OUTPUT, parse_turn("nonsense")])
-    assert [one.total for one in found if isinstance(one, SourceScore)] == [5, -5]
+    assert [one.total for one in found] == [5, -5]
     mute = JudgeSource(ModelJudge(ScriptedModel([])), 0)
     (unscored, broken) = mute.score([RECORD, RECORD], [OUTPUT, parse_turn("nonsense")])
-    assert isinstance(unscored, Unscored)
-    assert isinstance(broken, SourceScore), "a broken output needs no judge"
+    assert unscored.unscored
+    assert broken.total == -5, "a broken output needs no judge"
 
 
 def test_sources_of_a_recipe(tiny_model: Path) -> None:
@@ -261,8 +260,8 @@ def test_sources_of_a_recipe(tiny_model: Path) -> None:
         opened({"judge": SourceSettings()}, None, 2, 60, 0)
     with pytest.raises(InputError, match="kind 'process'"):
         opened({"judge": SourceSettings(outcome=str(tiny_model))}, tiny_model, 2, 60, 0)
-    far = SourceSettings(judge="m@http://127.0.0.1:9/v1", form=Form(kind="outcome"))
-    with pytest.raises(InputError, match="responses alone"):
+    far = SourceSettings(judge="m@http://127.0.0.1:9/v1", form=JudgeForm(kind="outcome"))
+    with pytest.raises(InputError, match="responses only"):
         opened({"judge": far}, None, 2, 60, 0)
 
 
@@ -274,8 +273,8 @@ def test_a_seeker_of_a_recipe_scores_without_a_judge(tiny_model: Path) -> None:
     assert isinstance(source, SeekerSource)
     assert (source.name, weight) == ("felt", 0.2)
     spoken, silent = source.score([RECORD] * 2, [parse_turn(whole("a")), parse_turn("nothing of use")])
-    assert isinstance(spoken, SourceScore | Unscored)  # what a random model says may be nothing of use
-    assert silent == SourceScore(-10)
+    assert (spoken.total is None) == (spoken.unscored is not None)  # what a random model says may be nothing of use
+    assert silent == Score(total=-10)
 
 
 def test_the_embedder_works_while_the_judge_does() -> None:
@@ -314,24 +313,23 @@ def test_what_a_source_raises_is_raised() -> None:
 
 
 def rollout(place: int, parts: dict[str, float], total: float | None, row: Sequence[float]) -> Rollout:
-    score = RawScore(total, None if total is not None else "no", {"judge": total}, parts)
+    unscored = None if total is not None else "no"
+    score = Score(total=total, unscored=unscored, more=parts, sources={"judge": total})
     text = whole(["one two three", "one two four", "one two three", "five"][place])
     return Rollout("r", text, score, 5, np.array(row, dtype=np.float32), np.zeros((0, 2), dtype=np.float32))
 
 
 def test_the_figures_by_hand() -> None:
-    group = weigh(
-        [
-            rollout(0, {"history": 1, "format": 1}, 2, [1, 0]),
-            rollout(1, {"history": -1, "format": 1}, 0, [0, 1]),
-            rollout(2, {"history": -1, "format": -1}, -2, [1, 0]),
-            rollout(3, {}, None, [0, 1]),
-        ],
-        SETTINGS,
-    )
+    group = [
+        rollout(0, {"history": 1, "format": 1}, 2, [1, 0]),
+        rollout(1, {"history": -1, "format": 1}, 0, [0, 1]),
+        rollout(2, {"history": -1, "format": -1}, -2, [1, 0]),
+        rollout(3, {}, None, [0, 1]),
+    ]
     # mean length 5: τ = 0.5. Each is like one of the three others: s_in = 1/3, so the divisor is 1 + 1/6 = 7/6
-    assert group.factors == pytest.approx([6 / 7, 6 / 7, 7 / 6, 6 / 7])
-    figures = group_figures([group])
+    rewards = group_rewards(group, SETTINGS)
+    assert rewards == pytest.approx([2 * 6 / 7, 0, -2 * 7 / 6, math.nan], nan_ok=True)
+    figures = group_metrics([group], [rewards], SETTINGS)
     assert figures["raw/total"] == 0
     assert figures["reweighted/total"] == pytest.approx((2 * 6 / 7 - 2 * 7 / 6) / 3)
     assert figures["raw/history"] == pytest.approx(-1 / 3)
@@ -347,9 +345,9 @@ def test_the_figures_by_hand() -> None:
     # ten words, five kinds; pairs: one two, two three, one two, two four, one two, two three: six, of three kinds
     assert figures["response/distinct_1"] == 0.5
     assert figures["response/distinct_2"] == 0.5
-    rows = list(sample_rows(4, [group]))
+    rows = list(sample_rows(4, [group], [rewards], SETTINGS))
     assert [row["total"] for row in rows] == [2, 0, -2, None]
-    assert [row["advantage"] for row in rows] == pytest.approx(advantages(group.rewards), abs=1e-5)
+    assert [row["advantage"] for row in rows] == pytest.approx(advantages(rewards), abs=1e-5)
     assert json.loads(json.dumps(rows))[3]["reward"] is None
 
 

@@ -10,17 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from compeer.policy import rewards
+from compeer.policy.grpo_settings import GrpoSettings
 from compeer.policy.redundancy import (
     advantages,
     factors,
-    group_factors,
-    group_rewards,
     history_similarity,
     in_group_similarity,
     length_gate,
     reweight,
     tied,
 )
+from compeer.policy.rewards import Rollout, group_rewards
+from compeer.reward import Score
 
 RESPONSES = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]
 HISTORY = [[1.0, 0.0], [-1.0, 0.0]]
@@ -170,8 +172,6 @@ def test_rewards_are_raw_ones_times_factors(group: Any, negatives: Any) -> None:
         [reward * factor for reward, factor in zip(rewards, found, strict=True)]
     )
     assert all(0.25 <= factor <= 4 for factor in found)
-    if tied(rewards):
-        assert group_factors(rewards, responses, history, lengths, 0.5, 5.0, negatives) == [1.0] * len(rewards)
 
 
 def test_a_whole_group_by_hand() -> None:
@@ -244,14 +244,30 @@ def test_a_reward_without_its_response_is_refused() -> None:
         reweight([1, 2], [[1.0, 0.0]], NOTHING, [5, 5])
 
 
+def rewards_of(raw: list[float]) -> list[float]:
+    """What training makes of a group with these totals."""
+    settings = GrpoSettings(steps=1, learning_rate=1e-3, lora_rank=0, guard=False)
+    rows, history = np.array(RESPONSES), np.array(HISTORY)
+    scores = [Score(unscored="no") if math.isnan(one) else Score(total=one) for one in raw]
+    return group_rewards(
+        [Rollout("r", "", one, 20, row, history) for one, row in zip(scores, rows, strict=True)], settings
+    )
+
+
+def test_training_calls_this_very_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewards, "reweight", lambda raw, *_: [100 * one for one in raw])
+    assert rewards_of([1.0, 2.0, 3.0]) == [100.0, 200.0, 300.0]
+    assert rewards_of([2.0, 2.0, 2.0]) == [2.0, 2.0, 2.0]
+
+
 def test_tied_raw_rewards_are_left_alone() -> None:
     for raw in ([2.0, 2.0, 2.0], [2.0, math.nan, 2.0], [math.nan] * 3):
-        found = group_rewards(raw, RESPONSES, HISTORY, [20] * 3, 0.5, 5.0, "mirrored")
+        found = rewards_of(raw)
         np.testing.assert_equal(found, raw)
         assert advantages(found) == [0.0] * 3
     raw = [2.0, 2.0, 3.0]
     assert not tied(raw)
-    found = group_rewards(raw, RESPONSES, HISTORY, [20] * 3, 0.5, 5.0, "mirrored")
+    found = rewards_of(raw)
     assert found == reweight(raw, RESPONSES, HISTORY, [20] * 3, 0.5, 5.0, "mirrored")
     assert found[0] != found[1]
 

@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 
 from compeer.dialogue import Utterance
-from compeer.evaluate.sage import RLVER, SAGE, SentientSeeker
 from compeer.models import Request, ScriptedModel
 from compeer.models.base import Failure, Generation, Sampling
 from compeer.models.embedder import WordEmbedder
-from compeer.policy.patience import JudgeAway
-from compeer.policy.rewards import SourceScore, Weighted
-from compeer.policy.scoring import Scorer
-from compeer.policy.seeker_reward import SeekerSource, facts_from_history
+from compeer.policy.rewards import JudgeAway, Scorer, Weighted
+from compeer.policy.sources import SeekerSource, facts_from_history
 from compeer.reasoning import ParsedTurn, parse_turn
-from compeer.reward import Unscored
+from compeer.reward import Score
 from compeer.ser.record import SerRecord
 from compeer.simulate import Said, ScriptedAgent, SupporterAgent, View
+from compeer.simulate.emotion import RLVER, SAGE
+from compeer.simulate.sentient import SentientSeeker
 
 OUTPUT = (
     "History: Just began. [exploration]\nEmotion: Tense. [negative, anxiety, 3]\n"
@@ -65,8 +64,8 @@ def test_a_better_response_moves_the_seeker_further() -> None:
     source = SeekerSource(seeker, seed=0)
     scores = source.score([record()] * 2, [output("I am glad you told me."), output("Just get over it.")])
     assert scores == [
-        SourceScore(6, {"change 1": 6, "emotion": 46}),
-        SourceScore(-4, {"change 1": -4, "emotion": 36}),
+        Score(total=6, more={"change 1": 6, "emotion": 46}),
+        Score(total=-4, more={"change 1": -4, "emotion": 36}),
     ]
     assert isinstance(seeker.model, ScriptedModel)
     assert len(seeker.model.requests) == 2  # on the last turn it is only asked what it feels
@@ -80,19 +79,19 @@ def test_the_rules_of_the_seeker_hold() -> None:
 
     held = SeekerSource(sentient(answer), seed=0).score([record()], [output("Yes.")])[0]
     free = SeekerSource(sentient(answer, rules=RLVER), seed=0, start=30, worst=-30)
-    assert isinstance(held, SourceScore)
+    assert held.total is not None
     assert held.total == 10  # SAGE clamps
     found = free.score([record()], [output("Yes.")])[0]
-    assert isinstance(found, SourceScore)
-    assert (found.total, found.parts["emotion"]) == (25, 55)
+    assert found.total is not None
+    assert (found.total, found.more["emotion"]) == (25, 55)
 
 
 def test_a_missing_response_gets_the_worst_without_a_call() -> None:
     seeker = sentient(lambda _: "Reasons: Fine enough.\nChange: 0")
     cut = parse_turn(OUTPUT.format("I am"), cut_off=True)
     scores = SeekerSource(seeker, seed=0, worst=-10).score([record()] * 3, [parse_turn("?"), cut, output("Yes.")])
-    assert scores[:2] == [SourceScore(-10), SourceScore(-10)]
-    assert isinstance(scores[2], SourceScore)
+    assert scores[:2] == [Score(total=-10), Score(total=-10)]
+    assert scores[2].total is not None
     assert scores[2].total == 0
     assert isinstance(seeker.model, ScriptedModel)
     assert len(seeker.model.requests) == 1
@@ -107,7 +106,7 @@ def test_over_several_turns_a_fixed_supporter_goes_on() -> None:
     helper = ScriptedModel(lambda _: "Go on.", name="helper")
     source = SeekerSource(sentient(answer), seed=0, turns=3, supporter=SupporterAgent(helper))
     score = source.score([record()], [output("Yes.")])[0]
-    assert score == SourceScore(2, {"change 1": 4, "change 2": -1, "change 3": 3, "emotion": 46})
+    assert score == Score(total=2, more={"change 1": 4, "change 2": -1, "change 3": 3, "emotion": 46})
     assert len(helper.requests) == 2
     heard = [str(message["content"]) for message in helper.requests[-1].messages]
     assert heard[1:] == ["I lost my job.", "Yes.", "And now?", "Go on.", "And now?"]
@@ -122,22 +121,24 @@ def test_a_seeker_that_is_won_or_leaves_ends_the_talk() -> None:
     helper = ScriptedModel(lambda _: "Go on.", name="helper")
     won = SeekerSource(sentient(answer), seed=0, start=95, turns=4, supporter=SupporterAgent(helper))
     score = won.score([record()], [output("Yes.")])[0]
-    assert score == SourceScore(5, {"change 1": 5, "emotion": 100})
+    assert score == Score(total=5, more={"change 1": 5, "emotion": 100})
     left = SeekerSource(sentient(answer), seed=0, turns=4, supporter=SupporterAgent(helper))
     score = left.score([record()], [output("Yes.")])[0]
-    assert score == SourceScore(10, {"change 1": 10, "emotion": 50})
+    assert score == Score(total=10, more={"change 1": 10, "emotion": 50})
     assert not helper.requests
 
 
 def test_a_failing_seeker_leaves_the_output_unscored() -> None:
     unreadable = SeekerSource(sentient(lambda _: "I feel fine, thanks"), seed=0, retries=1)
-    assert unreadable.score([record()], [output("Yes.")]) == [Unscored("the seeker gave nothing of use: unparsable")]
+    assert unreadable.score([record()], [output("Yes.")]) == [
+        Score(unscored="the seeker gave nothing of use: unparsable")
+    ]
     away = SeekerSource(SentientSeeker(ScriptedModel([])), seed=0)
-    assert away.score([record()], [output("Yes.")]) == [Unscored("the seeker gave nothing of use: script")]
+    assert away.score([record()], [output("Yes.")]) == [Score(unscored="the seeker gave nothing of use: script")]
     plain = SeekerSource(ScriptedAgent(["hm"]), seed=0)
     silent = SeekerSource(ScriptedAgent(lambda _: Said("hm", extra={})), seed=0)
     for source in (plain, silent):
-        assert source.score([record()], [output("Yes.")]) == [Unscored("the seeker noted no emotion")]
+        assert source.score([record()], [output("Yes.")]) == [Score(unscored="the seeker noted no emotion")]
 
 
 def test_a_server_that_stays_away_stops_the_training() -> None:
@@ -157,7 +158,7 @@ def test_any_agent_that_notes_its_emotion_will_do() -> None:
     agent = ScriptedAgent(feels)
     said = ("It began.", "When?", "In May.")
     scores = SeekerSource(agent, seed=0, start=10).score([record(said=said)], [output("four")])
-    assert scores == [SourceScore(4, {"change 1": 4, "emotion": 14})]
+    assert scores == [Score(total=4, more={"change 1": 4, "emotion": 14})]
 
 
 def test_what_is_known_of_a_seeker_is_what_it_said() -> None:
@@ -179,5 +180,5 @@ def test_the_scorer_adds_it_to_other_sources() -> None:
     rollouts = scorer(["r"] * 3, texts, [False] * 3)
     assert [rollout.raw for rollout in rollouts] == [4, -1, -5]
     assert rollouts[0].score.sources == {"seeker": 8}
-    assert rollouts[0].score.parts()["emotion"] == 48
+    assert rollouts[0].score.given()["emotion"] == 48
     assert np.isfinite(rollouts[2].raw)

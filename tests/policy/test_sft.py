@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.dialogue import Media, Notes, Utterance
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.models import Failure, Generation, Request, Sampling
-from compeer.models.local import LocalModel, load_tokenizer
+from compeer.models.local import LocalModel
 from compeer.models.training import model_card
 from compeer.policy.control import (
     PERSONAS,
     Control,
     decisions,
-    drawn_control,
     forced_grammar,
     forced_prefix,
     instructions,
@@ -28,10 +28,18 @@ from compeer.policy.control import (
     persona_of,
     personas,
     read_control,
+    sampled_control,
 )
 from compeer.policy.prompt import supporter_prompt, with_whole_paths
-from compeer.policy.rollout import Output, generate_turns
-from compeer.policy.selection import Candidate, best_candidates, candidate_stage, read_candidates, score_outputs
+from compeer.policy.rewards import JudgeSource
+from compeer.policy.selection import (
+    Candidate,
+    Output,
+    best_candidates,
+    candidate_stage,
+    generate_turns,
+    read_candidates,
+)
 from compeer.policy.sft import SupporterSettings, merge_adapter, train_supporter, training_chats
 from compeer.reasoning import (
     EMOTIONS,
@@ -218,7 +226,7 @@ def test_control_is_read_from_words() -> None:
     assert read_control(["strategy=reflection of feelings", "stage = Action", "persona=steady"]) == Control(
         strategy="Reflection of feelings", stage="action", persona="steady"
     )
-    assert not read_control([]).wishes()
+    assert not read_control([]).requested()
     for word, said in (
         ("strategy=Hugging", "Known: Question"),
         ("emotion=", "anxiety"),
@@ -232,8 +240,8 @@ def test_control_is_read_from_words() -> None:
 @given(CONTROLS)
 def test_the_prompt_asks_for_each_wish_once(control: Control) -> None:
     text = instructions(control)
-    assert text.count(".") == len(control.wishes())
-    assert all(value in text for value in control.wishes().values())
+    assert text.count(".") == len(control.requested())
+    assert all(value in text for value in control.requested().values())
     asked, plain = (supporter_prompt(HISTORY, None, one) for one in (control, None))
     assert str(asked[0]["content"]).startswith(str(plain[0]["content"]))
     assert asked[1] == plain[1]
@@ -245,7 +253,7 @@ def test_an_output_that_goes_on_from_the_prefix_holds_what_is_forced(control: Co
     own = own.model_copy(update={"emotion": own.emotion.model_copy(update={"intensity": intensity})})
     written = parse_turn(render_turn(own))
     prefix = forced_prefix(control, written)
-    forced = [field for field in REAL_FIELDS if field in control.wishes()]
+    forced = [field for field in REAL_FIELDS if field in control.requested()]
     lines = render_turn(own).split("\n")
     if not forced:
         assert prefix == ""
@@ -280,12 +288,12 @@ def test_a_prefix_needs_the_lines_above_what_it_forces() -> None:
 @given(CONTROLS, st.integers(0, 1000))
 def test_a_turn_obeys_the_control_that_was_drawn_from_it(control: Control, seed: int) -> None:
     own = turn()
-    drawn = drawn_control(own, control.persona, 1.0, generator(seed, "test"))
+    drawn = sampled_control(own, control.persona, 1.0, generator(seed, "test"))
     assert drawn is not None
-    assert drawn.wishes()
+    assert drawn.requested()
     assert drawn.persona in (None, control.persona)
     assert set(obedience([parse_turn(render_turn(own))], [drawn]).values()) <= {1.0}
-    assert drawn_control(own, control.persona, 0.0, generator(seed, "test")) is None
+    assert sampled_control(own, control.persona, 0.0, generator(seed, "test")) is None
 
 
 def test_obedience_counts_what_was_asked_for_and_nothing_else() -> None:
@@ -434,7 +442,7 @@ def test_scores_are_those_of_the_judge_and_the_parser() -> None:
     texts = [render_turn(turn(text)) for text in ("Short.", "A response that goes on for longer.", "fail")]
     outputs = [Output("r0", text, False, parse_turn(text)) for text in [*texts, "nothing", texts[0].split("Strat")[0]]]
     judge = FixedJudge()
-    scores = score_outputs(judge, {"r0": record()}, outputs, 0)
+    scores = JudgeSource(judge, 0).score([record()] * len(outputs), [one.parsed for one in outputs])
     assert [one.total for one in scores] == [5, -3, None, -5, -1]
     assert scores[2].unscored == "told to"
     assert len(judge.cases) == 4

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compeer.errors import InputError
 from compeer.report import card
 from compeer.report.card import write_card
-from compeer.report.card_figures import count_records, most_different, quantile
+from compeer.report.card_counts import count_records, most_different, quantile
 from compeer.report.charts import Bar, Dot, bar_chart, dot_chart
 from compeer.ser.record import SerRecord, write_records
 

@@ -17,15 +17,24 @@ def test_the_page_and_its_plots_are_those_of_the_files() -> None:
     for name, text in found.items():
         assert (docs / name).is_file(), again
         assert (docs / name).read_text(encoding="utf-8") == text, again
-    assert {f"plots/{path.name}" for path in (docs / "plots").glob("*.svg")} == found.keys() - {"results.md"}, again
+    beside = {f"{path.parent.name}/{path.name}" for name in ("plots", "results") for path in (docs / name).iterdir()}
+    assert beside == found.keys() - {"results.md"}, again
+
+
+def test_the_summary_is_short_and_its_prose_fits_a_screen() -> None:
+    found = page.written()
+    assert len(found["results.md"].encode()) <= 8_000
+    for name, text in found.items():
+        prose = [line for line in text.split("\n") if not line.startswith(("|", "!", "<", "#"))]
+        assert name.endswith(".svg") or max(map(len, prose)) <= 120, name
 
 
 def test_what_has_no_file_is_said_to_be_unmeasured_and_nothing_else(tmp_path: Path) -> None:
     found = page.written(tmp_path)
     assert found.keys() == {"results.md"}
-    sections = found["results.md"].split("\n## ")[1:]
-    assert len(sections) == 7
-    assert all(section.partition("\n")[2].strip() == "Not measured yet." for section in sections)
+    rows = [line for line in found["results.md"].split("\n") if line.startswith("| [")]
+    assert len(rows) == 7
+    assert all(row.endswith("| – | – | not measured yet |") for row in rows)
 
 
 def test_the_readme_counts_the_claims_as_the_page_does() -> None:
@@ -62,9 +71,11 @@ def supporters(apart: dict[str, Any]) -> dict[str, Any]:
 def test_a_verdict_follows_from_the_intervals(tmp_path: Path, stage: Any, judge: Any, words: str) -> None:
     save(tmp_path, "supporter", supporters({"reweighted - sft": {"stage": stage, "second judge": judge}}))
     found = page.written(tmp_path)
-    assert f"| 4 | Training by the judge's rewards improves on fine-tuning | {words} |" in found["results.md"]
-    assert f"**Verdict: the claim {words}.** " in found["results.md"]
-    assert "| distinct-2 of a history's replies | 0.600 | 0.600 |" in found["results.md"]
+    [row] = [line for line in found["results.md"].split("\n") if "improves on fine-tuning" in line]
+    assert row.endswith(f"| {words} |")
+    told = found["results/4-by-reward.md"]
+    assert f"**Verdict: the claim {words}.** " in told
+    assert "| distinct-2 of a history's replies | 0.600 | 0.600 |" in told
     assert found["plots/grpo.svg"].startswith("<svg xmlns=")
 
 
@@ -105,7 +116,7 @@ def test_the_other_claims_are_told(tmp_path: Path) -> None:
         "best_of": "does not hold",
         "transfer": "holds in part",
     }
-    text = page.written(tmp_path)["results.md"]
+    text = "".join(page.written(tmp_path).values())
     assert "| words of a reply | 3.0 (1.0 to 4.0) |" in text
     assert "| as good as the anchor, by the judge of feedback | −10.0 (−15.0 to −5.0) | less | – |" in text
     assert "| chosen, n = 4 against 1 | +0.50 (0.30 to 0.70) | more | – |" in text

@@ -13,113 +13,74 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.corpora import read_corpus
-from compeer.dialogue import Media, Utterance
+from compeer.dialogue import Media
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
-from compeer.models.local import load_tokenizer
 from compeer.models.training import model_card
 from compeer.reasoning import (
     PARTS,
     STEPS,
     STRATEGIES,
-    EmotionStep,
-    HistoryStep,
-    Part,
-    StrategyStep,
-    SupportTurn,
     parse_turn,
     render_turn,
 )
 from compeer.reward import (
     Case,
-    Form,
+    JudgeForm,
     Judgment,
     LocalJudge,
     PairJudge,
     RewardSettings,
     Unscored,
-    guards,
+    anti_gaming,
     score,
     train_judge,
 )
-from compeer.reward.conversation import BEFORE_VERDICT, branches, chat, chats
-from compeer.reward.guards import COPIED_REFERENCE, gains_nothing, own_sentences, quoted, speaks_to_the_judge, visible
-from compeer.reward.score import judgment
-from compeer.reward.train import draw_weights, spread, tilted, training_chats
-from compeer.reward.validation import best_threshold, hold_out, part_figures
-from compeer.ser.record import PREFERENCES, PreferenceLabel, Preferred, SerRecord, StepLabel, StepLabels
-from compeer.statistics import weighted_f1
-
-CPU = torch.device("cpu")
-FORMS = [
-    *(
-        Form(kind=kind, reasons=reasons)  # type: ignore[arg-type]
-        for kind in ("unified", "process", "outcome")
-        for reasons in (False, True)
-    ),
-    Form(alone=True),
-]
-IDS = [f"{form.kind}-{'reasons' if form.reasons else 'verdicts'}{'-alone' if form.alone else ''}" for form in FORMS]
-HISTORY = (
-    Utterance(speaker="seeker", text="they let me go on Friday, after eleven years in the same office"),
-    Utterance(speaker="supporter", text="I am sorry."),
-    Utterance(speaker="seeker", text="rent is due"),
+from compeer.reward.anti_gaming import (
+    COPIED_REFERENCE,
+    own_sentences,
+    quoted,
+    speaks_to_the_judge,
+    visible,
+    void_reason,
 )
-REFERENCE = "Eleven years is a long time. What did they say to you on Friday?"
-
-
-def turn(response: str = "That is a lot at once.", text: str = "Lost a job.") -> SupportTurn:
-    return SupportTurn(
-        history=HistoryStep(text=text, stage="comforting"),
-        emotion=EmotionStep(text="Afraid for the rent.", sentiment="negative", emotion="fear", intensity=4),
-        strategy=StrategyStep(text="Stay with the fear.", strategy="Reflection of feelings"),
-        response=response,
-    )
-
-
-def case(response: str = "That is a lot at once.", first: bool = True, reference: str | None = REFERENCE) -> Case:
-    return Case(HISTORY, parse_turn(render_turn(turn(response))), reference, candidate_first=first)
-
-
-def record(
-    number: int = 0,
-    preference: Preferred | None = "candidate",
-    source: str = "silver",
-    kind: str | None = None,
-    reason: str | None = None,
-    wrong: Sequence[Part] = (),
-) -> SerRecord:
-    labels = {
-        part: StepLabel(value=part not in wrong, source=source, how="test", kind=kind, reason=reason)  # type: ignore[arg-type]
-        for part in STEPS
-    }
-    return SerRecord(
-        id=f"r{number}",
-        dialogue=f"d{number // 2}",
-        round=2,
-        language="en",
-        source="test",
-        split="reward",
-        history=HISTORY,
-        candidate=turn(text="Lost a dog." if wrong else "Lost a job."),
-        author="test",
-        reference=REFERENCE,
-        labels=StepLabels(**labels),
-        preference=PreferenceLabel(value=preference, source=source, how="test", reason=reason)  # type: ignore[arg-type]
-        if preference
-        else None,
-        candidate_first=number % 2 == 0,
-    )
-
+from compeer.reward.conversation import BEFORE_VERDICT, branches, chat, chats
+from compeer.reward.score import Answers
+from compeer.reward.train import (
+    best_threshold,
+    hold_out,
+    part_metrics,
+    resampled,
+    sampling_weights,
+    tilted,
+    training_chats,
+)
+from compeer.ser.record import PREFERENCES
+from compeer.statistics import weighted_f1
+from tests.support.judging import (
+    CPU,
+    FORMS,
+    HISTORY,
+    IDS,
+    RECORDS,
+    REFERENCE,
+    case,
+    likeliest,
+    record,
+    recorded,
+    scripted,
+    turn,
+)
 
 # --- what is asked --------------------------------------------------------------------------------------------------
 
 
 def test_branches_by_kind() -> None:
-    unified = branches(case(), Form())
+    unified = branches(case(), JudgeForm())
     assert [[question.part for question in branch] for branch in unified] == [list(PARTS)]
-    process = branches(case(), Form(kind="process"))
+    process = branches(case(), JudgeForm(kind="process"))
     assert [[question.part for question in branch] for branch in process] == [[part] for part in STEPS]
-    (outcome,) = branches(case(), Form(kind="outcome"))
+    (outcome,) = branches(case(), JudgeForm(kind="outcome"))
     assert [question.part for question in outcome] == ["response"]
     assert "Lost a job" not in outcome[0].text
     assert "they let me go" in outcome[0].text
@@ -136,8 +97,8 @@ def test_all_branches_share_the_text_up_to_the_history() -> None:
 
 
 def test_without_two_responses_there_is_nothing_to_compare() -> None:
-    assert branches(case(reference=None), Form(kind="outcome")) == []
-    assert [question.part for question in branches(case(reference=None), Form())[0]] == list(STEPS)
+    assert branches(case(reference=None), JudgeForm(kind="outcome")) == []
+    assert [question.part for question in branches(case(reference=None), JudgeForm())[0]] == list(STEPS)
 
 
 def test_the_blind_twin_sees_no_history() -> None:
@@ -154,17 +115,17 @@ def test_pictures_go_with_the_history_of_a_judge_that_sees() -> None:
     picture, clip = Media(kind="image", path="face.png"), Media(kind="audio", path="voice.wav")
     history = (HISTORY[0].model_copy(update={"media": (picture, clip)}), *HISTORY[1:])
     seen = Case(history, case().output, REFERENCE)
-    (rounds,) = branches(seen, Form(), images=True)
+    (rounds,) = branches(seen, JudgeForm(), images=True)
     content = rounds[0].content
     assert isinstance(content, list)
     assert content == [{"type": "image", "path": "face.png"}, {"type": "text", "text": rounds[0].text}]
     assert all(isinstance(question.content, str) for question in rounds[1:])
-    assert not branches(seen, Form(history=1), images=True)[0][0].images, "that utterance is not shown"
-    assert branches(seen, Form()) == branches(case(), Form())
+    assert not branches(seen, JudgeForm(history=1), images=True)[0][0].images, "that utterance is not shown"
+    assert branches(seen, JudgeForm()) == branches(case(), JudgeForm())
 
 
 def test_reasons_are_the_annotators_own_or_follow_from_the_label() -> None:
-    form = Form(reasons=True)
+    form = JudgeForm(reasons=True)
     (own,) = chats(record(reason="The rent was\nnamed."), form)
     assert own[2]["content"] == "The rent was named.\nVerdict: True"
     (ruled,) = chats(record(kind="wrong stage", wrong=["history"]), form)
@@ -181,7 +142,7 @@ def test_reasons_are_the_annotators_own_or_follow_from_the_label() -> None:
 
 def test_the_order_can_be_another_than_the_recorded_one() -> None:
     one = record(0, "candidate")
-    (recorded,), (other,) = chats(one, Form()), chats(one, Form(), candidate_first=False)
+    (recorded,), (other,) = chats(one, JudgeForm()), chats(one, JudgeForm(), candidate_first=False)
     assert (recorded[-1]["content"], other[-1]["content"]) == ("A", "B")
     assert f"Reply A: {REFERENCE}" in other[-2]["content"]
 
@@ -189,28 +150,10 @@ def test_the_order_can_be_another_than_the_recorded_one() -> None:
 # --- token for token ------------------------------------------------------------------------------------------------
 
 
-def scripted(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch, reason: str) -> list[list[int]]:
-    """Makes the judge give this reason each time; returns what is fed, piece by piece, for a batch of one row."""
-    tokenizer = judge._tokenizer
-    script = [*tokenizer(reason, add_special_tokens=False)["input_ids"], tokenizer("\n")["input_ids"][0]]
-    fed = recorded(judge, monkeypatch)
-    feed, place = judge._rounds._feed, 0
-
-    def follows(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
-        nonlocal place
-        logits, mask = feed(pieces, cache, mask)
-        place = place + 1 if pieces[0] == script[place : place + 1] else 0
-        logits[:, script[place]] = 1e4
-        return logits, mask
-
-    monkeypatch.setattr(judge._rounds, "_feed", follows)
-    return fed
-
-
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 @pytest.mark.parametrize("first", [True, False])
 def test_what_is_fed_is_the_chat_of_training(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, form: Form, first: bool
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, form: JudgeForm, first: bool
 ) -> None:
     reason = "Rent was named ."
     judge = LocalJudge(tiny_model, device=CPU, form=form)
@@ -232,27 +175,6 @@ def test_what_is_fed_is_the_chat_of_training(
         assert tokenizer.decode(whole[len(said) + len(verdict) :]).strip() == "<|im_end|>"
         if form.reasons:
             assert set(found.reasons.values()) == {reason}
-
-
-def recorded(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """What is fed, piece by piece, for a batch of one row."""
-    fed: list[list[int]] = []
-    padded = judge._rounds._padded
-
-    def follows(pieces: Any, left: bool) -> Any:
-        fed.extend([list(piece) for piece in pieces])
-        return padded(pieces, left)
-
-    monkeypatch.setattr(judge._rounds, "_padded", follows)
-    return fed
-
-
-def likeliest(found: Judgment, part: Part, first: bool) -> str:
-    if part != "response":
-        return str(found.steps[part] >= 0.5)
-    value = found.preferred()
-    assert value is not None
-    return value.capitalize() if value in ("both", "neither") else "AB"[(value == "candidate") != first]
 
 
 # --- judging --------------------------------------------------------------------------------------------------------
@@ -277,7 +199,7 @@ def assert_close(found: Judgment | Unscored, expected: Judgment | Unscored) -> N
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
-def test_each_kind_says_its_own_parts_and_a_batch_is_as_one_at_a_time(tiny_model: Path, form: Form) -> None:
+def test_each_kind_says_its_own_parts_and_a_batch_is_as_one_at_a_time(tiny_model: Path, form: JudgeForm) -> None:
     judge = LocalJudge(tiny_model, device=CPU, form=form, both_orders=True, reason_tokens=5)
     together = judge.judge(CASES)
     for one, found in zip(CASES, together, strict=True):
@@ -311,7 +233,7 @@ def test_both_orders_are_kept_and_averaged(tiny_model: Path) -> None:
 def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
     both, steps, outcome = (
         LocalJudge(tiny_model, device=CPU, both_orders=True, form=form)
-        for form in (Form(alone=True), Form(), Form(kind="outcome"))
+        for form in (JudgeForm(alone=True), JudgeForm(), JudgeForm(kind="outcome"))
     )
     (found,), (after,), (without,) = (judge.judge([case()]) for judge in (both, steps, outcome))
     assert isinstance(found, Judgment)
@@ -331,13 +253,13 @@ def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
 
 
 def test_the_strategy_of_the_response_is_asked_for_without_the_steps(tiny_model: Path) -> None:
-    _, (compared, kind) = branches(case(), Form(alone=True))
-    assert [compared] == branches(case(), Form(kind="outcome"))[0]
+    _, (compared, kind) = branches(case(), JudgeForm(alone=True))
+    assert [compared] == branches(case(), JudgeForm(kind="outcome"))[0]
     assert kind.words == STRATEGIES
     assert kind.text == "What kind of help is Reply A?"
-    assert branches(case(first=False), Form(alone=True))[1][1].text == "What kind of help is Reply B?"
+    assert branches(case(first=False), JudgeForm(alone=True))[1][1].text == "What kind of help is Reply B?"
     # whichever strategy step 3 names: the probabilities of all are those of one question
-    judge = LocalJudge(tiny_model, device=CPU, form=Form(alone=True))
+    judge = LocalJudge(tiny_model, device=CPU, form=JudgeForm(alone=True))
     texts = [render_turn(turn()).replace("[Reflection of feelings]", f"[{strategy}]") for strategy in STRATEGIES]
     found = judge.judge([Case(HISTORY, parse_turn(text), REFERENCE) for text in texts])
     assert sum(one.carried or 0.0 for one in found if isinstance(one, Judgment)) == pytest.approx(1, abs=1e-4)
@@ -347,18 +269,20 @@ def test_the_strategy_of_the_response_is_asked_for_without_the_steps(tiny_model:
 
 
 def test_a_judge_that_compares_alone_as_well_is_taught_both_chats() -> None:
-    first, second = chats(RECORDS[0], Form(alone=True))
-    assert [first] == chats(RECORDS[0], Form())
-    assert [second] == chats(RECORDS[0], Form(kind="outcome")), "what kind its response is, is not known"
+    first, second = chats(RECORDS[0], JudgeForm(alone=True))
+    assert [first] == chats(RECORDS[0], JudgeForm())
+    assert [second] == chats(RECORDS[0], JudgeForm(kind="outcome")), "what kind its response is, is not known"
     known = RECORDS[0].model_copy(update={"response_strategy": "Question"})
-    asked, answered = chats(known, Form(alone=True))[1][len(second) :]
+    asked, answered = chats(known, JudgeForm(alone=True))[1][len(second) :]
     assert asked == {"role": "user", "content": "What kind of help is Reply A?"}
     assert answered == {"role": "assistant", "content": "Question"}
-    assert chats(known, Form(alone=True, reasons=True))[1] == chats(known, Form(kind="outcome", reasons=True))[0]
+    assert (
+        chats(known, JudgeForm(alone=True, reasons=True))[1] == chats(known, JudgeForm(kind="outcome", reasons=True))[0]
+    )
 
 
 def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = LocalJudge(tiny_model, device=CPU, form=Form(kind="process"))
+    judge = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"))
     fed = recorded(judge, monkeypatch)
     judge.judge([case(), case("Who told you?")])
     marks = [sum("rent is due" in judge._tokenizer.decode(piece) for piece in fed)]
@@ -380,7 +304,7 @@ def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Pa
     card = {"role": "judge", "kind": "process", "reasons": False, "history": 1, "blind": True, "threshold": 0.9}
     (tmp_path / "judge" / "compeer.json").write_text(json.dumps(card), encoding="utf-8")
     judge = LocalJudge(tmp_path / "judge", device=CPU)
-    assert judge.form == Form(kind="process", history=1, blind=True)
+    assert judge.form == JudgeForm(kind="process", history=1, blind=True)
     (found,) = judge.judge([case()])
     assert isinstance(found, Judgment)
     assert (found.threshold, found.response) == (0.9, None)
@@ -390,8 +314,8 @@ def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Pa
 
 
 def test_a_pair_gives_whole_judgments(tiny_model: Path) -> None:
-    process = LocalJudge(tiny_model, device=CPU, form=Form(kind="process"), name="PRM", threshold=0.7)
-    outcome = LocalJudge(tiny_model, device=CPU, form=Form(kind="outcome"), name="ORM")
+    process = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"), name="PRM", threshold=0.7)
+    outcome = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="outcome"), name="ORM")
     pair = PairJudge(process, outcome)
     assert pair.name == "PRM + ORM"
     found = pair.judge(CASES)
@@ -501,7 +425,8 @@ def test_there_is_nothing_to_gain_by_copying(judges: list[LocalJudge], what: str
 
 def test_a_copy_is_at_most_as_good_as_the_reference() -> None:
     said = {"candidate": 0.5, "reference": 0.2, "both": 0.1, "neither": 0.2}
-    found = judgment({}, {"candidate first": {0: said}}, 0.5, {}, COPIED_REFERENCE)  # type: ignore[dict-item]
+    answers = Answers(compared={"candidate first": {0: said}})  # type: ignore[dict-item]
+    found = answers.judgment(case(), JudgeForm(kind="outcome"), COPIED_REFERENCE)
     assert isinstance(found, Judgment)
     assert found.response == pytest.approx({"candidate": 0.0, "reference": 0.0, "both": 0.8, "neither": 0.2})
     assert found.orders == {"candidate first": said}, "what was said stays on record"
@@ -518,21 +443,23 @@ def test_a_response_is_judged_without_what_its_steps_say() -> None:
     assert own_sentences("The weather here has been changing a lot.", steps).endswith("a lot."), "another sentence"
     assert own_sentences("天气最近一直在变。你还好吗？", ["天气最近一直在变。"]) == "你还好吗？"
     for response in (f"{padding} {padding}", f"{padding} ... !"):
-        assert gains_nothing(response, None, [], steps) == "the response repeats its steps"
-    assert gains_nothing(padding, None, []) is None
+        assert void_reason(response, None, [], steps) == "the response repeats its steps"
+    assert void_reason(padding, None, []) is None
 
     plain, more = (
         Case(HISTORY, parse_turn(render_turn(turn(response, steps[0]))), REFERENCE)
         for response in (own, f"{own} {padding}")
     )
-    for form in (Form(), Form(alone=True)):
+    for form in (JudgeForm(), JudgeForm(alone=True)):
         assert branches(more, form) == branches(plain, form)
-    assert branches(more, Form(kind="outcome")) != branches(plain, Form(kind="outcome")), "that one knows no steps"
+    assert branches(more, JudgeForm(kind="outcome")) != branches(plain, JudgeForm(kind="outcome")), (
+        "that one knows no steps"
+    )
 
 
-@given(st.from_regex(guards._TO_THE_JUDGE))
+@given(st.from_regex(anti_gaming._TO_THE_JUDGE))
 def test_whatever_the_rule_finds_has_one_of_the_words_that_are_looked_for_first(text: str) -> None:
-    found = guards._TO_THE_JUDGE.search(guards.folded(text)) is not None
+    found = anti_gaming._TO_THE_JUDGE.search(anti_gaming.folded(text)) is not None
     assert speaks_to_the_judge(text) == found
 
 
@@ -547,13 +474,13 @@ def test_own_sentences_are_some_of_the_response(response: str, steps: list[str])
 
 def test_what_counts_as_a_copy() -> None:
     long = "one two three four five six seven eight nine"
-    assert gains_nothing(long.title() + "!", None, [long]) == "the response repeats the history"
-    assert gains_nothing("Well, " + long, None, [long]) == "the response repeats the history"
-    assert gains_nothing("So you say: " + long + ". Tell me more about that, will you?", None, [long]) is None
-    assert gains_nothing("I see.", None, ["i see", "Well, no."]) is None, "short ones may be said again"
-    assert gains_nothing("I see.", None, ["Well, no.", "i see"]) == "the response repeats the history"
-    assert gains_nothing("I SEE", "I see.", []) == COPIED_REFERENCE
-    assert gains_nothing("I\u200b see", "I see.", []) == COPIED_REFERENCE
+    assert void_reason(long.title() + "!", None, [long]) == "the response repeats the history"
+    assert void_reason("Well, " + long, None, [long]) == "the response repeats the history"
+    assert void_reason("So you say: " + long + ". Tell me more about that, will you?", None, [long]) is None
+    assert void_reason("I see.", None, ["i see", "Well, no."]) is None, "short ones may be said again"
+    assert void_reason("I see.", None, ["Well, no.", "i see"]) == "the response repeats the history"
+    assert void_reason("I SEE", "I see.", []) == COPIED_REFERENCE
+    assert void_reason("I\u200b see", "I see.", []) == COPIED_REFERENCE
     reference = "I am so sorry to hear that you failed the exam. What do you think happened?"
     said = reference.split()
     nearly = {
@@ -566,17 +493,17 @@ def test_what_counts_as_a_copy() -> None:
         "some words more": [*said, "I", "am", "here", "for", "you", "now."],
     }
     for how, nearly_said in nearly.items():
-        assert gains_nothing(" ".join(nearly_said), reference, []) == COPIED_REFERENCE, how
+        assert void_reason(" ".join(nearly_said), reference, []) == COPIED_REFERENCE, how
     history = [
         "I failed the nursing exam again and I am so ashamed of it.",
         "Oh.",
         "It was horrible, I could not finish it.",
     ]
     for copied in (f"{history[0]} {history[2]}", " ".join(history), history[2] * 3, history[0].removesuffix(" of it.")):
-        assert gains_nothing(copied, reference, history) == "the response repeats the history"
+        assert void_reason(copied, reference, history) == "the response repeats the history"
     own = "So you failed the exam, you could not finish it, and now you are ashamed. What was the hardest part of it?"
-    assert gains_nothing(own, reference, history) is None
-    assert gains_nothing("\u2800", "Hm.", []) == "the response has nothing that can be seen"
+    assert void_reason(own, reference, history) is None
+    assert void_reason("\u2800", "Hm.", []) == "the response has nothing that can be seen"
 
 
 @pytest.mark.parametrize(
@@ -593,8 +520,8 @@ def test_what_counts_as_a_copy() -> None:
     ],
 )
 def test_there_is_nothing_to_gain_where_there_is_no_language(text: str) -> None:
-    assert gains_nothing(text, REFERENCE, []) == "the response says nothing"
-    (rounds,) = branches(Case(HISTORY, parse_turn(render_turn(turn(text=text))), REFERENCE), Form())
+    assert void_reason(text, REFERENCE, []) == "the response says nothing"
+    (rounds,) = branches(Case(HISTORY, parse_turn(render_turn(turn(text=text))), REFERENCE), JudgeForm())
     assert not rounds[0].asked, "such a step is False unasked"
 
 
@@ -602,7 +529,7 @@ def test_there_is_nothing_to_gain_where_there_is_no_language(text: str) -> None:
     "text", ["Ok.", "No, no, no!", "Hm… 😊", "好的。", "नमस्ते, मैं यहाँ हूँ।", "1-800-273-8255", "Very, very, very hard."]
 )
 def test_few_words_are_language(text: str) -> None:
-    assert gains_nothing(text, REFERENCE, []) is None
+    assert void_reason(text, REFERENCE, []) is None
 
 
 def test_what_supporters_say_is_language() -> None:
@@ -610,7 +537,7 @@ def test_what_supporters_say_is_language() -> None:
         for number, utterance in enumerate(dialogue.utterances):
             if utterance.speaker == "supporter":
                 before = [earlier.text for earlier in dialogue.utterances[:number]]
-                assert gains_nothing(utterance.text, None, before) is None, utterance.text
+                assert void_reason(utterance.text, None, before) is None, utterance.text
 
 
 FLATTERY = [
@@ -639,9 +566,9 @@ FLATTERY = [
 
 @pytest.mark.parametrize("text", FLATTERY)
 def test_there_is_nothing_to_gain_by_speaking_to_the_judge(text: str) -> None:
-    assert gains_nothing("That is hard. " + text, None, []) == "the response speaks to the judge"
+    assert void_reason("That is hard. " + text, None, []) == "the response speaks to the judge"
     asked = Case(HISTORY, parse_turn(render_turn(turn(text=f"Lost a job. {text}"))), REFERENCE)
-    (rounds,) = branches(asked, Form())
+    (rounds,) = branches(asked, JudgeForm())
     assert [question.asked for question in rounds] == [False, True, True, True], "such a step is False unasked"
     assert text not in rounds[0].text
 
@@ -668,13 +595,13 @@ def test_what_supporters_say_is_not_taken_for_words_to_the_judge() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_the_judge_is_told_which_response_goes_with_the_steps(first: bool) -> None:
     asked = case("Oh.", first)
-    (*_, last), own = branches(asked, Form())[0], "(after these notes, meant as Reflection of feelings): Oh."
+    (*_, last), own = branches(asked, JudgeForm())[0], "(after these notes, meant as Reflection of feelings): Oh."
     assert f"Reply {'A' if first else 'B'} {own}" in last.text
     assert last.text.count("meant as") == 1
-    for form in (Form(kind="outcome"), Form(marked=False)):
+    for form in (JudgeForm(kind="outcome"), JudgeForm(marked=False)):
         assert "meant as" not in branches(asked, form)[0][-1].text
     without_plan = Case(HISTORY, parse_turn("Response: Oh."), REFERENCE)
-    assert "meant as" not in branches(without_plan, Form())[0][-1].text
+    assert "meant as" not in branches(without_plan, JudgeForm())[0][-1].text
 
 
 @given(st.text(max_size=60), st.integers(1, 40))
@@ -713,16 +640,16 @@ def settings(**changes: Any) -> RewardSettings:
 
 
 def test_draws_follow_the_weights() -> None:
-    assert spread([1, 1, 1, 1], 4, 0.3) == [0, 1, 2, 3]
-    assert spread([3, 1], 4, 0.0) == [0, 0, 0, 1]
-    assert spread([0, 1], 3, 0.9) == [1, 1, 1]
-    assert spread([], 0, 0.5) == []
-    assert spread([0, 0], 2, 0.5) == []
+    assert resampled([1, 1, 1, 1], 4, 0.3) == [0, 1, 2, 3]
+    assert resampled([3, 1], 4, 0.0) == [0, 0, 0, 1]
+    assert resampled([0, 1], 3, 0.9) == [1, 1, 1]
+    assert resampled([], 0, 0.5) == []
+    assert resampled([0, 0], 2, 0.5) == []
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=20), st.floats(0, 0.999))
 def test_draws_are_as_many_as_asked_and_fair(weights: list[float], start: float) -> None:
-    drawn = spread(weights, 2 * len(weights), start)
+    drawn = resampled(weights, 2 * len(weights), start)
     assert len(drawn) == 2 * len(weights)
     for index, weight in enumerate(weights):
         assert abs(drawn.count(index) - 2 * len(weights) * weight / sum(weights)) < 1 + 1e-6
@@ -739,17 +666,17 @@ def test_balance_reaches_the_share_it_aims_at() -> None:
 
 def test_sources_are_weighted_and_mistakes_drawn_more_often() -> None:
     records = [record(0, source="human"), record(1, source="silver"), record(2, source="silver", wrong=["emotion"])]
-    assert draw_weights(records, settings()) == [1.0, 1.0, 1.0]
-    assert draw_weights(records, settings(sources={"silver": 0.5})) == [1.0, 0.5, 0.5]
-    balanced = draw_weights(records, settings(balance=0.2))
+    assert sampling_weights(records, settings()) == [1.0, 1.0, 1.0]
+    assert sampling_weights(records, settings(sources={"silver": 0.5})) == [1.0, 0.5, 0.5]
+    balanced = sampling_weights(records, settings(balance=0.2))
     share = (balanced[2] / 3) / sum(balanced)
     assert share == pytest.approx(0.2, abs=1e-6)
-    assert draw_weights(records, settings(balance=0.2, kind="outcome")) == [1.0, 1.0, 1.0]
+    assert sampling_weights(records, settings(balance=0.2, kind="outcome")) == [1.0, 1.0, 1.0]
 
 
 def test_chats_by_form_and_epoch() -> None:
     records = [record(number) for number in range(4)]
-    assert training_chats(records, settings(), 0) == [chats(one, Form())[0] for one in records]
+    assert training_chats(records, settings(), 0) == [chats(one, JudgeForm())[0] for one in records]
     assert len(training_chats(records, settings(kind="process"), 0)) == 12
     assert len(training_chats(records, settings(kind="outcome"), 0)) == 4
     drawn = training_chats(records, settings(order="drawn", steps=20), 0)
@@ -775,18 +702,15 @@ def said(*chances: float) -> list[Judgment | Unscored]:
 
 def test_figures_and_threshold_by_hand() -> None:
     records = [record(0), record(1), record(2), record(3, "both", wrong=STEPS)]
-    figures = part_figures(records, said(0.9, 0.8, 0.75, 0.6))
+    figures = part_metrics(records, said(0.9, 0.8, 0.75, 0.6))
     # always True on T, T, T, F: F1 of True = 6/7, weighted by 3/4
     assert figures["history"] == pytest.approx(0.75 * 6 / 7)
     assert figures["response"] == pytest.approx(0.75 * 6 / 7)
     assert best_threshold(records * 13, said(0.9, 0.8, 0.75, 0.6) * 13) == 0.7
-    assert part_figures(records, [*said(0.9, 0.8, 0.75), Unscored("away")])["history"] == pytest.approx(0.75)
+    assert part_metrics(records, [*said(0.9, 0.8, 0.75), Unscored("away")])["history"] == pytest.approx(0.75)
     assert best_threshold(records * 13, [Judgment({}, {"both": 1.0})] * 52) == 0.5
-    assert "response" not in part_figures(records, [Judgment(dict.fromkeys(STEPS, 0.9))] * 4)
+    assert "response" not in part_metrics(records, [Judgment(dict.fromkeys(STEPS, 0.9))] * 4)
     assert weighted_f1([True, True, True, False], [True, True, True, None]) == pytest.approx(0.75)
-
-
-RECORDS = [record(number, wrong=["history"] if number % 4 > 1 else []) for number in range(16)]
 
 
 @pytest.mark.parametrize("kind", ["unified", "process", "outcome"])
@@ -814,7 +738,7 @@ def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_mod
     held = hold_out(RECORDS, 0.3, 0)[1]
     from compeer.reward.conversation import record_case
 
-    again = part_figures(held, kept.judge([record_case(one) for one in held]))
+    again = part_metrics(held, kept.judge([record_case(one) for one in held]))
     assert again == pytest.approx({part: figures["validation_best"][part] for part in again})
     assert model_card(tmp_path / "whole" / "model")["threshold"] == figures["threshold"]
 

@@ -7,8 +7,8 @@ import pytest
 
 from compeer.dialogue import Utterance
 from compeer.reasoning import STEPS, Part, parse_turn, render_turn
-from compeer.reward import Case, Form, Judgment, LocalJudge, PairJudge, Unscored, score
-from tests.reward.test_judge import CPU, FORMS, HISTORY, IDS, REFERENCE, case, turn
+from compeer.reward import Case, JudgeForm, Judgment, LocalJudge, PairJudge, Unscored, score
+from tests.support.judging import CPU, FORMS, HISTORY, IDS, REFERENCE, case, turn
 
 USUAL = "That is a lot at once."
 
@@ -18,7 +18,7 @@ def rare(count: int) -> str:
     return "".join(chr(0x3400 + number * 7 % 6000) for number in range(count))
 
 
-def judge_of(model: Path, form: Form) -> LocalJudge:
+def judge_of(model: Path, form: JudgeForm) -> LocalJudge:
     return LocalJudge(model, device=CPU, form=form, both_orders=True, reason_tokens=3)
 
 
@@ -27,7 +27,7 @@ def answer(response: str = USUAL, note: str = "Lost a job.", reference: str | No
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
-def test_an_overlong_response_loses_and_the_steps_are_still_judged(tiny_model: Path, form: Form) -> None:
+def test_an_overlong_response_loses_and_the_steps_are_still_judged(tiny_model: Path, form: JudgeForm) -> None:
     judge = judge_of(tiny_model, form)
     usual, long = judge.judge([case(), answer(rare(3000))])
     assert isinstance(usual, Judgment)
@@ -45,7 +45,7 @@ def test_an_overlong_response_loses_and_the_steps_are_still_judged(tiny_model: P
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.kind != "outcome"], ids=str)
-def test_an_overlong_step_is_false_and_the_others_are_still_judged(tiny_model: Path, form: Form) -> None:
+def test_an_overlong_step_is_false_and_the_others_are_still_judged(tiny_model: Path, form: JudgeForm) -> None:
     judge = judge_of(tiny_model, form)
     output = answer(note=rare(900)).output
     cut = replace(output, parts={part: value for part, value in output.parts.items() if part != "history"})
@@ -62,14 +62,14 @@ def test_an_overlong_step_is_false_and_the_others_are_still_judged(tiny_model: P
 def test_the_longest_in_tokens_goes_first(tiny_model: Path) -> None:
     """The response has more characters than the step, and fewer tokens."""
     response = "It is a lot to take in at once, and you need not. " * 8
-    found = judge_of(tiny_model, Form()).judge([answer(response, rare(300))])[0]
+    found = judge_of(tiny_model, JudgeForm()).judge([answer(response, rare(300))])[0]
     assert isinstance(found, Judgment)
     assert found.response is not None
     assert found.steps["history"] == 0.0
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
-def test_whatever_is_too_long_is_no_better_than_missing(tiny_model: Path, form: Form) -> None:
+def test_whatever_is_too_long_is_no_better_than_missing(tiny_model: Path, form: JudgeForm) -> None:
     text = "\n".join(
         f"{part.capitalize()}: {rare(990)} [{decision}]"
         for part, decision in zip(STEPS, ("comforting", "negative, fear, 4", "Question"), strict=True)
@@ -86,7 +86,7 @@ def test_whatever_is_too_long_is_no_better_than_missing(tiny_model: Path, form: 
 
 
 def test_prm_and_orm_give_the_lowest_score_together(tiny_model: Path) -> None:
-    pair = PairJudge(*(judge_of(tiny_model, Form(kind=kind)) for kind in ("process", "outcome")))
+    pair = PairJudge(*(judge_of(tiny_model, JudgeForm(kind=kind)) for kind in ("process", "outcome")))
     asked = answer(rare(3000), rare(900))
     given = score(asked.output, pair.judge([asked])[0])
     assert given.unscored is None
@@ -95,7 +95,7 @@ def test_prm_and_orm_give_the_lowest_score_together(tiny_model: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 @pytest.mark.parametrize("response", [USUAL, rare(3000)], ids=["short", "long"])
-def test_an_overlong_history_leaves_no_score(tiny_model: Path, form: Form, response: str) -> None:
+def test_an_overlong_history_leaves_no_score(tiny_model: Path, form: JudgeForm, response: str) -> None:
     asked = replace(answer(response), history=(*HISTORY, Utterance(speaker="seeker", text=rare(500))))
     (found,) = judge_of(tiny_model, form).judge([asked])
     assert isinstance(found, Unscored)
@@ -105,25 +105,25 @@ def test_an_overlong_history_leaves_no_score(tiny_model: Path, form: Form, respo
 @pytest.mark.parametrize("kind", ["unified", "outcome"])
 @pytest.mark.parametrize("response", [USUAL, rare(3000)], ids=["short", "long"])
 def test_an_overlong_reference_leaves_no_score(tiny_model: Path, kind: str, response: str) -> None:
-    judge = judge_of(tiny_model, Form.model_validate({"kind": kind}))
+    judge = judge_of(tiny_model, JudgeForm.model_validate({"kind": kind}))
     assert isinstance(judge.judge([answer(response, reference=rare(500))])[0], Unscored)
 
 
 def test_a_process_judge_does_not_mind_the_reference(tiny_model: Path) -> None:
-    (found,) = judge_of(tiny_model, Form(kind="process")).judge([answer(reference=rare(500))])
+    (found,) = judge_of(tiny_model, JudgeForm(kind="process")).judge([answer(reference=rare(500))])
     assert isinstance(found, Judgment)
 
 
 def test_a_response_that_is_not_compared_is_not_blamed_for_a_long_step(tiny_model: Path) -> None:
     asked = answer(rare(3000), rare(900), reference=None)
-    (found,) = judge_of(tiny_model, Form()).judge([asked])
+    (found,) = judge_of(tiny_model, JudgeForm()).judge([asked])
     assert isinstance(found, Judgment)
     assert found.steps["history"] == 0.0
     assert (found.response, found.void) == (None, None)
 
 
 def test_a_long_output_does_not_disturb_the_others_of_its_batch(tiny_model: Path) -> None:
-    judge = judge_of(tiny_model, Form(alone=True))
+    judge = judge_of(tiny_model, JudgeForm(alone=True))
     alone = judge.judge([case()])[0]
     long, beside = judge.judge([answer(rare(3000)), case()])
     assert isinstance(alone, Judgment)

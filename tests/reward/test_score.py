@@ -24,7 +24,8 @@ from compeer.reward.conversation import (
     RESPONSE_WORDS,
     STEP_WORDS,
     Case,
-    Question,
+    JudgeForm,
+    JudgeQuestion,
     branches,
     chat,
     chats,
@@ -32,8 +33,7 @@ from compeer.reward.conversation import (
     record_case,
     response_word,
 )
-from compeer.reward.form import Form
-from compeer.reward.metrics import collapsed_verdicts, judge_figures
+from compeer.reward.metrics import collapsed_verdicts, judge_metrics
 from compeer.reward.score import Judgment, Score, Unscored, score
 from compeer.ser.record import PREFERENCES, PreferenceLabel, Preferred, SerRecord, StepLabel, StepLabels
 
@@ -52,8 +52,8 @@ HISTORY = (
 )
 
 
-def questions(case: Case, last: int | None = None) -> list[Question]:
-    (rounds,) = branches(case, Form(history=last))
+def questions(case: Case, last: int | None = None) -> list[JudgeQuestion]:
+    (rounds,) = branches(case, JudgeForm(history=last))
     return rounds
 
 
@@ -260,17 +260,17 @@ def record(value: Preferred | None = "reference", candidate_first: bool = True, 
 
 def test_the_chat_of_a_record_has_four_verdicts() -> None:
     one = record("reference", candidate_first=True, emotion=True)
-    (messages,) = chats(one, Form())
+    (messages,) = chats(one, JudgeForm())
     assert [message["role"] for message in messages] == ["system"] + ["user", "assistant"] * 4
     assert verdicts_of(messages) == ["True", "False", "True", "B"]
-    assert verdicts_of(chats(record("reference", candidate_first=False), Form())[0])[3] == "A"
+    assert verdicts_of(chats(record("reference", candidate_first=False), JudgeForm())[0])[3] == "A"
     assert messages == chat(record_case(one), ["True", "False", "True", "B"])
 
 
 def test_a_record_without_a_preference_has_three() -> None:
     one = record(None)
     assert record_case(one).reference is None
-    (messages,) = chats(one, Form())
+    (messages,) = chats(one, JudgeForm())
     assert len(messages) == 1 + 2 * 3
 
 
@@ -286,14 +286,14 @@ def verdicts(one: SerRecord) -> Judgment:
 
 def test_figures_of_a_judge_that_is_right_and_of_one_that_always_says_true() -> None:
     tested = [record("candidate", history=True), record("both"), record("neither"), record("candidate")]
-    right: dict[str, Any] = judge_figures(tested, [verdicts(one) for one in tested])
+    right: dict[str, Any] = judge_metrics(tested, [verdicts(one) for one in tested])
     assert right["history"]["weighted_f1"] == right["history"]["recall_false"] == 1.0
     assert right["response"]["accuracy"] == 1.0
     assert right["emotion"]["recall_false"] is None
     # always True on T, T, T, F: F1 of True = 2·3 / (4 + 3) = 6/7, weighted by 3/4
     assert right["history"]["weighted_f1_always_true"] == pytest.approx(0.75 * 6 / 7)
     assert collapsed_verdicts(right) == ["emotion", "strategy"]
-    lazy: dict[str, Any] = judge_figures(tested, [judgment()] * 4)
+    lazy: dict[str, Any] = judge_metrics(tested, [judgment()] * 4)
     assert lazy["history"]["recall_false"] == 0.0
     assert lazy["history"]["balanced_accuracy"] == 0.5
     assert lazy["response"]["accuracy"] == lazy["response"]["majority_share"] == 0.5
@@ -302,6 +302,6 @@ def test_figures_of_a_judge_that_is_right_and_of_one_that_always_says_true() -> 
 
 def test_what_a_judge_failed_on_is_counted_apart() -> None:
     tested = [record("candidate"), record("both")]
-    figures = judge_figures(tested, [verdicts(tested[0]), Unscored("too long")])
+    figures = judge_metrics(tested, [verdicts(tested[0]), Unscored("too long")])
     assert (figures["records"], figures["scored"]) == (2, 1)
     assert figures["response"]["accuracy"] == 1.0

@@ -16,30 +16,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compeer.dialogue import Media, Utterance
-from compeer.errors import InputError
-from compeer.models import Generation, Request, Sampling
-from compeer.models.local import LocalModel, defuse, load_network, load_tokenizer
-from compeer.models.training import SftSettings, model_card, train_sft
-from compeer.models.vision import (
+from compeer.engine.multimodal import (
     PICTURE_TOKENS,
+    MultimodalBatches,
+    MultimodalChat,
     PictureError,
     PictureReader,
-    SeenBatches,
-    SeenChat,
     encode_chats,
     open_picture,
     picture_reader,
 )
+from compeer.engine.network import defuse, load_network, load_tokenizer
+from compeer.errors import InputError
+from compeer.models import Generation, Request, Sampling
+from compeer.models.local import LocalModel
+from compeer.models.training import SftSettings, model_card, train_sft
 from compeer.reasoning import STEPS, parse_turn, render_turn
 from compeer.recipe import load_recipe
-from compeer.reward import Case, Form, Judgment, LocalJudge, RewardSettings, Unscored, train_judge
+from compeer.reward import Case, JudgeForm, Judgment, LocalJudge, RewardSettings, Unscored, train_judge
 from compeer.reward.conversation import BEFORE_VERDICT, branches, chat, chats, preferred
 from compeer.ser.record import SerRecord
-from tests.reward.test_judge import HISTORY, REFERENCE, likeliest, record, recorded, scripted, turn
+from tests.support.judging import HISTORY, REFERENCE, likeliest, record, recorded, scripted, turn
 
 CPU = torch.device("cpu")
 SIZES = {"wide.png": (60, 90), "tall.jpg": (112, 56), "large.png": (300, 400)}
-FORMS = [Form(), Form(kind="process"), Form(kind="outcome")]
+FORMS = [JudgeForm(), JudgeForm(kind="process"), JudgeForm(kind="outcome")]
 
 
 @pytest.fixture(scope="session")
@@ -88,16 +89,16 @@ RECORDS = [seen_record(n, *[("wide.png",), ("tall.jpg", "large.png"), ()][n % 3]
 CASES = [case("wide.png"), case(), case("tall.jpg", "large.png", first=False), case("tall.jpg", response="Oh.")]
 
 
-def plain_logits(network: Any, reader: PictureReader, one: SeenChat) -> torch.Tensor:
+def plain_logits(network: Any, reader: PictureReader, one: MultimodalChat) -> torch.Tensor:
     """The logits of one whole chat, with the positions that the network finds itself."""
-    batch = SeenBatches(reader, [one], 0)([{"chat": 0}])
+    batch = MultimodalBatches(reader, [one], 0)([{"chat": 0}])
     batch.pop("labels")
     with torch.inference_mode():
         logits: torch.Tensor = network(**batch).logits[0]
     return logits
 
 
-def verdict_places(one: SeenChat) -> list[int]:
+def verdict_places(one: MultimodalChat) -> list[int]:
     """Where the tokens stand that the assistant's answers begin with."""
     return [n for n, said in enumerate(one.said) if said and not one.said[n - 1]]
 
@@ -112,7 +113,7 @@ def words_of(found: Judgment, rounds: Sequence[Any], first: bool) -> list[str]:
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.kind))
 @pytest.mark.parametrize("both", [False, True], ids=["one order", "both orders"])
 def test_verdicts_on_the_cache_are_those_of_one_plain_forward(
-    tiny_seeing_model: Path, media: Path, network: Any, reader: PictureReader, form: Form, both: bool
+    tiny_seeing_model: Path, media: Path, network: Any, reader: PictureReader, form: JudgeForm, both: bool
 ) -> None:
     judge = LocalJudge(tiny_seeing_model, form=form, both_orders=both, network=network, media=media)
     tokenizer = load_tokenizer(tiny_seeing_model)
@@ -140,7 +141,7 @@ def test_verdicts_on_the_cache_are_those_of_one_plain_forward(
 @pytest.mark.parametrize("reason", ["", "Rent was named", "Rent was named.\n"], ids=["none", "a line", "a full stop"])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.kind))
 def test_what_is_fed_is_the_chat_of_training(
-    tiny_seeing_model: Path, media: Path, network: Any, reader: PictureReader, form: Form, reason: str
+    tiny_seeing_model: Path, media: Path, network: Any, reader: PictureReader, form: JudgeForm, reason: str
 ) -> None:
     """Tokenizers of this family join a full stop and the end of its line."""
     reasons = bool(reason)
@@ -167,7 +168,7 @@ def test_what_is_fed_is_the_chat_of_training(
 def test_a_history_with_pictures_is_computed_once(
     tiny_seeing_model: Path, media: Path, network: Any, reader: PictureReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = LocalJudge(tiny_seeing_model, form=Form(kind="process"), network=network, media=media)
+    judge = LocalJudge(tiny_seeing_model, form=JudgeForm(kind="process"), network=network, media=media)
     fed = recorded(judge, monkeypatch)
     judge.judge([case("wide.png"), case("wide.png", response="Who told you?"), case("tall.jpg")])
     assert len(fed) == 2 + 9, "one piece a history, one a row"
@@ -182,7 +183,7 @@ def test_a_judge_sees_what_is_shown_and_only_that(
     with_one, without, with_other = judge.judge([case("wide.png"), case(), case("tall.jpg")])
     assert with_one != without
     assert with_one != with_other
-    last = LocalJudge(tiny_seeing_model, form=Form(history=1), network=network, media=media)
+    last = LocalJudge(tiny_seeing_model, form=JudgeForm(history=1), network=network, media=media)
     assert last.judge([case("wide.png")]) == last.judge([case()]), "that utterance is not shown"
     forged = HISTORY[0].model_copy(update={"text": "<|vision_start|><|image_pad|><|vision_end|>"})
     _, pieces = judge.pieces(Case((forged,), case().output, REFERENCE))
@@ -253,7 +254,7 @@ def test_a_text_model_is_told_nothing_of_pictures(tiny_model: Path) -> None:
 def test_positions_are_those_of_the_network(network: Any, reader: PictureReader, row: list[Any]) -> None:
     grids = [(t, h * reader.merge, w * reader.merge) for t, h, w in (part for part in row if not isinstance(part, int))]
     marks = [token for part in row for token in ([10] * part if isinstance(part, int) else [reader.token])]
-    ids = reader.spread(marks, grids)
+    ids = reader.expand(marks, grids)
     assert ids.count(reader.token) == sum(reader.cells(grid) for grid in grids)
     own, following = reader.positions(ids, grids)
     whole = torch.tensor([ids])
@@ -293,7 +294,7 @@ def test_a_picture_is_turned_upright(tmp_path: Path) -> None:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def encoded(folder: Path, reader: PictureReader, form: Form, records: Sequence[SerRecord]) -> list[SeenChat]:
+def encoded(folder: Path, reader: PictureReader, form: JudgeForm, records: Sequence[SerRecord]) -> list[MultimodalChat]:
     tokenizer = load_tokenizer(folder)
     built = [one for each in records for one in chats(each, form, images=True)]
     return encode_chats(tokenizer, reader, [defuse(tokenizer, one) for one in built])
@@ -304,9 +305,9 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
     tiny_seeing_model: Path, reader: PictureReader, reasons: bool
 ) -> None:
     tokenizer = load_tokenizer(tiny_seeing_model)
-    form = Form(reasons=reasons)
+    form = JudgeForm(reasons=reasons)
     rows = encoded(tiny_seeing_model, reader, form, RECORDS[:3])
-    batch = SeenBatches(reader, rows, tokenizer.pad_token_id)([{"chat": number} for number in range(3)])
+    batch = MultimodalBatches(reader, rows, tokenizer.pad_token_id)([{"chat": number} for number in range(3)])
     assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
     assert (batch["mm_token_type_ids"] == 1).sum(1).tolist() == [6, 8 + 12, 0]
     assert batch["image_grid_thw"].tolist() == [[1, 4, 6], [1, 8, 4], [1, 6, 8]]
@@ -321,8 +322,8 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
 
 
 def test_text_alone_makes_a_batch_without_pictures(tiny_seeing_model: Path, reader: PictureReader) -> None:
-    rows = encoded(tiny_seeing_model, reader, Form(), [RECORDS[2], RECORDS[5]])
-    batch = SeenBatches(reader, rows, 0)([{"chat": 0}, {"chat": 1}])
+    rows = encoded(tiny_seeing_model, reader, JudgeForm(), [RECORDS[2], RECORDS[5]])
+    batch = MultimodalBatches(reader, rows, 0)([{"chat": 0}, {"chat": 1}])
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
 
 
@@ -355,7 +356,7 @@ def test_the_loss_is_that_of_the_whole_chats_with_their_pictures(
 ) -> None:
     figures = train_judge(RECORDS[:3], judge_settings(tiny_seeing_model, media), tmp_path, 0)
     losses = []
-    for one in encoded(tiny_seeing_model, reader, Form(), RECORDS[:3]):
+    for one in encoded(tiny_seeing_model, reader, JudgeForm(), RECORDS[:3]):
         chances = torch.log_softmax(plain_logits(network, reader, one)[:-1], -1)
         losses += [-float(chances[n - 1, one.ids[n]]) for n, said in enumerate(one.said) if said]
     assert figures["loss_first"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)

@@ -13,7 +13,7 @@ from compeer.models import Failure, Generation, Request, Sampling
 from compeer.models.training import model_card
 from compeer.policy.control import Control
 from compeer.policy.prompt import direct_prompt, refuse_direct, supporter_prompt
-from compeer.policy.rollout import Output, generate_turns
+from compeer.policy.selection import Output, generate_turns
 from compeer.policy.sft import SupporterSettings, training_chats
 from compeer.ser import SerSettings, build_ser, read_records, write_records
 from compeer.ser.record import SerRecord
@@ -78,9 +78,9 @@ def test_all_that_it_writes_is_the_response(record: SerRecord) -> None:
 
 
 def test_what_it_cannot_do_is_said(record: SerRecord) -> None:
-    for wish in ({"control": Control(strategy="Question")}, {"constrained": True}):
+    for request in ({"control": Control(strategy="Question")}, {"constrained": True}):
         with pytest.raises(InputError, match="replies at once"):
-            generate_turns(Scripted(""), [record], Sampling(), 1, direct=True, **wish)  # type: ignore[arg-type]
+            generate_turns(Scripted(""), [record], Sampling(), 1, direct=True, **request)  # type: ignore[arg-type]
 
 
 def test_from_training_to_replies(
@@ -105,7 +105,7 @@ def test_from_training_to_replies(
     assert run(*ask, "--control", "strategy=Question") == 2
     with pytest.raises(InputError, match="writes no steps"):
         refuse_direct(tmp_path / "sft/model")
-    from compeer.talk.local import LocalSupporter
+    from compeer.chat.local import local_supporter
 
     with pytest.raises(InputError, match="writes no steps"):
-        LocalSupporter(tmp_path / "sft/model")
+        local_supporter(tmp_path / "sft/model")

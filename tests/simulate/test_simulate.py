@@ -34,7 +34,7 @@ from compeer.simulate import (
 )
 from compeer.simulate.agents import read_plain, read_structured, split_thinking
 from compeer.simulate.conversation import view_of
-from compeer.simulate.running import RunningDialogue
+from compeer.simulate.runner import RunningDialogue
 from tests.support.virtual_time import run_virtually
 
 STRUCTURED = (

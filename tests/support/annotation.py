@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
-from compeer.annotate import hashing
+from compeer.annotate import people as hashing
 from compeer.annotate.items import NewItem, add_items
 from compeer.annotate.people import Person, add_person
 from compeer.annotate.projects import Project, ProjectSettings, add_project

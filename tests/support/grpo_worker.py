@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from compeer.models.embedded import chat_template
+from compeer.engine.gguf import chat_template
 from compeer.models.training import run_trainer
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, Scorer, grpo_trainer
-from compeer.policy.rewards import SourceScore, Weighted
+from compeer.policy.rewards import Weighted
 from compeer.reasoning import ParsedTurn, parse_turn
-from compeer.reward import Unscored
+from compeer.reward import Case, Judgment, Score, Unscored
 from compeer.ser import SerRecord, read_records
 from compeer.ser.record import write_records
 from compeer.statistics import words
@@ -89,17 +89,41 @@ class HashSource:
     def __init__(self, name: str, fails: int = 0) -> None:
         self.name, self._fails = name, fails
 
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         keys = [
             self.name + record.id + str(turn.parts.get("response"))
             for record, turn in zip(records, outputs, strict=True)
         ]
         return [
-            Unscored("scripted")
+            Score(unscored="scripted")
             if self._fails and number(key + "!") % self._fails == 0
-            else SourceScore(number(key) % 11 - 5, {"history": number(key) % 2 * 2 - 1, "format": 1})
+            else Score(total=number(key) % 11 - 5, more={"history": number(key) % 2 * 2 - 1, "format": 1})
             for key in keys
         ]
+
+
+class LengthEmbedder:
+    def embed(self, texts: list[str]) -> Any:
+        return np.array([[1.0, len(text)] for text in texts], dtype=np.float32)
+
+
+class FixedJudge:
+    """Says True to everything, prefers the candidate, and fails where told to."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+        self.cases: list[Case] = []
+
+    def judge(self, cases: list[Case]) -> list[Judgment | Unscored]:
+        self.cases.extend(cases)
+        if self.fails:
+            return [Unscored("out of order") for _ in cases]
+        verdicts = {"history": 0.9, "emotion": 0.2, "strategy": 0.8}
+        return [Judgment(verdicts, {"candidate": 0.7, "reference": 0.3}) for _ in cases]  # type: ignore[arg-type]
+
+
+def fixed_scorer(record: SerRecord, judge: FixedJudge) -> Scorer:
+    return Scorer(judge, LengthEmbedder(), {record.id: record}, 0)  # type: ignore[arg-type]
 
 
 class WordRows:

@@ -15,7 +15,7 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
-from compeer.web import ServeSettings
+from compeer.chat.app import ServeSettings
 from compeer.web.serving import bound_socket, server_for
 
 FREE = ServeSettings(rate=None)

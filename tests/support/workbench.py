@@ -9,10 +9,11 @@ from typing import Any
 
 import httpx
 
+from compeer.annotate.app import workbench_app
+from compeer.annotate.forms import WorkbenchSettings
 from compeer.annotate.people import add_person
 from compeer.annotate.store import Store
 from compeer.ser.record import SerRecord
-from compeer.web.workbench import WorkbenchSettings, workbench_app
 from tests.support.annotation import PASSWORD
 from tests.support.served import served
 

@@ -1,8 +1,7 @@
 """Annotation by people: blind, double, adjudicated, with every change kept as an event.
 
-`store.py` keeps events and brings the tables up to date (`apply.py`), `people.py` and `logins.py` say who may come in,
-`projects.py` and `items.py` what is annotated; `queue.py`, `passing.py` and `labels.py` are the work itself,
-`consensus.py` and `agreement.py` pure figures, which `dashboard.py` shows; `progress.py` says how far somebody is,
-`looking.py` what admins see of single items; `exchange.py` and `label_studio.py` take
-labels out and in, `erase.py` deletes dialogues, `backup.py` copies and verifies a store.
+`store.py` keeps events and brings the tables (`schema.py`) up to date by `events.py`; `backup.py` copies and verifies
+it. `people.py` and `access.py` say who may do what, `projects.py` and `items.py` what is annotated; `queue.py` and
+`labels.py` are the work itself. `metrics.py` measures it, `exchange.py` takes labels out and in. `app.py` serves it all
+over HTTP, with the forms of `forms.py`.
 """

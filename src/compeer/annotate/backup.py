@@ -1,14 +1,13 @@
 """Copies of a store, and the proof that a store is whole.
 
 A backup is an SQLite file, whatever the database: one moment of it, taken while others go on writing, and checked
-before it gets its name. It can be used as a store itself, or filled into an empty one. `verify` goes through the chain
-of events, looks up every text that they name, makes all tables again from them, and compares.
+before it gets its name. It is a store itself, or fills an empty one. `verify` follows the chain of events, looks up
+every text that they name, rebuilds all tables from them, and compares.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,12 @@ from sqlalchemy import Connection, Table, create_engine, delete, insert, select
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
 
-from compeer.annotate.apply import apply
-from compeer.annotate.people import Person, require
+from compeer.annotate.events import Event
+from compeer.annotate.people import Person, admin_writes
 from compeer.annotate.schema import EVENTS, HEAD, KEPT, METADATA, STATE, TEXTS
 from compeer.annotate.store import START, Store, create_store, event_hash, open_store, text_hash
 from compeer.errors import InputError
+from compeer.io import atomic
 
 AT_ONCE = 1000
 MOST_PROBLEMS = 50
@@ -39,28 +39,23 @@ class Verified:
 
 def backup(store: Store, path: Path, actor: Person | None = None) -> Verified:
     """Writes a copy of the store as it is at this moment, and checks it."""
-    require(actor, "admin")
     if path.exists():
         raise InputError("this is there already.", file=path, do="Give another name.")
-    with store.write(actor.id if actor else None) as writing:
+    with admin_writes(store, actor) as writing:
         writing.record("backed_up", {})
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.unlink(missing_ok=True)
-    copy = create_store(str(unfinished))
-    try:
-        with store.read() as source:
-            _fill(copy, source)
-        found = verify(copy)
-        with copy.engine.connect() as connection:  # one file, without a journal beside it
-            connection.connection.cursor().execute("PRAGMA journal_mode=DELETE")
-    finally:
-        copy.close()
-    if found.problems:
-        unfinished.unlink()
-        raise InputError(
-            f"the copy is not whole: {found.problems[0]}", file=path, do="compeer annotate verify says more."
-        )
-    os.replace(unfinished, path)
+    with atomic(path) as unfinished:
+        copy = create_store(str(unfinished))
+        try:
+            with store.read() as source:
+                _fill(copy, source)
+            found = verify(copy)
+            with copy.engine.connect() as connection:  # one file, without a journal beside it
+                connection.connection.cursor().execute("PRAGMA journal_mode=DELETE")
+        finally:
+            copy.close()
+        if found.problems:
+            do = "compeer annotate verify says more."
+            raise InputError(f"the copy is not whole: {found.problems[0]}", file=path, do=do)
     return found
 
 
@@ -71,9 +66,8 @@ def restore(path: Path, name: str) -> Store:
     if found.problems:
         raise InputError(f"this backup is not whole: {found.problems[0]}", file=path)
     made = create_store(name)
-    with made.read() as connection:
-        if connection.execute(select(EVENTS.c.seq).limit(1)).first():
-            raise InputError("this store is not empty.", do="Give the name of a new one.")
+    if made.length():
+        raise InputError("this store is not empty.", do="Give the name of a new one.")
     with source.read() as connection:
         _fill(made, connection)
     source.close()
@@ -86,16 +80,21 @@ def _fill(target: Store, source: Connection) -> None:
         with connection.begin():
             connection.execute(delete(HEAD))
             for table in (*KEPT, *STATE):
-                for rows in _rows(source, table):
+                for rows in _parts(source, table):
                     connection.execute(insert(table), rows)
 
 
-def _rows(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
+def _parts(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
     """All rows of a table by their key, some at a time."""
     ordered = select(table).order_by(*table.primary_key.columns)
     result = connection.execution_options(yield_per=AT_ONCE).execute(ordered)
     for part in result.mappings().partitions():
         yield [dict(row) for row in part]
+
+
+def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
+    for part in _parts(connection, table):
+        yield from part
 
 
 # --- verifying --------------------------------------------------------------------------------------------------------
@@ -104,68 +103,61 @@ def _rows(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]
 def verify(store: Store, head: str | None = None) -> Verified:
     """Proves the store whole, or says what is wrong with it.
 
-    `head` is the end of the chain as a backup or an earlier check told it; with it, a store whose last events were cut
-    off with all their traces, or that was written anew from some event on, is found too.
+    `head` is the end of the chain from a backup or an earlier check. With it, a store whose last events were cut off
+    with all their traces, or that was written anew from some event on, is found too.
     """
     problems: list[str] = []
-    events, last, seen = 0, START, False
+    hashes = [START]
     try:
         with store.read() as connection:
-            events, last, seen = _check_chain(connection, head, problems)
-            if not problems:  # a broken chain cannot be followed
-                _check_texts(connection, problems)
-            if not problems:
-                _check_tables(connection, problems)
+            problems += _check_chain(connection, hashes)
+            for check in (_check_texts, _check_tables):
+                if not problems:  # a broken chain cannot be followed
+                    problems += check(connection)
     except DatabaseError as error:
         problems.append(f"the database cannot be read: {str(error.orig).strip()}")
-    if head is not None and not seen:
+    if head is not None and head not in hashes:
         problems.append(f"the chain does not hold {head[:12]}…, which it held before: events are missing or changed")
-    return Verified(events, last, tuple(problems[:MOST_PROBLEMS]))
+    return Verified(len(hashes) - 1, hashes[-1], tuple(problems[:MOST_PROBLEMS]))
 
 
-def _check_chain(connection: Connection, wanted: str | None, problems: list[str]) -> tuple[int, str, bool]:
-    """Follows the chain; returns its length, its end, and whether the wanted hash was met."""
-    last, count, seen = START, 0, wanted == START
-    for rows in _rows(connection, EVENTS):
-        for row in rows:
-            count += 1
-            if row["seq"] != count:
-                problems.append(f"event {count} is missing: event {row['seq']} stands in its place")
-                return count, last, seen
-            told = event_hash(last, row["seq"], row["at"], row["actor"], row["kind"], row["item"], row["body"])
-            if told != row["hash"]:
-                problems.append(f"event {count} ({row['kind']}) or one before it was changed: its hash does not fit")
-                return count, last, seen
-            last = row["hash"]
-            seen = seen or last == wanted
-    end = connection.execute(select(HEAD.c.seq, HEAD.c.hash)).first()
+def _check_chain(connection: Connection, hashes: list[str]) -> Iterator[str]:
+    """Follows the chain and appends its hashes."""
+    for row in _rows(connection, EVENTS):
+        count = len(hashes)
+        if row["seq"] != count:
+            yield f"event {count} is missing: event {row['seq']} stands in its place"
+            return
+        event = (row["seq"], row["at"], row["actor"], row["kind"], row["item"], row["body"])
+        if event_hash(hashes[-1], *event) != row["hash"]:
+            yield f"event {count} ({row['kind']}) or one before it was changed: its hash does not fit"
+            return
+        hashes.append(row["hash"])
+    end, count = connection.execute(select(HEAD.c.seq, HEAD.c.hash)).first(), len(hashes) - 1
     if end is None:
-        problems.append("the end of the chain is not known: the table 'head' is empty")
-    elif (end.seq, end.hash) != (count, last):
-        problems.append(f"the chain has {count} events, and should have {end.seq}: its end was cut off or changed")
-    return count, last, seen
+        yield "the end of the chain is not known: the table 'head' is empty"
+    elif (end.seq, end.hash) != (count, hashes[-1]):
+        yield f"the chain has {count} events, and should have {end.seq}: its end was cut off or changed"
 
 
-def _check_texts(connection: Connection, problems: list[str]) -> None:
+def _check_texts(connection: Connection) -> Iterator[str]:
     """Every text that an event names is there as it was, unless an event erased it; and there are no others."""
     named: dict[str, str] = {}
     erased: set[str] = set()
-    for rows in _rows(connection, EVENTS):
-        for row in rows:
-            body = json.loads(row["body"])
-            named.update(_named(body))
-            erased.update(body.get("erased", ()))
+    for row in _rows(connection, EVENTS):
+        body = json.loads(row["body"])
+        named.update(_named(body))
+        erased.update(body.get("erased", ()))
     there: set[str] = set()
-    for rows in _rows(connection, TEXTS):
-        for row in rows:
-            there.add(row["id"])
-            if row["id"] not in named:
-                problems.append(f"text {row['id']} belongs to no event")
-            elif text_hash(row["salt"], row["value"]) != named[row["id"]]:
-                problems.append(f"text {row['id']} was changed: its hash does not fit")
-            elif row["id"] in erased:
-                problems.append(f"text {row['id']} was erased, and is there")
-    problems += [f"text {text} is missing" for text in sorted(named.keys() - erased - there)]
+    for row in _rows(connection, TEXTS):
+        there.add(row["id"])
+        if row["id"] not in named:
+            yield f"text {row['id']} belongs to no event"
+        elif text_hash(row["salt"], row["value"]) != named[row["id"]]:
+            yield f"text {row['id']} was changed: its hash does not fit"
+        elif row["id"] in erased:
+            yield f"text {row['id']} was erased, and is there"
+    yield from (f"text {text} is missing" for text in sorted(named.keys() - erased - there))
 
 
 def _named(value: Any) -> Iterator[tuple[str, str]]:
@@ -180,34 +172,24 @@ def _named(value: Any) -> Iterator[tuple[str, str]]:
             yield from _named(one)
 
 
-def _check_tables(connection: Connection, problems: list[str]) -> None:
-    """Makes all tables again, in memory, and compares them with those that are there."""
+def _check_tables(connection: Connection) -> Iterator[str]:
+    """Rebuilds all tables, in memory, and compares them with those that are there."""
     engine = create_engine("sqlite://", poolclass=StaticPool)
     METADATA.create_all(engine)
+    texts = {row["id"]: row["value"] for row in _rows(connection, TEXTS)}
     with engine.begin() as again:
-        rebuild(connection, again)
+        for row in _rows(connection, EVENTS):
+            body = json.loads(row["body"])
+            Event(again, row["kind"], row["at"], row["actor"], row["item"], body, texts.get).apply()
         for table in STATE:
-            problems += _differences(table, _keyed(again, table), _keyed(connection, table))
+            yield from _differences(table, again, connection)
     engine.dispose()
 
 
-def rebuild(source: Connection, target: Connection) -> None:
-    """Makes the state again, in empty tables, from the events and texts of a store."""
-    texts: dict[str, str] = {row["id"]: row["value"] for rows in _rows(source, TEXTS) for row in rows}
-    for rows in _rows(source, EVENTS):
-        for row in rows:
-            body = json.loads(row["body"])
-            apply(target, row["kind"], row["at"], row["actor"], row["item"], body, texts.get)
-
-
-def _keyed(connection: Connection, table: Table) -> dict[tuple[Any, ...], dict[str, Any]]:
+def _differences(table: Table, *connections: Connection) -> Iterator[str]:
+    """In what a table differs between two connections, the rebuilt one first."""
     keys = [column.name for column in table.primary_key.columns]
-    return {tuple(row[key] for key in keys): row for rows in _rows(connection, table) for row in rows}
-
-
-def _differences(
-    table: Table, wanted: Mapping[tuple[Any, ...], dict[str, Any]], found: Mapping[tuple[Any, ...], dict[str, Any]]
-) -> Iterator[str]:
+    wanted, found = ({tuple(row[key] for key in keys): row for row in _rows(one, table)} for one in connections)
     for key in sorted(wanted.keys() | found.keys()):
         row = f"{table.name} {', '.join(map(str, key))}"
         if key not in found:

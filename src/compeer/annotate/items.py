@@ -1,34 +1,43 @@
-"""The items of a project, and the files they come from.
+"""The items of a project, the files they come from, and what an annotator gets of them.
 
 Items come from SER records (`steps`), from several models' responses to the same histories (`compare`; of more than two
 models every pair becomes an item), or from whole conversations (`rating`), one JSON object a line. An item is *real*,
-*training* (its answers are known and told afterwards; everyone does these first) or *gold* (its answers are known and
-nobody is told that it is one). Histories in which a seeker seems to be in danger are marked, so that they can be
-declined.
+*training* (its answers are known and revealed afterwards; everyone does these first) or *gold* (its answers are known,
+and nobody can tell that it is one). Histories in which a seeker seems to be in danger are marked and can be declined.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import select
+from pydantic import BaseModel, Field, ValidationError
+from sqlalchemy import Connection, Row, bindparam, select
 
-from compeer.annotate.people import Person, require
-from compeer.annotate.projects import Project
-from compeer.annotate.schema import ITEMS
-from compeer.annotate.store import Refused, Store, canonical
-from compeer.annotate.tasks import QUESTIONS, RESPONSES, TaskKind, kept_answers
+from compeer.annotate.people import Person, admin_writes
+from compeer.annotate.projects import (
+    QUESTIONS,
+    RESPONSES,
+    LabelQuestion,
+    Project,
+    TaskKind,
+    asked,
+    disputed,
+    kept_answers,
+    positional_answers,
+)
+from compeer.annotate.schema import ITEMS, LABELS, TEXTS
+from compeer.annotate.store import Refused, Store, canonical, text_of
 from compeer.dialogue import Utterance
 from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
+from compeer.io import Frozen, read_json_lines
 from compeer.reasoning import STEPS
 from compeer.ser.record import SerRecord
 
@@ -42,27 +51,29 @@ LONGEST_ID = 400
 LONGEST_AUTHOR = 200
 
 
-class _Given(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Source(Frozen):
     id: str = Field(min_length=1, max_length=LONGEST_ID)
     dialogue: str | None = Field(default=None, max_length=LONGEST_ID, description="none: the id is the dialogue's")
     language: str = Field(min_length=2, max_length=20)
     history: tuple[Utterance, ...] = Field(min_length=1)
 
 
-class Outputs(_Given):
+class Outputs(_Source):
     """Several models' responses to one history; `better` is the known answer of a training or gold item."""
 
     responses: dict[str, str] = Field(min_length=2)
     better: str | None = Field(default=None, description="a model's name, 'both' or 'neither'")
 
 
-class Conversation(_Given):
+class RatedConversation(_Source):
     """A whole conversation with one model, to be rated; `ratings` are known answers."""
 
     model: str = Field(min_length=1, max_length=200)
     ratings: dict[str, int] | None = None
+
+
+_SOURCES: dict[TaskKind, type[BaseModel]] = {"steps": SerRecord, "compare": Outputs, "rating": RatedConversation}
+_KNOWN_IN = {"steps": "labels and a preference", "compare": "'better'", "rating": "'ratings', all seven"}
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,9 @@ class NewItem:
     seeker: tuple[str, ...]
 
 
+# --- adding and deleting ----------------------------------------------------------------------------------------------
+
+
 def import_items(
     store: Store,
     project: Project,
@@ -87,10 +101,9 @@ def import_items(
 ) -> Counter[str]:
     """Adds the items of a file; those already there are left out. Counts what was added, left out and marked.
 
-    A file that is wrong somewhere adds nothing. `in_danger` tells whether a seeker's messages show danger; without it
-    the rules and phrases of `compeer.safety` do.
+    A file that is wrong somewhere adds nothing. `in_danger` marks histories; without it the rules and phrases of
+    `compeer.safety` do.
     """
-    require(actor, "admin")
     if kind not in ITEM_KINDS:
         raise Refused("invalid", f"there is no kind of item '{kind}'.", do=f"Known: {', '.join(ITEM_KINDS)}")
     items = list(read_items(path, project.task, known=kind != "real"))
@@ -107,11 +120,10 @@ def add_items(
     in_danger: InDanger | None = None,
 ) -> Counter[str]:
     """Adds items in one go; those whose id is there already are left out."""
-    require(actor, "admin")
-    tell = in_danger or _rules_and_phrases()
-    marked = [bool(tell(item.seeker)) for item in items]
+    check = in_danger or _rules_and_phrases()
+    marked = [bool(check(item.seeker)) for item in items]
     counts: Counter[str] = Counter()
-    with store.write(actor.id if actor else None) as writing:
+    with admin_writes(store, actor) as writing:
         known = set(writing.connection.execute(select(ITEMS.c.record).where(ITEMS.c.project == project.id)).scalars())
         fresh = []
         for item, crisis in zip(items, marked, strict=True):
@@ -119,38 +131,52 @@ def add_items(
                 counts["already there"] += 1
                 continue
             known.add(item.content["id"])
-            fresh.append((item, crisis))
+            # Random: a number reveals nothing of what an item is. Nor does the order, which goes by the ids of the
+            # contents; those are random too and sent to nobody (by numbers, a gold item would stand out).
+            fresh.append((item, crisis, secrets.randbits(52)))
         for start in range(0, len(fresh), AT_ONCE):
-            chosen = fresh[start : start + AT_ONCE]
-            # Drawn at random: a number tells nothing of what an item is. Nor does the order: the queue goes by the ids
-            # of the contents, which are random too and shown to nobody (by numbers, a gold item would stand out).
-            numbers = [secrets.randbits(52) for _ in chosen]
-            texts = writing.keep_all(
-                [(canonical(item.content), number, None) for (item, _), number in zip(chosen, numbers, strict=True)]
-            )
+            part = fresh[start : start + AT_ONCE]
+            texts = writing.keep_all([(canonical(item.content), number, None) for item, _, number in part])
             rows: list[dict[str, Any]] = [
                 {"id": number, "kind": kind, "language": item.language, "crisis": crisis, "priority": priority}
                 | {"author": item.author, "content": text, "answers": item.answers if kind != "real" else None}
-                for (item, crisis), number, text in zip(chosen, numbers, texts, strict=True)
+                for (item, crisis, number), text in zip(part, texts, strict=True)
             ]
             writing.record("items_added", {"project": project.id, "items": rows})
             counts["added"] += len(rows)
-            counts["marked as crisis"] += sum(crisis for _, crisis in chosen)
+            counts["marked as crisis"] += sum(crisis for _, crisis, _ in part)
     return counts
+
+
+def delete_dialogue(store: Store, dialogue: str, actor: Person | None = None) -> int:
+    """Deletes all items of a dialogue in all projects, with labels and remarks, and returns how many they were.
+
+    What stays is that it was deleted. Backups and exports from before still have it, and PostgreSQL keeps deleted rows
+    in its files until it has vacuumed.
+    """
+    with admin_writes(store, actor) as writing:
+        connection = writing.connection
+        items = list(connection.execute(select(ITEMS.c.id).where(ITEMS.c.dialogue == dialogue)).scalars())
+        if not items:
+            raise Refused("missing", "there is no such dialogue in this store.", do="Give the id its records have.")
+        erased = connection.execute(select(TEXTS.c.id).where(TEXTS.c.item.in_(items))).scalars().all()
+        writing.record("deleted", {"items": sorted(items)}, erased=erased)
+    store.after_erasing()
+    return len(items)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewItem]:
     """The items of a file of JSON lines; with `known` each must carry its answers. Errors name line and field."""
     if not path.is_file():
         raise InputError("there is no such file.", file=path)
-    form: dict[str, type[BaseModel]] = {"steps": SerRecord, "compare": Outputs, "rating": Conversation}
     for number, value in read_json_lines(path):
         try:
-            given = form[task].model_validate(value)
+            items = list(_items(_SOURCES[task].model_validate(value)))
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
-        try:
-            items = list(_items(given))
         except ValueError as error:  # nested too deeply to be written
             raise InputError(f"this cannot be kept: {error}", file=path, line=number) from None
         for item in items:
@@ -158,38 +184,28 @@ def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewI
                 raise InputError(fault[1], file=path, line=number, field=fault[0])
             if known and item.answers is None:
                 what = "a training or gold item needs its known answers."
-                raise InputError(what, file=path, line=number, do=f"Give {_ANSWERS_IN[task]}.")
+                raise InputError(what, file=path, line=number, do=f"Give {_KNOWN_IN[task]}.")
             yield item
 
 
 def checked_content(content: Mapping[str, Any], task: TaskKind) -> NewItem:
-    """An item from what is kept of one, as another tool gives it back; a ValueError says what does not fit."""
-    json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair could be kept, but never shown
-    item = _again(content, task)
+    """An item from what is kept of one, as another tool returns it; a ValueError says what does not fit."""
+    json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair could be kept, but never sent
+    source = dict(content)
+    if task == "compare":
+        one, other = source.pop("models")
+        source |= {"responses": dict(zip((one, other), content["responses"], strict=True))}
+        source |= {"id": str(content["id"]).removesuffix(f"/{one}/{other}")}
+    item = next(_items(_SOURCES[task].model_validate(source)))
     if fault := _fault(item):
         raise ValueError(": ".join(fault))
     return item
 
 
-def _again(content: Mapping[str, Any], task: TaskKind) -> NewItem:
-    if task == "steps":
-        return _of_record(SerRecord.model_validate(content))
-    if task == "rating":
-        return next(iter(_items(Conversation.model_validate(content))))
-    one, other = content["models"]
-    responses = dict(zip((one, other), content["responses"], strict=True))
-    given = {name: value for name, value in content.items() if name != "models"}
-    given |= {"id": str(content["id"]).removesuffix(f"/{one}/{other}"), "responses": responses}
-    return next(_of_outputs(Outputs.model_validate(given)))
-
-
-_ANSWERS_IN = {"steps": "labels and a preference", "compare": "'better'", "rating": "'ratings', all seven"}
-
-
 def _fault(item: NewItem) -> tuple[str, str] | None:
     """What the columns of a database cannot hold: the field, and what is wrong."""
-    told = {"id": item.content["id"], "dialogue": item.content.get("dialogue") or "", "language": item.language}
-    for field, value in (told | {"author": item.author}).items():
+    fields = {"id": item.content["id"], "dialogue": item.content.get("dialogue") or "", "language": item.language}
+    for field, value in (fields | {"author": item.author}).items():
         longest = {"language": 20, "author": LONGEST_AUTHOR}.get(field, LONGEST_ID)
         if len(str(value)) > longest:
             return field, f"longer than {longest} characters."
@@ -198,46 +214,36 @@ def _fault(item: NewItem) -> tuple[str, str] | None:
     return None
 
 
-def _items(given: BaseModel) -> Iterable[NewItem]:
-    if isinstance(given, SerRecord):
-        yield _of_record(given)
-    elif isinstance(given, Outputs):
-        yield from _of_outputs(given)
-    elif isinstance(given, Conversation):
-        content = given.model_dump(mode="json", exclude={"ratings"}, exclude_defaults=True)
-        answers = given.ratings
-        if answers is not None:
-            kept_answers("rating", answers, (), [question.name for question in QUESTIONS["rating"]])
-        yield _new(given, content, given.model, answers)
-
-
-def _of_record(record: SerRecord) -> NewItem:
-    answers: dict[str, Any] | None = None
-    if record.labels is not None and record.preference is not None:
-        answers = {step: getattr(record.labels, step).value for step in STEPS}
-        answers["preference"] = record.preference.value
-    # What was judged before must not be seen, and is not needed: the labels of this project take its place.
-    content = record.model_dump(mode="json", exclude={"labels", "preference"}, exclude_defaults=True)
-    return NewItem(content, record.language, record.author, answers, _seeker(record.history))
-
-
-def _of_outputs(given: Outputs) -> Iterator[NewItem]:
-    for pair in itertools.combinations(given.responses, 2):
-        names = dict(zip(pair, RESPONSES["compare"], strict=True)) | {"both": "both", "neither": "neither"}
-        better = names.get(given.better) if given.better is not None else None
-        content = given.model_dump(mode="json", exclude={"responses", "better"}, exclude_defaults=True)
-        content |= {"id": "/".join((given.id, *pair)), "models": list(pair)}
-        content |= {"responses": [given.responses[name] for name in pair], "dialogue": given.dialogue or given.id}
-        yield _new(given, content, " / ".join(pair), {"preference": better} if better else None)
-
-
-def _new(given: _Given, content: dict[str, Any], author: str, answers: Mapping[str, Any] | None) -> NewItem:
-    content.setdefault("dialogue", given.id)
-    return NewItem(content, given.language, author[:LONGEST_AUTHOR], answers, _seeker(given.history))
+def _items(source: BaseModel) -> Iterator[NewItem]:
+    """The items of one line. What was judged before is left out: the labels of this project take its place."""
+    dump = source.model_dump(mode="json", exclude={"labels", "preference", "better", "ratings"}, exclude_defaults=True)
+    if isinstance(source, SerRecord):
+        answers: dict[str, Any] | None = None
+        if source.labels is not None and source.preference is not None:
+            answers = {step: getattr(source.labels, step).value for step in STEPS}
+            answers["preference"] = source.preference.value
+        yield NewItem(dump, source.language, source.author, answers, _seeker(source.history))
+    elif isinstance(source, Outputs):
+        for pair in itertools.combinations(source.responses, 2):
+            names = dict(zip(pair, RESPONSES["compare"], strict=True)) | {"both": "both", "neither": "neither"}
+            better = names.get(source.better) if source.better is not None else None
+            content = dump | {"id": "/".join((source.id, *pair)), "models": list(pair)}
+            content |= {
+                "responses": [source.responses[name] for name in pair],
+                "dialogue": source.dialogue or source.id,
+            }
+            known = {"preference": better} if better else None
+            author = " / ".join(pair)[:LONGEST_AUTHOR]
+            yield NewItem(content, source.language, author, known, _seeker(source.history))
+    elif isinstance(source, RatedConversation):
+        if source.ratings is not None:
+            kept_answers("rating", source.ratings, (), [question.name for question in QUESTIONS["rating"]])
+        content = {"dialogue": source.id} | dump
+        yield NewItem(content, source.language, source.model, source.ratings, _seeker(source.history))
 
 
 def _seeker(history: Sequence[Utterance]) -> tuple[str, ...]:
-    return tuple(said.text for said in history if said.speaker == "seeker")
+    return tuple(utterance.text for utterance in history if utterance.speaker == "seeker")
 
 
 def _rules_and_phrases() -> InDanger:
@@ -245,3 +251,149 @@ def _rules_and_phrases() -> InDanger:
 
     detector = Detector(classifier=None)
     return lambda messages: detector.detect(messages).level == "crisis"
+
+
+# --- what an annotator gets -------------------------------------------------------------------------------------------
+
+
+class MediaLink(Frozen):
+    """A picture, clip or recording."""
+
+    kind: Literal["image", "video", "audio"]
+    url: str
+
+
+class TaskMessage(Frozen):
+    """A message of the history."""
+
+    speaker: Literal["seeker", "supporter"]
+    text: str
+    media: list[MediaLink]
+
+
+class TaskStep(Frozen):
+    """A step of the supporter's reasoning with its decisions."""
+
+    name: str
+    text: str
+    decisions: dict[str, Any]
+
+
+class OtherLabel(Frozen):
+    """What one of two annotators answered, for the one who adjudicates."""
+
+    answers: dict[str, Any]
+    note: str | None
+
+
+class Task(Frozen):
+    """An item in front of one person. A gold item looks like any other."""
+
+    item: int
+    project: int
+    task: TaskKind
+    kind: Literal["first", "adjudication", "training"]
+    language: str
+    crisis: bool = Field(description="the seeker seems to be in danger; the item may be declined")
+    expires: int = Field(description="until when it is kept for this person; 0 once it is labelled")
+    guidelines: int
+    history: list[TaskMessage]
+    steps: list[TaskStep]
+    responses: list[str] = Field(description="in the random order of this person")
+    questions: list[LabelQuestion]
+    answers: dict[str, Any] = Field(description="this person's own, so far")
+    note: str | None = None
+    others: list[OtherLabel] = Field(description="for an adjudicator: the two labels, in random order")
+    labelled: bool = False
+    changeable: bool = Field(
+        default=True, description="whether one's own label may still be corrected: for a while after it was given"
+    )
+
+    @property
+    def asked(self) -> list[str]:
+        """The names of the questions."""
+        return [question.name for question in self.questions]
+
+
+def task_of(
+    connection: Connection,
+    project: Project,
+    item: int,
+    role: str,
+    order: Sequence[str],
+    expires: int,
+    kept: Mapping[str, Any],
+    me: Person,
+    **more: Any,
+) -> Task:
+    """An item for a person who gets the responses in this order; `kept` are their answers so far."""
+    row = connection.execute(_WITH_CONTENT, {"i": item}).one()
+    questions = QUESTIONS[project.task]
+    others = []
+    if role == "adjudication":
+        labels = first_labels(connection, item)
+        differ = disputed(*(label.answers for label in labels))
+        questions = tuple(question for question in questions if question.name in differ)
+        for label in labels:
+            answers = positional_answers(label.answers, order)
+            others.append(OtherLabel(answers=answers, note=text_of(connection, label.remark)))
+        random.Random(f"{item}/{me.id}").shuffle(others)
+    return Task(
+        item=item,
+        project=project.id,
+        task=project.task,
+        kind="first" if role == "gold" else role,
+        language=row.language,
+        crisis=row.crisis,
+        expires=expires,
+        guidelines=project.guideline,
+        questions=[asked(question) for question in questions],
+        answers=positional_answers(kept, order),
+        others=others,
+        **view(project.task, item, json.loads(row.value), order),
+        **more,
+    )
+
+
+_WITH_CONTENT = (
+    select(ITEMS.c.language, ITEMS.c.crisis, TEXTS.c.value)
+    .select_from(ITEMS.join(TEXTS, TEXTS.c.id == ITEMS.c.content))
+    .where(ITEMS.c.id == bindparam("i"))
+)
+
+
+def first_labels(connection: Connection, item: int) -> Sequence[Row[Any]]:
+    """The first labels of an item, the earlier one first."""
+    chosen = (LABELS.c.item == item, LABELS.c.role == "first")
+    return connection.execute(select(LABELS).where(*chosen).order_by(LABELS.c.at, LABELS.c.person)).all()
+
+
+def view(task: TaskKind, item: int, content: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """History, steps and responses as an annotator gets them: nothing reveals who wrote them.
+
+    Not even the path of a picture or clip is sent, which can reveal where it comes from.
+    """
+    history, steps, texts = [], [], dict[str, str]()
+    for index, one in enumerate(content["history"]):
+        media = [
+            MediaLink(kind=media["kind"], url=f"/api/media/{item}/{index}/{number}{_fragment(media)}")
+            for number, media in enumerate(one.get("media", ()))
+        ]
+        history.append(TaskMessage(speaker=one["speaker"], text=one["text"], media=media))
+    if task == "compare":
+        texts = dict(zip(RESPONSES["compare"], content["responses"], strict=True))
+    elif task == "steps":
+        turn = content["candidate"]
+        texts = {"candidate": turn["response"], "reference": content["reference"]}
+        for name in STEPS:
+            decisions = {key: value for key, value in turn[name].items() if key != "text"}
+            steps.append(TaskStep(name=name, text=turn[name]["text"], decisions=decisions))
+    return {"history": history, "steps": steps, "responses": [texts[name] for name in order]}
+
+
+def _fragment(media: Mapping[str, Any]) -> str:
+    """The part of a clip that belongs to the message, as browsers understand it."""
+    start, end = media.get("start"), media.get("end")
+    if start is None and end is None:
+        return ""
+    return f"#t={start or 0:g}" + (f",{end:g}" if end is not None else "")

@@ -1,10 +1,9 @@
-"""People: how they come in, what they may do, and how they leave.
+"""People: how they join, what they may do, and how they leave.
 
-A person has roles: an admin runs projects, an annotator gives first labels, an adjudicator settles what two annotators
-disagree on. They come by an invitation link that works once and can be withdrawn until then, and choose a name and a
-password; a program that annotates has the same, and its labels carry the source `llm`. Others never see a name, only a
-pseudonym. Who leaves takes name and password along; the labels stay, under the pseudonym. Passwords and invitations are
-kept hashed with argon2. All that is done can be read in the audit log, which is the chain of events itself.
+An admin runs projects, an annotator gives first labels, an adjudicator settles what two annotators disagree on. People
+join by an invitation link that works once, and choose a name and a password. A program does the same; its labels carry
+the source `llm`. Others never see a name, only a pseudonym. Whoever leaves takes name and password along; the labels
+stay. Passwords and invitations are kept as argon2 hashes. The audit log is the chain of events itself.
 """
 
 from __future__ import annotations
@@ -12,32 +11,37 @@ from __future__ import annotations
 import json
 import secrets
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, func, select
+from pydantic import Field
+from sqlalchemy import Connection, Select, bindparam, delete, func, select
 
-from compeer.annotate.hashing import checked_password, hashed_secret, is_secret
 from compeer.annotate.schema import EVENTS, INVITATIONS, LEASES, PEOPLE, SESSIONS, TEXTS
 from compeer.annotate.store import Refused, Store, Writing, row_of, text_of
+from compeer.io import Frozen
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
 
 Role = Literal["admin", "annotator", "adjudicator"]
 ROLES: tuple[Role, ...] = get_args(Role)
-INVITATION_DAYS = 14
-_DAY = 86_400_000
+DAY = 86_400_000
+SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 200
+DECOY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+"""A hash that no password has."""
 
 
-@dataclass(frozen=True)
-class Person:
-    """Someone who works in the store; `name` is None once they have left."""
+class Person(Frozen):
+    """Someone who works in the store; the name is gone once they have left."""
 
     id: int
     pseudonym: str
     name: str | None
     roles: tuple[str, ...]
     languages: tuple[str, ...]
-    program: bool = False
+    program: bool = Field(default=False, description="labels of a program have the source llm")
     daily_cap: int | None = None
     declines_crisis: bool = False
     active: bool = True
@@ -47,22 +51,37 @@ class Person:
         """Where this person's labels come from."""
         return "llm" if self.program else "human"
 
+    @property
+    def works(self) -> bool:
+        """Whether this person gives labels."""
+        return bool({"annotator", "adjudicator"} & set(self.roles))
 
-@dataclass(frozen=True)
-class Invitation:
-    """What an invitation lets somebody be, until when (milliseconds since 1970); its link is not kept."""
+
+class Invitation(Frozen):
+    """An invitation that can still be taken up; its link is not kept."""
 
     id: int
     roles: tuple[str, ...]
     languages: tuple[str, ...]
     program: bool
-    expires: int
+    expires: int = Field(description="milliseconds since 1970")
 
 
 def require(person: Person | None, *roles: Role) -> None:
-    """Refuses unless the person is there and has one of the roles. None is whoever runs the command line."""
+    """Refuses unless the person is active and has one of the roles. None is whoever runs the command line."""
     if person is not None and not (person.active and set(roles) & set(person.roles)):
         raise Refused("forbidden", f"this needs the role {' or '.join(roles)}.", do="Ask an admin of this store.")
+
+
+@contextmanager
+def admin_writes(store: Store, actor: Person | None) -> Iterator[Writing]:
+    """A change that only admins may make."""
+    require(actor, "admin")
+    with store.write(actor.id if actor else None) as writing:
+        yield writing
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
 
 
 def add_person(
@@ -76,9 +95,8 @@ def add_person(
     actor: Person | None = None,
 ) -> Person:
     """Adds a person without an invitation; for the first admin, and for programs."""
-    require(actor, "admin")
     hashed = hashed_secret(checked_password(password))
-    with store.write(actor.id if actor else None) as writing:
+    with admin_writes(store, actor) as writing:
         return _join(writing, name, hashed, _checked_roles(roles), _checked_languages(languages), program)
 
 
@@ -88,17 +106,16 @@ def invite(
     languages: Iterable[str],
     *,
     program: bool = False,
-    days: int = INVITATION_DAYS,
+    days: int = 14,
     actor: Person | None = None,
 ) -> str:
     """A token that lets one person join, once; only its hash is kept."""
-    require(actor, "admin")
     secret = secrets.token_urlsafe(24)
     hashed = hashed_secret(secret)
-    chosen = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
-    with store.write(actor.id if actor else None) as writing:
+    body = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
+    with admin_writes(store, actor) as writing:
         number = _next_id(writing.connection, INVITATIONS.c.id)
-        body = {**chosen, "invitation": number, "secret": writing.keep(hashed), "expires": writing.at + days * _DAY}
+        body |= {"invitation": number, "secret": writing.keep(hashed), "expires": writing.at + days * DAY}
         writing.record("invited", body)
     return f"{number}.{secret}"
 
@@ -107,16 +124,13 @@ def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
     """The invitations with which somebody can still join."""
     require(actor, "admin")
     with store.read() as connection:
-        return [
-            Invitation(row.id, tuple(row.roles.split(",")), tuple(row.languages.split(",")), row.program, row.expires)
-            for row in connection.execute(_open_invitations(store.now()).order_by(INVITATIONS.c.id))
-        ]
+        rows = connection.execute(_open_invitations(store.now()).order_by(INVITATIONS.c.id))
+        return [Invitation.model_validate(row, from_attributes=True) for row in rows]
 
 
 def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
     """Makes an invitation that nobody took up worthless."""
-    require(actor, "admin")
-    with store.write(actor.id if actor else None) as writing:
+    with admin_writes(store, actor) as writing:
         chosen = _open_invitations(writing.at).where(INVITATIONS.c.id == number)
         row = row_of(writing.connection.execute(chosen).first(), "open invitation")
         writing.record("withdrawn", {"invitation": number}, erased=[row.secret])
@@ -140,9 +154,7 @@ def join(store: Store, token: str, name: str, password: str) -> Person:
         still = kept and row and text_of(writing.connection, row.secret)  # somebody may have used it just now
         if row is None or not still or row.expires < writing.at or not right:
             raise Refused("forbidden", "this invitation is not valid, or was used.", do="Ask for a new one.")
-        return _join(
-            writing, name, hashed, row.roles.split(","), row.languages.split(","), row.program, row.id, row.secret
-        )
+        return _join(writing, name, hashed, row.roles, row.languages, row.program, row.id, [row.secret])
 
 
 def _join(
@@ -153,23 +165,18 @@ def _join(
     languages: Sequence[str],
     program: bool,
     invitation: int | None = None,
-    erased: str | None = None,
+    erased: Sequence[str] = (),
 ) -> Person:
-    name = _checked_name(name)
+    name = unicodedata.normalize("NFC", name).strip()
+    if not 1 <= len(name) <= 100 or any(unicodedata.category(sign) in ("Cc", "Cs", "Cn", "Co") for sign in name):
+        raise Refused("invalid", "a name has 1 to 100 characters, and no control characters.")
     if writing.connection.execute(select(PEOPLE.c.id).where(PEOPLE.c.name == name)).first():
         raise Refused("conflict", "this name is taken.", do="Choose another.")
     number = _next_id(writing.connection, PEOPLE.c.id)
-    body = {
-        "person": number,
-        "pseudonym": f"{'P' if program else 'A'}{number}",
-        "name": writing.keep(name, person=number),
-        "secret": writing.keep(hashed, person=number),
-        "roles": list(roles),
-        "languages": list(languages),
-        "program": program,
-        "invitation": invitation,
-    }
-    writing.record("joined", body, erased=[erased] if erased else [])
+    body = {"person": number, "pseudonym": f"{'P' if program else 'A'}{number}", "program": program}
+    body |= {"name": writing.keep(name, person=number), "secret": writing.keep(hashed, person=number)}
+    body |= {"roles": list(roles), "languages": list(languages), "invitation": invitation}
+    writing.record("joined", body, erased=erased)
     return person_by_id(writing.connection, number)
 
 
@@ -187,9 +194,9 @@ def change_person(store: Store, person: int, actor: Person | None, **values: Any
     if "roles" in values:
         values["roles"] = _checked_roles(values["roles"])
     with store.write(actor.id if actor else None) as writing:
-        before = person_by_id(writing.connection, person)
-        if "admin" in before.roles and "admin" not in values.get("roles", ["admin"]):
+        if "admin" not in values.get("roles", ["admin"]):
             _require_another_admin(writing.connection, person)
+        person_by_id(writing.connection, person)
         if values:
             writing.record("person_changed", {"person": person, "values": values})
         return person_by_id(writing.connection, person)
@@ -200,15 +207,15 @@ def leave(store: Store, person: int, actor: Person | None = None) -> None:
     if actor is None or actor.id != person:
         require(actor, "admin")
     with store.write(actor.id if actor else None) as writing:
-        if "admin" in person_by_id(writing.connection, person).roles:
-            _require_another_admin(writing.connection, person)
-        for lease in writing.connection.execute(select(LEASES.c.item).where(LEASES.c.person == person)).all():
+        connection = writing.connection
+        _require_another_admin(connection, person)
+        for lease in connection.execute(select(LEASES.c.item).where(LEASES.c.person == person)).all():
             writing.record("lease_ended", {"person": person, "why": "released"}, item=lease.item)
         # remarks belong to the items they were made on, and stay with them
         chosen = (TEXTS.c.person == person, TEXTS.c.item.is_(None))
-        erased = writing.connection.execute(select(TEXTS.c.id).where(*chosen)).scalars().all()
+        erased = connection.execute(select(TEXTS.c.id).where(*chosen)).scalars().all()
         writing.record("left", {"person": person}, erased=erased)
-        writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.person == person))
+        connection.execute(delete(SESSIONS).where(SESSIONS.c.person == person))
     store.after_erasing()
 
 
@@ -216,68 +223,45 @@ def people(store: Store, actor: Person | None = None) -> list[Person]:
     """Everyone who ever joined."""
     require(actor, "admin")
     with store.read() as connection:
-        return [person_from(row) for row in connection.execute(select(PEOPLE).order_by(PEOPLE.c.id))]
+        rows = connection.execute(select(PEOPLE).order_by(PEOPLE.c.id))
+        return [Person.model_validate(row, from_attributes=True) for row in rows]
 
 
 def audit_log(store: Store, actor: Person | None, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
-    """What was done, newest first: when, by whom, what, on which item; never any text."""
+    """What was done, newest first: when, by whom, what, on which item; no text, and no answers."""
     require(actor, "admin")
     wanted = select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(limit)
     with store.read() as connection:
         names = dict(connection.execute(select(PEOPLE.c.id, PEOPLE.c.pseudonym)).tuples().all())
         rows = connection.execute(wanted.where(EVENTS.c.seq < before) if before is not None else wanted).all()
-    return [
-        {"seq": row.seq, "at": row.at, "kind": row.kind, "item": row.item}
-        | {"actor": names.get(row.actor), "body": _without_answers(json.loads(row.body))}
-        for row in rows
-    ]
-
-
-def _without_answers(body: dict[str, Any]) -> dict[str, Any]:
-    """What an event tells, without labels and known answers: an admin may annotate too."""
-    return {name: value for name, value in body.items() if name not in ("answers", "items")}
+    log = []
+    for row in rows:  # an admin may annotate too: labels and known answers are left out
+        body = {name: value for name, value in json.loads(row.body).items() if name not in ("answers", "items")}
+        entry = {"seq": row.seq, "at": row.at, "kind": row.kind, "item": row.item}
+        log.append(entry | {"actor": names.get(row.actor), "body": body})
+    return log
 
 
 def person_by_id(connection: Connection, number: int) -> Person:
     """A person by their number."""
-    return person_from(row_of(connection.execute(_PERSON, {"p": number}).first(), "person"))
+    row = row_of(connection.execute(_PERSON, {"p": number}).first(), "person")
+    return Person.model_validate(row, from_attributes=True)
 
 
 _PERSON = select(PEOPLE).where(PEOPLE.c.id == bindparam("p"))
 
 
-# --- checking ---------------------------------------------------------------------------------------------------------
-
-
-def person_from(row: Row[Any]) -> Person:
-    return Person(
-        id=row.id,
-        pseudonym=row.pseudonym,
-        name=row.name,
-        roles=tuple(row.roles.split(",")),
-        languages=tuple(row.languages.split(",")),
-        program=row.program,
-        daily_cap=row.daily_cap,
-        declines_crisis=row.declines_crisis,
-        active=row.active,
-    )
-
-
 def _require_another_admin(connection: Connection, person: int) -> None:
+    """Refuses where this person is the only admin."""
+    if "admin" not in person_by_id(connection, person).roles:
+        return
     rows = connection.execute(select(PEOPLE.c.roles).where(PEOPLE.c.active, PEOPLE.c.id != person)).scalars()
-    if not any("admin" in roles.split(",") for roles in rows):
+    if not any("admin" in roles for roles in rows):
         raise Refused("conflict", "this is the last admin.", do="Make somebody else an admin first.")
 
 
 def _next_id(connection: Connection, column: Any) -> int:
     return int(connection.execute(select(func.max(column))).scalar() or 0) + 1
-
-
-def _checked_name(name: str) -> str:
-    name = unicodedata.normalize("NFC", name).strip()
-    if not 1 <= len(name) <= 100 or any(unicodedata.category(sign) in ("Cc", "Cs", "Cn", "Co") for sign in name):
-        raise Refused("invalid", "a name has 1 to 100 characters, and no control characters.")
-    return name
 
 
 def _checked_roles(roles: Iterable[str]) -> list[str]:
@@ -292,3 +276,36 @@ def _checked_languages(languages: Iterable[str]) -> list[str]:
     if not chosen or not all(code.isascii() and code.isalpha() and 2 <= len(code) <= 3 for code in chosen):
         raise Refused("invalid", "a language is given by its ISO 639 code.", do="For instance: en, zh")
     return chosen
+
+
+# --- passwords --------------------------------------------------------------------------------------------------------
+
+
+def checked_password(password: str) -> str:
+    """A password that may be used."""
+    if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
+        raise Refused("invalid", f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
+    return password
+
+
+def hashed_secret(secret: str) -> str:
+    """The hash that is kept."""
+    return hasher().hash(secret.encode("utf-8", "replace"))
+
+
+def is_secret(kept: str | None, secret: str) -> bool:
+    """Whether this is what was hashed; takes as long when nothing was."""
+    from argon2.exceptions import Argon2Error, InvalidHashError
+
+    try:
+        matches = hasher().verify(kept or DECOY, secret[:LONGEST_PASSWORD].encode("utf-8", "replace"))
+    except (Argon2Error, InvalidHashError):
+        return False
+    return matches and kept is not None
+
+
+def hasher() -> PasswordHasher:
+    """argon2 with the cost that its makers advise."""
+    from argon2 import PasswordHasher
+
+    return PasswordHasher()

@@ -1,30 +1,115 @@
-"""Projects: what is annotated, how, and by which guidelines.
+"""Projects: what annotators are asked, how an answer is kept, and by which guidelines.
 
-Guidelines are Markdown; each new text is a new version, and a label keeps the version it was given by.
+There are three tasks: `steps` (each step of a supporter's turn true or false, and which of two responses is better),
+`compare` (which of two models' responses is better) and `rating` (a whole conversation from 0 to 4 along ESC-Eval's
+dimensions). Each annotator gets the two responses in a random order and answers "first" or "second"; what is kept names
+the response itself, so that answers can be compared. Each new text of the guidelines is a new version, and a label
+keeps the version it was given by.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from sqlalchemy import Connection, Row, bindparam, func, select
 
-from compeer.annotate.people import Person, require
+from compeer.annotate.people import Person, admin_writes
 from compeer.annotate.schema import GUIDELINES, PROJECTS
 from compeer.annotate.store import Refused, Store, row_of, text_of
-from compeer.annotate.tasks import TASKS, TaskKind
+from compeer.io import Frozen
+from compeer.reasoning import STEPS
 
+TaskKind = Literal["steps", "compare", "rating"]
+TASKS: tuple[TaskKind, ...] = get_args(TaskKind)
+Answer = bool | str | int
+Answers = Mapping[str, Answer]
+DIMENSIONS = ("fluency", "expression", "empathy", "information", "skillful", "humanoid", "overall")
+"""ESC-Eval's dimensions, by the names that its own room gives them."""
+PREFERENCE = "preference"
+POSITIONS = ("first", "second")
 LONGEST_GUIDELINES = 200_000
 
 
-class ProjectSettings(BaseModel):
-    """How a project is run."""
+@dataclass(frozen=True)
+class LabelQuestion:
+    """A question and the answers it takes; `ordered` says whether they have an order."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    values: tuple[Answer, ...]
+    ordered: bool = False
+
+
+RESPONSES: dict[TaskKind, tuple[str, ...]] = {
+    "steps": ("candidate", "reference"),
+    "compare": ("one", "other"),
+    "rating": (),
+}
+"""What the two responses of an item are called where answers are kept."""
+QUESTIONS: dict[TaskKind, tuple[LabelQuestion, ...]] = {
+    "steps": (
+        *(LabelQuestion(step, (True, False)) for step in STEPS),
+        LabelQuestion(PREFERENCE, (*RESPONSES["steps"], "both", "neither")),
+    ),
+    "compare": (LabelQuestion(PREFERENCE, (*RESPONSES["compare"], "both", "neither")),),
+    "rating": tuple(LabelQuestion(name, (0, 1, 2, 3, 4), ordered=True) for name in DIMENSIONS),
+}
+
+
+def asked(question: LabelQuestion) -> LabelQuestion:
+    """A question as annotators get it: a preference goes by position."""
+    return question if question.name != PREFERENCE else LabelQuestion(PREFERENCE, (*POSITIONS, "both", "neither"))
+
+
+def kept_answers(
+    task: TaskKind, given: Mapping[str, Any], order: Sequence[str], wanted: Sequence[str] | None = None
+) -> dict[str, Answer]:
+    """The answers as they are kept; `wanted` are the questions that must be answered, without it any may be."""
+    questions = {question.name: asked(question) for question in QUESTIONS[task]}
+    names = dict(zip(POSITIONS, order, strict=False))
+    kept: dict[str, Answer] = {}
+    for name, value in given.items():
+        if name not in questions:
+            raise Refused("invalid", f"there is no question '{name}'.", do=f"Known: {', '.join(questions)}")
+        choices = questions[name].values
+        answer = next((one for one in choices if type(one) is type(value) and one == value), None)
+        if answer is None:
+            what = f"'{str(value)[:40]}' is no answer to '{name}'."
+            raise Refused("invalid", what, do=f"Known: {', '.join(json.dumps(choice) for choice in choices)}")
+        kept[name] = names.get(str(answer), answer) if name == PREFERENCE else answer
+    if wanted is not None and (missing := [name for name in wanted if name not in kept]):
+        raise Refused("invalid", f"'{missing[0]}' is not answered.", do="Answer all questions, or skip the item.")
+    return {name: answer for name, answer in kept.items() if wanted is None or name in wanted}
+
+
+def positional_answers(kept: Answers, order: Sequence[str]) -> dict[str, Answer]:
+    """Kept answers for someone who gets the responses in this order."""
+    positions = dict(zip(order, POSITIONS, strict=False))
+    return {name: positions.get(str(value), value) if name == PREFERENCE else value for name, value in kept.items()}
+
+
+def consensus(labels: Sequence[Answers], questions: Iterable[str]) -> dict[str, Answer | None]:
+    """For each question the first answer that two labels share, or None."""
+
+    def of(answers: Sequence[Answer]) -> Answer | None:
+        return next((answer for index, answer in enumerate(answers) if answer in answers[index + 1 :]), None)
+
+    return {question: of([label[question] for label in labels if question in label]) for question in questions}
+
+
+def disputed(first: Answers, second: Answers) -> tuple[str, ...]:
+    """The questions on which two labels differ, which a third person is asked."""
+    return tuple(name for name in first if name in second and first[name] != second[name])
+
+
+# --- projects ---------------------------------------------------------------------------------------------------------
+
+
+class ProjectSettings(Frozen):
+    """How a project is run."""
 
     lease_minutes: int = Field(default=30, ge=1, le=1440, description="how long an item is kept for a person")
     correction_seconds: int = Field(
@@ -32,6 +117,14 @@ class ProjectSettings(BaseModel):
     )
     gold_every: int = Field(default=12, ge=2, le=1000, description="one item in so many is a hidden gold item")
     daily_cap: int | None = Field(default=150, ge=1, description="labels a person may give a day; none: no limit")
+
+
+@dataclass(frozen=True)
+class Guidelines:
+    """Guidelines in Markdown."""
+
+    version: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -54,13 +147,12 @@ def add_project(
     actor: Person | None = None,
 ) -> Project:
     """Makes a project with the first version of its guidelines."""
-    require(actor, "admin")
     name = name.strip()
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise Refused("invalid", "a project's name has 1 to 100 printable characters.")
     if task not in TASKS:
         raise Refused("invalid", f"there is no task '{task}'.", do=f"Known: {', '.join(TASKS)}")
-    with store.write(actor.id if actor else None) as writing:
+    with admin_writes(store, actor) as writing:
         if writing.connection.execute(select(PROJECTS.c.id).where(PROJECTS.c.name == name)).first():
             raise Refused("conflict", f"there is a project '{name}' already.", do="Choose another name.")
         number = int(writing.connection.execute(select(func.max(PROJECTS.c.id))).scalar() or 0) + 1
@@ -73,8 +165,7 @@ def add_project(
 
 def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | None = None) -> int:
     """Sets new guidelines and returns their version; the same text again is no new version."""
-    require(actor, "admin")
-    with store.write(actor.id if actor else None) as writing:
+    with admin_writes(store, actor) as writing:
         version = project_by_id(writing.connection, project).guideline
         if _guidelines(writing.connection, project, version) == _checked_guidelines(guidelines):
             return version
@@ -85,17 +176,16 @@ def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | 
 
 def change_settings(store: Store, project: int, settings: ProjectSettings, actor: Person | None = None) -> None:
     """Changes how a project is run from now on."""
-    require(actor, "admin")
-    with store.write(actor.id if actor else None) as writing:
+    with admin_writes(store, actor) as writing:
         project_by_id(writing.connection, project)
         writing.record("project_changed", {"project": project, "settings": settings.model_dump()})
 
 
-def guidelines_of(store: Store, project: int, version: int | None = None) -> str:
-    """The guidelines of a project in Markdown; the newest unless a version is named."""
+def guidelines_of(store: Store, project: int, version: int | None = None) -> Guidelines:
+    """A version of the guidelines; the newest unless one is named."""
     with store.read() as connection:
         wanted = project_by_id(connection, project).guideline if version is None else version
-        return _guidelines(connection, project, wanted)
+        return Guidelines(wanted, _guidelines(connection, project, wanted))
 
 
 def projects(store: Store) -> list[Project]:
@@ -120,12 +210,10 @@ def project_by_number(store: Store, number: int) -> Project:
 
 def project_by_name(store: Store, name: str) -> Project:
     """A project by its name."""
-    with store.read() as connection:
-        found = connection.execute(select(PROJECTS).where(PROJECTS.c.name == name)).first()
-    if found is None:
-        known = ", ".join(project.name for project in projects(store))
-        raise Refused("missing", f"there is no project '{name}'.", do=f"Known: {known}" if known else None)
-    return _project(found)
+    known = {project.name: project for project in projects(store)}
+    if name not in known:
+        raise Refused("missing", f"there is no project '{name}'.", do=f"Known: {', '.join(known)}" if known else None)
+    return known[name]
 
 
 def _checked_guidelines(guidelines: str) -> str:
@@ -141,9 +229,4 @@ def _guidelines(connection: Connection, project: int, version: int) -> str:
 
 
 def _project(row: Row[Any]) -> Project:
-    return Project(row.id, row.name, row.task, _settings(row.settings), row.guideline)
-
-
-@lru_cache(maxsize=64)
-def _settings(kept: str) -> ProjectSettings:
-    return ProjectSettings.model_validate(json.loads(kept))
+    return Project(row.id, row.name, row.task, ProjectSettings(**row.settings), row.guideline)

@@ -1,10 +1,10 @@
-"""Who gets what next.
+"""Who gets what next, and how far somebody is.
 
 `next_task` gives a person the item they already hold, else a new one: training first, then what two annotators disagree
 on (to adjudicators who gave neither label), now and then a gold item, then whatever has the highest priority. Of equal
-priority an item that somebody has begun comes before a fresh one, unless the two already share more items than others
+priority, an item that somebody has begun comes before a fresh one, unless the two already share more items than others
 do: everyone works with everyone, so that agreement is known for each pair. Nobody gets an item twice, in a language
-they do not speak, or one they passed. The cost is a look at the first item of each lane (see `apply.py`), so it grows
+they do not speak, or one they passed. The cost is a look at the first item of each lane (see `events.py`): it grows
 with the number of people, and with that of items only as an index does.
 """
 
@@ -13,49 +13,22 @@ from __future__ import annotations
 import json
 import random
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, or_, select
 
-from compeer.annotate.apply import day_of
-from compeer.annotate.consensus import disputed
+from compeer.annotate.events import day_of
+from compeer.annotate.items import Task, task_of
 from compeer.annotate.people import Person, person_by_id, require
-from compeer.annotate.projects import Project, project_by_id, projects
-from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES, TEXTS
-from compeer.annotate.store import Store, Writing, text_of
-from compeer.annotate.tasks import QUESTIONS, RESPONSES, TaskKind, shown_answers, view
+from compeer.annotate.projects import RESPONSES, Project, project_by_id, projects
+from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES
+from compeer.annotate.store import Store, Writing
 
 UNEVEN = 1
 """Items that one pair may share more than another before a fresh item is begun instead."""
-
-
 Reason = Literal["done", "waiting", "daily cap", "no language", "no project"]
-
-
-@dataclass(frozen=True)
-class Task:
-    """An item in front of one person, as they may see it. A gold item looks like any other."""
-
-    item: int
-    project: int
-    task: TaskKind
-    role: Literal["first", "adjudication", "training"]
-    language: str
-    crisis: bool
-    expires: int
-    guideline: int
-    questions: tuple[str, ...]
-    content: Mapping[str, Any]
-    answers: Mapping[str, Any] = field(default_factory=dict)
-    """What this person has answered so far, by the places of the responses as shown."""
-    others: tuple[Mapping[str, Any], ...] = ()
-    """For an adjudicator: the two labels, `answers` and `remark` each, without names and in random order."""
-    labelled: bool = False
-    changeable: bool = True
-    """Whether the answers are a label that is kept, and may still be changed."""
-    remark: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,29 +38,40 @@ class Rest:
     reason: Reason
 
 
+@dataclass(frozen=True)
+class Today:
+    """A person's labels and seconds of work today, and how many labels a day they may give; None is no limit."""
+
+    labels: int
+    seconds: int
+    cap: int | None
+
+
 def next_task(store: Store, person: Person, project: int) -> Task | Rest:
-    """The item that this person works on next, kept for them until the lease runs out; or why there is none."""
+    """The item that this person works on next, kept for them until the lease expires; or why there is none."""
     require(person, "annotator", "adjudicator")
     with store.write(person.id, lasting=False) as writing:
         connection = writing.connection
         me, chosen = person_by_id(connection, person.id), project_by_id(connection, project)
         require(me, "annotator", "adjudicator")
-        expire_leases(writing)
-        freeze_labels(writing)
+        for lease in connection.execute(_OVER, {"now": writing.at, "limit": 20}).all():
+            writing.record("lease_ended", {"person": lease.person, "why": "expired"}, item=lease.item)
+        _freeze(writing, limit=20)
         held = connection.execute(_HELD, {"p": me.id, "j": project}).first()
         if held is None:
-            if _capped(connection, me, chosen, writing.at):
+            cap, today = _cap(me, chosen), {"p": me.id, "d": day_of(writing.at)}
+            if cap is not None and (connection.execute(_TODAY, today).scalar() or 0) >= cap:
                 return Rest("daily cap")
             found = _find(connection, me, chosen)
             if isinstance(found, Rest):
                 return found
             item, role = found
-            shown = list(RESPONSES[chosen.task])
-            random.SystemRandom().shuffle(shown)
+            order = list(RESPONSES[chosen.task])
+            random.SystemRandom().shuffle(order)
             expires = writing.at + chosen.settings.lease_minutes * 60_000
-            body = {"project": project, "role": role, "expires": expires, "shown": shown}
+            body = {"project": project, "role": role, "expires": expires, "shown": order}
             writing.record("leased", body, item=item)
-            return task_of(connection, chosen, item, role, shown, expires, {}, me)
+            return task_of(connection, chosen, item, role, order, expires, {}, me)
         return held_task(connection, chosen, held, me)
 
 
@@ -106,82 +90,125 @@ def next_task_anywhere(store: Store, person: Person) -> Task | Rest:
     return Rest(next((reason for reason in known if reason in reasons), "no project"))
 
 
-_HELD = select(LEASES).where(LEASES.c.person == bindparam("p"), LEASES.c.project == bindparam("j"))
-LEASE = select(LEASES).where(LEASES.c.item == bindparam("i"), LEASES.c.person == bindparam("p"))
-
-
-def expire_leases(writing: Writing, limit: int = 20) -> None:
-    """Ends leases that have run out; a few at a time, so that nobody waits for many."""
-    for lease in writing.connection.execute(_OVER, {"now": writing.at, "limit": limit}).all():
-        writing.record("lease_ended", {"person": lease.person, "why": "expired"}, item=lease.item)
-
-
-_OVER = (
-    select(LEASES.c.item, LEASES.c.person)
-    .where(LEASES.c.expires < bindparam("now"))
-    .order_by(LEASES.c.expires)
-    .limit(bindparam("limit"))
-)
-
-
-def freeze_labels(writing: Writing, limit: int = 20) -> None:
-    """Freezes labels whose time for corrections is over, so that they count; a few at a time."""
-    for label in writing.connection.execute(_DUE, {"now": writing.at, "limit": limit}).all():
-        writing.record("frozen", {"person": label.person}, item=label.item)
-
-
 def freeze_all(store: Store) -> None:
-    """The same with all of them, for whoever looks at what the labels lead to."""
+    """Freezes all labels whose time for corrections is over, for whoever looks at what the labels lead to."""
     with store.read() as connection:
         due = connection.execute(_DUE, {"now": store.now(), "limit": 1}).first()
     if due:
         with store.write(lasting=False) as writing:
-            freeze_labels(writing, limit=1_000_000)
+            _freeze(writing, limit=1_000_000)
 
 
-_DUE = (
-    select(LABELS.c.item, LABELS.c.person)
-    .where(LABELS.c.until <= bindparam("now"))
-    .order_by(LABELS.c.until)
-    .limit(bindparam("limit"))
+def _freeze(writing: Writing, limit: int) -> None:
+    """Freezes some labels that are due, so that they count; a few at a time, so that nobody waits for many."""
+    for label in writing.connection.execute(_DUE, {"now": writing.at, "limit": limit}).all():
+        writing.record("frozen", {"person": label.person}, item=label.item)
+
+
+LEASE = select(LEASES).where(LEASES.c.item == bindparam("i"), LEASES.c.person == bindparam("p"))
+_HELD = select(LEASES).where(LEASES.c.person == bindparam("p"), LEASES.c.project == bindparam("j"))
+_OVER = select(LEASES.c.item, LEASES.c.person).where(LEASES.c.expires < bindparam("now"))
+_OVER = _OVER.order_by(LEASES.c.expires).limit(bindparam("limit"))
+_DUE = select(LABELS.c.item, LABELS.c.person).where(LABELS.c.until <= bindparam("now"))
+_DUE = _DUE.order_by(LABELS.c.until).limit(bindparam("limit"))
+_TODAY = select(DAYS.c.labels).where(DAYS.c.person == bindparam("p"), DAYS.c.day == bindparam("d"))
+# Lanes of every pair that ever disagreed would be many; all others show who is at work, even when nothing waits there.
+_LANES = select(LANES).where(LANES.c.project == bindparam("j"), or_(LANES.c.stage != "adjudicate", LANES.c.waiting > 0))
+_PAIRS = select(PAIRS).where(
+    PAIRS.c.project == bindparam("j"), or_(PAIRS.c.one == bindparam("p"), PAIRS.c.other == bindparam("p"))
 )
+_OTHER = ITEMS.alias("other")
+_FIRST_NOT_PASSED = (
+    select(_OTHER.c.id)
+    .where(_OTHER.c.lane == LANES.c.key)
+    .where(~exists().where(PASSES.c.person == bindparam("me"), PASSES.c.item == _OTHER.c.id))
+    .order_by(_OTHER.c.priority.desc(), _OTHER.c.content)
+    .limit(1)
+    .correlate(LANES)
+    .scalar_subquery()
+)
+_HEADS = (
+    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane, ITEMS.c.content)
+    .select_from(LANES.join(ITEMS, ITEMS.c.id == _FIRST_NOT_PASSED))
+    .where(LANES.c.key.in_(bindparam("keys", expanding=True)))
+)
+"""The first item of each lane that this person has not passed."""
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def today(store: Store, person: Person, *within: Project) -> Today:
+    """A person's day so far; the limit is their own, or that of the projects where it is lower."""
+    with store.read() as connection:
+        chosen = (DAYS.c.person == person.id, DAYS.c.day == day_of(store.now()))
+        row = connection.execute(select(DAYS.c.labels, DAYS.c.seconds).where(*chosen)).first()
+    labels, seconds = row or (0, 0)
+    return Today(labels, seconds, _cap(person, *within))
+
+
+def _cap(person: Person, *within: Project) -> int | None:
+    """How many labels a day a person may give; programs have no limit."""
+    caps = [person.daily_cap, *(project.settings.daily_cap for project in within)]
+    return min((cap for cap in caps if cap is not None), default=None) if not person.program else None
+
+
+def progress(store: Store, person: Person, project: Project) -> tuple[int, int]:
+    """How many labels a person has given in a project, and how many items are open to them now."""
+    own = select(func.count()).where(LABELS.c.person == person.id, LABELS.c.project == project.id)
+    with store.read() as connection:
+        mine = int(connection.execute(own).scalar() or 0)
+        return mine, _count_open(connection, person, project)
+
+
+def stage_counts(store: Store, project: Project) -> dict[str, int]:
+    """How many items of a project are in each stage."""
+    freeze_all(store)
+    counted = select(ITEMS.c.stage, func.count()).where(ITEMS.c.project == project.id, ITEMS.c.stage != "deleted")
+    with store.read() as connection:
+        return dict(connection.execute(counted.group_by(ITEMS.c.stage)).tuples().all())
+
+
+def _count_open(connection: Connection, me: Person, project: Project) -> int:
+    """How many items this person may still get, besides the one they hold.
+
+    A gold item counts as any other does, or the counter would reveal it; once nothing else is left, none will come.
+    """
+    lanes = connection.execute(select(LANES).where(LANES.c.project == project.id, LANES.c.waiting > 0)).all()
+    mine = {lane.key: lane.waiting for lane in lanes if lane.stage in _stages(me) and _is_open(me, lane)}
+    passed = select(func.count()).select_from(PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item))
+    passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(mine)))
+    count: int = sum(mine.values()) - int(connection.execute(passed).scalar() or 0)
+    if "annotator" not in me.roles:
+        return count
+    held = exists().where(LEASES.c.item == ITEMS.c.id, LEASES.c.person == me.id)
+    for stage in ("training", *(("gold",) if count else ())):
+        known = select(func.count()).select_from(ITEMS).where(*_with_known_answers(me, project, stage), ~held)
+        count += int(connection.execute(known).scalar() or 0)
+    return count
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def _capped(connection: Connection, me: Person, project: Project, at: int) -> bool:
-    caps = [cap for cap in (me.daily_cap, project.settings.daily_cap) if cap is not None]
-    if not caps or me.program:
-        return False
-    return (connection.execute(_TODAY, {"p": me.id, "d": day_of(at)}).scalar() or 0) >= min(caps)
-
-
-_TODAY = select(DAYS.c.labels).where(DAYS.c.person == bindparam("p"), DAYS.c.day == bindparam("d"))
-# Lanes of every pair that ever disagreed would be many; all others tell who is at work, even when nothing waits there.
-_LANES = select(LANES).where(LANES.c.project == bindparam("j"), or_(LANES.c.stage != "adjudicate", LANES.c.waiting > 0))
-_PAIRS = select(PAIRS).where(
-    PAIRS.c.project == bindparam("j"), or_(PAIRS.c.one == bindparam("p"), PAIRS.c.other == bindparam("p"))
-)
-
-
 def _find(connection: Connection, me: Person, project: Project) -> tuple[int, str] | Rest:
     """An item for this person and the role in which they get it."""
-    first_labels = "annotator" in me.roles
     lanes = connection.execute(_LANES, {"j": project.id}).all()
-    kinds = {lane.stage for lane in lanes} if first_labels else set()
+    kinds = {lane.stage for lane in lanes} if "annotator" in me.roles else set()
     if "training" in kinds and (training := _known(connection, me, project, "training", limit=1)):
         return training[0], "training"
-    stages = [*(("adjudicate",) if "adjudicator" in me.roles else ()), *(("fresh", "half") if first_labels else ())]
-    open_to = {lane.key: lane for lane in lanes if lane.waiting > 0 and lane.stage in stages and may_work_on(me, lane)}
+    open_to = {
+        lane.key: lane for lane in lanes if lane.waiting > 0 and lane.stage in _stages(me) and _is_open(me, lane)
+    }
     gold_is_due = "gold" in kinds and open_to and secrets.randbelow(project.settings.gold_every) == 0
     if gold_is_due and (gold := _known(connection, me, project, "gold", limit=50)):
         return secrets.choice(gold), "gold"
     heads = connection.execute(_HEADS, {"keys": list(open_to), "me": me.id}).all() if open_to else []
     if not heads:
         return _nothing(connection, me, project, lanes)
-    shared = _shared(connection, me, project)
-    at_work = {lane.occupants for lane in lanes if lane.stage == "half" and may_work_on(me, lane)}
+    pairs = connection.execute(_PAIRS, {"j": project.id, "p": me.id}).all()
+    shared = {str(row.other if row.one == me.id else row.one): row.shared for row in pairs}
+    at_work = {lane.occupants for lane in lanes if lane.stage == "half" and _is_open(me, lane)}
     fewest = min((shared.get(other, 0) for other in at_work), default=0)
 
     def order(head: Any) -> tuple[Any, ...]:
@@ -196,27 +223,13 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
     return best.id, "adjudication" if open_to[best.lane].stage == "adjudicate" else "first"
 
 
-_OTHER = ITEMS.alias("other")
-_HEADS = (
-    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane, ITEMS.c.content)
-    .select_from(LANES)
-    .join(
-        ITEMS,
-        ITEMS.c.id
-        == select(_OTHER.c.id)
-        .where(_OTHER.c.lane == LANES.c.key)
-        .where(~exists().where(PASSES.c.person == bindparam("me"), PASSES.c.item == _OTHER.c.id))
-        .order_by(_OTHER.c.priority.desc(), _OTHER.c.content)
-        .limit(1)
-        .correlate(LANES)
-        .scalar_subquery(),
-    )
-    .where(LANES.c.key.in_(bindparam("keys", expanding=True)))
-)
-"""The first item of each lane that this person has not passed."""
+def _stages(me: Person) -> set[str]:
+    """The stages in which items wait for a person with these roles."""
+    first, third = "annotator" in me.roles, "adjudicator" in me.roles
+    return {*(("fresh", "half") if first else ()), *(("adjudicate",) if third else ())}
 
 
-def may_work_on(me: Person, lane: Row[Any]) -> bool:
+def _is_open(me: Person, lane: Row[Any]) -> bool:
     """Whether a person may work on a lane's items."""
     if lane.crisis and me.declines_crisis:
         return False
@@ -233,27 +246,6 @@ def _known(connection: Connection, me: Person, project: Project, stage: str, lim
     return connection.execute(wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.content).limit(limit)).scalars().all()
 
 
-def count_open(connection: Connection, me: Person, project: Project) -> int:
-    """How many items this person may still get, besides the one they hold.
-
-    A gold item counts as any other does, or the counter would tell it; once nothing else is left, none will come.
-    """
-    stages = [*(("adjudicate",) if "adjudicator" in me.roles else ())]
-    stages += ["fresh", "half"] if "annotator" in me.roles else []
-    lanes = connection.execute(select(LANES).where(LANES.c.project == project.id, LANES.c.waiting > 0)).all()
-    mine = {lane.key: lane.waiting for lane in lanes if lane.stage in stages and may_work_on(me, lane)}
-    passed = select(func.count()).select_from(PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item))
-    passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(mine)))
-    count: int = sum(mine.values()) - int(connection.execute(passed).scalar() or 0)
-    if "annotator" not in me.roles:
-        return count
-    held = exists().where(LEASES.c.item == ITEMS.c.id, LEASES.c.person == me.id)
-    for stage in ("training", *(("gold",) if count else ())):
-        known = select(func.count()).select_from(ITEMS).where(*_with_known_answers(me, project, stage), ~held)
-        count += int(connection.execute(known).scalar() or 0)
-    return count
-
-
 def _with_known_answers(me: Person, project: Project, stage: str) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [
         ITEMS.c.project == project.id,
@@ -262,21 +254,13 @@ def _with_known_answers(me: Person, project: Project, stage: str) -> list[Column
         ~exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id),
         ~exists().where(PASSES.c.item == ITEMS.c.id, PASSES.c.person == me.id),
     ]
-    if me.declines_crisis:
-        conditions.append(~ITEMS.c.crisis)
-    return conditions
-
-
-def _shared(connection: Connection, me: Person, project: Project) -> dict[str, int]:
-    """How many items this person shares with each other person, by the name of that person's lanes."""
-    rows = connection.execute(_PAIRS, {"j": project.id, "p": me.id}).all()
-    return {str(row.other if row.one == me.id else row.one): row.shared for row in rows}
+    return [*conditions, ~ITEMS.c.crisis] if me.declines_crisis else conditions
 
 
 def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequence[Row[Any]]) -> Rest:
     """Why there is nothing: all is done, others must do their part first, or only other languages are left.
 
-    Whether two labels differ is told to adjudicators alone, and of items that they did not label themselves.
+    Only adjudicators learn whether two labels differ, and only of items that they did not label themselves.
     """
     if lanes and not any(_speaks(me, lane.language) for lane in lanes):
         return Rest("no language")
@@ -291,70 +275,13 @@ def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequen
 
 
 def given_as(connection: Connection, item: int, person: Person) -> dict[str, Any] | None:
-    """How an item was last given to a person, held or not: their role and the order shown; None if it never was."""
+    """How an item was last given to a person, held or not: their role and the order; None if it never was."""
     chosen = (EVENTS.c.item == item, EVENTS.c.kind == "leased", EVENTS.c.actor == person.id)
     last = connection.execute(select(EVENTS.c.body).where(*chosen).order_by(EVENTS.c.seq.desc()).limit(1)).scalar()
     return json.loads(last) if last is not None else None
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
-
-
 def held_task(connection: Connection, project: Project, lease: Row[Any], me: Person) -> Task:
     """An item that a person holds, with what they have answered so far."""
-    draft = json.loads(lease.draft) if lease.draft else {}
-    return task_of(connection, project, lease.item, lease.role, json.loads(lease.shown), lease.expires, draft, me)
-
-
-def task_of(
-    connection: Connection,
-    project: Project,
-    item: int,
-    role: str,
-    shown: Sequence[str],
-    expires: int,
-    kept: Mapping[str, Any],
-    me: Person,
-) -> Task:
-    """An item as a person sees it to whom the responses are shown in this order."""
-    row = connection.execute(_SHOWN, {"i": item}).one()
-    content = json.loads(row.value)
-    questions = tuple(question.name for question in QUESTIONS[project.task])
-    others: tuple[Mapping[str, Any], ...] = ()
-    if role == "adjudication":
-        labels = first_labels(connection, item)
-        differ = disputed(json.loads(labels[0].answers), json.loads(labels[1].answers))
-        questions = tuple(name for name in questions if name in differ)
-        told = [
-            {"answers": shown_answers(json.loads(label.answers), shown), "remark": text_of(connection, label.remark)}
-            for label in labels
-        ]
-        random.Random(f"{item}/{me.id}").shuffle(told)
-        others = tuple(told)
-    return Task(
-        item=item,
-        project=project.id,
-        task=project.task,
-        role="first" if role == "gold" else role,  # type: ignore[arg-type]
-        language=row.language,
-        crisis=row.crisis,
-        expires=expires,
-        guideline=project.guideline,
-        questions=questions,
-        content=view(project.task, content, shown),
-        answers=shown_answers(kept, shown),
-        others=others,
-    )
-
-
-_SHOWN = (
-    select(ITEMS.c.language, ITEMS.c.crisis, TEXTS.c.value)
-    .select_from(ITEMS.join(TEXTS, TEXTS.c.id == ITEMS.c.content))
-    .where(ITEMS.c.id == bindparam("i"))
-)
-
-
-def first_labels(connection: Connection, item: int) -> Sequence[Row[Any]]:
-    """The first labels of an item, the earlier one first."""
-    chosen = (LABELS.c.item == item, LABELS.c.role == "first")
-    return connection.execute(select(LABELS).where(*chosen).order_by(LABELS.c.at, LABELS.c.person)).all()
+    draft = lease.draft or {}
+    return task_of(connection, project, lease.item, lease.role, lease.shown, lease.expires, draft, me)

@@ -1,203 +1,164 @@
 """The tables of an annotation store.
 
-`events` is what happened, in order, each line chained to the one before it by a hash; nothing in it is ever changed.
-`texts` holds what people may ask to have removed (dialogues, names, remarks, hashed passwords): an event only names a
-text and its salted hash, so that a text can go and the chain still holds. `head` says where the chain ends, and whoever
-writes holds its one row. `sessions` are logins, which may be lost. All other tables are the state that the events lead
-to, written only by `apply.py`, and can be made again from them.
+`events` is what happened, in order, each row chained to the one before it by a hash; it is never changed. `texts` holds
+what people may ask to have removed (dialogues, names, remarks, hashed passwords). An event names a text only by its id
+and salted hash, so a text can go and the chain still holds. `head` is the end of the chain; a writer holds its one row.
+`sessions` are sign-ins, which may be lost. All other tables are the state that the events lead to: only `events.py`
+writes them, and they can be rebuilt. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     Index,
     Integer,
     MetaData,
-    PrimaryKeyConstraint,
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
 
 METADATA = MetaData()
 
-EVENTS = Table(
+
+class Json(TypeDecorator[Any]):
+    """A value as JSON; what cannot be read, since somebody changed it, is returned as it is."""
+
+    impl, cache_ok = Text, True
+
+    def process_bind_param(self, value: Any, _: Dialect) -> str | None:
+        return None if value is None else json.dumps(value, sort_keys=True)
+
+    def process_result_value(self, value: Any, _: Dialect) -> Any:
+        try:
+            return None if value is None else json.loads(value)
+        except ValueError:
+            return value
+
+
+class Words(TypeDecorator[tuple[str, ...]]):
+    """Words with commas between them."""
+
+    impl, cache_ok = Text, True
+
+    def process_bind_param(self, value: Any, _: Dialect) -> str | None:
+        return None if value is None else ",".join(value)
+
+    def process_result_value(self, value: Any, _: Dialect) -> tuple[str, ...] | None:
+        return None if value is None else tuple(value.split(","))
+
+
+def _table(
+    name: str,
+    keys: Mapping[str, Any],
+    required: Mapping[str, Any],
+    optional: Mapping[str, Any] | None = None,
+    indexed: Collection[str] = (),
+    unique: Collection[str] = (),
+    together: Collection[str] = (),
+) -> Table:
+    """A table; the columns of `together` are unique as a group."""
+    columns = [Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()]
+    for given, nullable in ((required, False), (optional or {}, True)):
+        columns += [
+            Column(key, kind, nullable=nullable, index=key in indexed or None, unique=key in unique or None)
+            for key, kind in given.items()
+        ]
+    return Table(name, METADATA, *columns, *([UniqueConstraint(*together)] if together else []))
+
+
+EVENTS = _table(
     "events",
-    METADATA,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", BigInteger, nullable=False),  # milliseconds since 1970, as everywhere below
-    Column("actor", Integer),
-    Column("kind", String(40), nullable=False),
-    Column("item", BigInteger),
-    Column("body", Text, nullable=False),
-    Column("hash", String(64), nullable=False),
+    {"seq": BigInteger},
+    {"at": BigInteger, "kind": String(40), "body": Text, "hash": String(64)},
+    {"actor": Integer, "item": BigInteger},
 )
 Index("events_item", EVENTS.c.item, EVENTS.c.seq)
-HEAD = Table(
-    "head",
-    METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("hash", String(64), nullable=False),
-)
-TEXTS = Table(
+HEAD = _table("head", {"id": Integer}, {"seq": BigInteger, "hash": String(64)})
+TEXTS = _table(
     "texts",
-    METADATA,
-    Column("id", String(32), primary_key=True),
-    Column("item", BigInteger, index=True),
-    Column("person", Integer, index=True),
-    Column("salt", String(32), nullable=False),
-    Column("value", Text, nullable=False),
+    {"id": String(32)},
+    {"salt": String(32), "value": Text},
+    {"item": BigInteger, "person": Integer},
+    indexed=["item", "person"],
 )
-SESSIONS = Table(
-    "sessions",
-    METADATA,
-    Column("token", String(64), primary_key=True),
-    Column("person", Integer, nullable=False, index=True),
-    Column("expires", BigInteger, nullable=False),
-)
+SESSIONS = _table("sessions", {"token": String(64)}, {"person": Integer, "expires": BigInteger}, indexed=["person"])
 
-PROJECTS = Table(
+PROJECTS = _table(
     "projects",
-    METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("name", String(200), nullable=False, unique=True),
-    Column("task", String(20), nullable=False),
-    Column("settings", Text, nullable=False),
-    Column("guideline", Integer, nullable=False),
+    {"id": Integer},
+    {"name": String(200), "task": String(20), "settings": Json, "guideline": Integer},
+    unique=["name"],
 )
-GUIDELINES = Table(
-    "guidelines",
-    METADATA,
-    Column("project", Integer, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("text", String(32), nullable=False),
-    Column("at", BigInteger, nullable=False),
-    PrimaryKeyConstraint("project", "version"),
-)
-PEOPLE = Table(
+GUIDELINES = _table("guidelines", {"project": Integer, "version": Integer}, {"text": String(32), "at": BigInteger})
+PEOPLE = _table(
     "people",
-    METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("pseudonym", String(20), nullable=False, unique=True),
-    Column("name", String(200), unique=True),
-    Column("secret", String(32)),
-    Column("roles", Text, nullable=False),
-    Column("languages", Text, nullable=False),
-    Column("program", Boolean, nullable=False),
-    Column("daily_cap", Integer),
-    Column("declines_crisis", Boolean, nullable=False),
-    Column("active", Boolean, nullable=False),
+    {"id": Integer},
+    {"pseudonym": String(20), "roles": Words, "languages": Words}
+    | {"program": Boolean, "declines_crisis": Boolean, "active": Boolean},
+    {"name": String(200), "secret": String(32), "daily_cap": Integer},
+    unique=["pseudonym", "name"],
 )
-INVITATIONS = Table(
+INVITATIONS = _table(
     "invitations",
-    METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("secret", String(32)),
-    Column("roles", Text, nullable=False),
-    Column("languages", Text, nullable=False),
-    Column("program", Boolean, nullable=False),
-    Column("expires", BigInteger, nullable=False),
-    Column("person", Integer),
+    {"id": Integer},
+    {"roles": Words, "languages": Words, "program": Boolean, "expires": BigInteger},
+    {"secret": String(32), "person": Integer},
 )
-ITEMS = Table(
+ITEMS = _table(
     "items",
-    METADATA,
-    Column("id", BigInteger, primary_key=True, autoincrement=False),
-    Column("project", Integer, nullable=False),
-    Column("kind", String(10), nullable=False),
-    Column("language", String(20), nullable=False),
-    Column("crisis", Boolean, nullable=False),
-    Column("priority", Integer, nullable=False),
-    Column("author", String(200), nullable=False),
-    Column("record", String(500)),
-    Column("dialogue", String(500), index=True),
-    Column("content", String(32)),
-    Column("answers", Text),
-    Column("held", String(10)),
-    Column("stage", String(12), nullable=False),
-    Column("lane", String(300)),
-    UniqueConstraint("project", "record"),
+    {"id": BigInteger},
+    {"project": Integer, "kind": String(10), "language": String(20), "crisis": Boolean, "priority": Integer}
+    | {"author": String(200), "stage": String(12)},
+    {"record": String(500), "dialogue": String(500), "content": String(32), "answers": Json}
+    | {"held": String(10), "lane": String(300)},
+    indexed=["dialogue"],
+    together=["project", "record"],
 )
 Index("items_waiting", ITEMS.c.lane, ITEMS.c.priority.desc(), ITEMS.c.content)
 Index("items_stage", ITEMS.c.project, ITEMS.c.stage)
-LANES = Table(
+LANES = _table(
     "lanes",
-    METADATA,
-    Column("key", String(300), primary_key=True),
-    Column("project", Integer, nullable=False, index=True),
-    Column("stage", String(12), nullable=False),
-    Column("language", String(20), nullable=False),
-    Column("crisis", Boolean, nullable=False),
-    Column("occupants", String(60), nullable=False),
-    Column("waiting", Integer, nullable=False),
+    {"key": String(300)},
+    {"project": Integer, "stage": String(12), "language": String(20), "crisis": Boolean}
+    | {"occupants": String(60), "waiting": Integer},
+    indexed=["project"],
 )
-LEASES = Table(
+LEASES = _table(
     "leases",
-    METADATA,
-    Column("item", BigInteger, nullable=False),
-    Column("person", Integer, nullable=False),
-    Column("project", Integer, nullable=False),
-    Column("role", String(12), nullable=False),
-    Column("expires", BigInteger, nullable=False, index=True),
-    Column("shown", Text, nullable=False),
-    Column("draft", Text),
-    PrimaryKeyConstraint("item", "person"),
-    UniqueConstraint("person", "project"),
+    {"item": BigInteger, "person": Integer},
+    {"project": Integer, "role": String(12), "expires": BigInteger, "shown": Json},
+    {"draft": Json},
+    indexed=["expires"],
+    together=["person", "project"],
 )
-LABELS = Table(
+LABELS = _table(
     "labels",
-    METADATA,
-    Column("item", BigInteger, nullable=False),
-    Column("person", Integer, nullable=False),
-    Column("project", Integer, nullable=False),
-    Column("role", String(12), nullable=False),
-    Column("source", String(10), nullable=False),
-    Column("answers", Text, nullable=False),
-    Column("remark", String(32)),
-    Column("guideline", Integer, nullable=False),
-    Column("shown", Text, nullable=False),
-    Column("seconds", Integer, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("until", BigInteger, index=True),  # when its giver can no longer correct it; none: it is frozen
-    PrimaryKeyConstraint("item", "person"),
+    {"item": BigInteger, "person": Integer},
+    {"project": Integer, "role": String(12), "source": String(10), "answers": Json, "guideline": Integer}
+    | {"shown": Json, "seconds": Integer, "at": BigInteger},
+    {"remark": String(32), "until": BigInteger},  # until: when it freezes; none: it is frozen
+    indexed=["until"],
 )
 Index("labels_of_person", LABELS.c.person, LABELS.c.project, LABELS.c.role, LABELS.c.at)
-PASSES = Table(
-    "passes",
-    METADATA,
-    Column("person", Integer, nullable=False),
-    Column("item", BigInteger, nullable=False),
-    Column("why", String(10), nullable=False),
-    Column("remark", String(32)),
-    Column("at", BigInteger, nullable=False),
-    PrimaryKeyConstraint("person", "item"),
+PASSES = _table(
+    "passes", {"person": Integer, "item": BigInteger}, {"why": String(10), "at": BigInteger}, {"remark": String(32)}
 )
 Index("passes_item", PASSES.c.item)
-PAIRS = Table(
-    "pairs",
-    METADATA,
-    Column("project", Integer, nullable=False),
-    Column("one", Integer, nullable=False),
-    Column("other", Integer, nullable=False),
-    Column("shared", Integer, nullable=False),
-    PrimaryKeyConstraint("project", "one", "other"),
-)
-DAYS = Table(
-    "days",
-    METADATA,
-    Column("person", Integer, nullable=False),
-    Column("day", String(10), nullable=False),
-    Column("labels", Integer, nullable=False),
-    Column("seconds", Integer, nullable=False),
-    PrimaryKeyConstraint("person", "day"),
-)
+PAIRS = _table("pairs", {"project": Integer, "one": Integer, "other": Integer}, {"shared": Integer})
+DAYS = _table("days", {"person": Integer, "day": String(10)}, {"labels": Integer, "seconds": Integer})
 
 STATE = (PROJECTS, GUIDELINES, PEOPLE, INVITATIONS, ITEMS, LANES, LEASES, LABELS, PASSES, PAIRS, DAYS)
 """The tables that the events lead to."""
 KEPT = (EVENTS, HEAD, TEXTS)
-"""The tables that cannot be made again."""
+"""The tables that cannot be rebuilt."""

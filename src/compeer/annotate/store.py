@@ -1,13 +1,15 @@
-"""The annotation store: one database in which every change is an event, written before anyone is told it is done.
+"""The annotation store: one database in which every change is an event, on disk before anyone hears that it is done.
 
-A `Writing` is one transaction. It holds the end of the chain from its first statement to its commit, so that writers
-come one after another on SQLite and on PostgreSQL alike: what one of them reads (is a seat free? has this person been
-here?) is still true when it writes. Each event is hashed together with the one before it, appended, and applied to the
-tables by `apply.py`.
+A `Writing` is one transaction. It holds the end of the chain from its first statement to its commit, so writers come
+one after another on SQLite and on PostgreSQL alike: what a writer reads is still true when it writes. Each event is
+hashed together with the one before it, appended, and applied to the tables by `events.py`.
+
+Only its owner may read a store, its journals, its backups and what is exported: they hold what people said in distress.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import secrets
@@ -19,25 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Row,
-    bindparam,
-    create_engine,
-    delete,
-    event,
-    insert,
-    inspect,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, Engine, Row, bindparam, create_engine, delete, insert, inspect, select, text, update
+from sqlalchemy import event as hooks
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
-from compeer.annotate.apply import apply
-from compeer.annotate.private import keep_private, make_private_file
+from compeer.annotate.events import Event
 from compeer.annotate.schema import EVENTS, HEAD, TEXTS
 from compeer.errors import InputError
 
@@ -50,7 +39,7 @@ MOST_CONNECTIONS = 60
 
 
 class Refused(InputError):
-    """A request that the rules of annotation do not allow; `why` tells programs which kind it is."""
+    """A request that the rules of annotation do not allow; `why` is its kind, for programs."""
 
     def __init__(self, why: Literal["forbidden", "missing", "conflict", "invalid"], what: str, do: str | None = None):
         super().__init__(what, do=do)
@@ -68,12 +57,12 @@ def event_hash(before: str, seq: int, at: int, actor: int | None, kind: str, ite
 
 
 def text_hash(salt: str, value: str) -> str:
-    """The hash by which an event knows a text; without the salt nobody can tell whether a guess is right."""
+    """The hash by which an event knows a text; without the salt no guess can be checked."""
     return hashlib.sha256(f"{salt}\n{value}".encode()).hexdigest()
 
 
 class InTurn:
-    """A lock that is given to those who wait for it in the order in which they came."""
+    """A lock for which everyone waits in line."""
 
     def __init__(self) -> None:
         self._mutex, self._held, self._waiting = threading.Lock(), False, deque[threading.Lock]()
@@ -97,7 +86,7 @@ class InTurn:
 
 
 class Store:
-    """An open store. `clock` gives the seconds since 1970."""
+    """An open store. `clock` returns the seconds since 1970."""
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.time) -> None:
         self.engine, self.clock = engine, clock
@@ -117,7 +106,7 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that sees one moment of the store, whatever is written meanwhile."""
+        """A connection that reads one moment of the store, whatever is written meanwhile."""
         with self.engine.connect() as plain:
             connection = plain if self._sqlite else plain.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -127,8 +116,8 @@ class Store:
     def write(self, actor: int | None = None, *, lasting: bool = True) -> Iterator[Writing]:
         """One change: all of it is kept when the block ends, or nothing of it.
 
-        What is not `lasting` (a lease) does not wait for the disk: it outlives this process, but if the machine loses
-        power it may be lost, unless something lasting was written after it.
+        What is not `lasting` (a lease) does not wait for the disk: it outlives this process, but a loss of power may
+        take it, unless something lasting was written after it.
         """
         with self._turn, self.engine.connect() as plain:
             connection = plain.execution_options(compeer_writes="FULL" if lasting else "NORMAL")
@@ -171,18 +160,18 @@ class Writing:
         self, kind: str, body: Mapping[str, Any], *, item: int | None = None, erased: Sequence[str] = ()
     ) -> None:
         """Appends an event, removes the texts that it erases, and brings the tables up to date."""
-        told = {**body, "erased": sorted(erased)} if erased else dict(body)
-        words = canonical(told)
+        whole = {**body, "erased": sorted(erased)} if erased else dict(body)
+        words = canonical(whole)
         self.seq += 1
         self._last = event_hash(self._last, self.seq, self.at, self.actor, kind, item, words)
         row = {"seq": self.seq, "at": self.at, "actor": self.actor, "kind": kind, "item": item, "body": words}
         self.connection.execute(_NEW_EVENT, row | {"hash": self._last})
         for start in range(0, len(erased), 500):
             self.connection.execute(delete(TEXTS).where(TEXTS.c.id.in_(erased[start : start + 500])))
-        apply(self.connection, kind, self.at, self.actor, item, told, self._texts.get)
+        Event(self.connection, kind, self.at, self.actor, item, whole, self._texts.get).apply()
 
     def keep(self, value: str, *, item: int | None = None, person: int | None = None) -> dict[str, str]:
-        """Keeps a text that can be erased later; what comes back goes into the event in its place."""
+        """Keeps a text that can be erased later; what is returned goes into the event in its place."""
         return self.keep_all([(value, item, person)])[0]
 
     def keep_all(self, texts: Sequence[tuple[str, int | None, int | None]]) -> list[dict[str, str]]:
@@ -206,9 +195,7 @@ class Writing:
 
 def text_of(connection: Connection, text_id: str | None) -> str | None:
     """A kept text, or None where it was erased."""
-    if text_id is None:
-        return None
-    value: str | None = connection.execute(_TEXT, {"t": text_id}).scalar()
+    value: str | None = connection.execute(_TEXT, {"t": text_id}).scalar() if text_id is not None else None
     return value
 
 
@@ -222,91 +209,109 @@ def row_of(row: Row[Any] | None, what: str) -> Row[Any]:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def store_url(name: str) -> str:
+def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
+    """Makes a store, or brings an older one up to the newest schema, and opens it."""
+    from alembic import command
+    from alembic.config import Config
+
+    if (file := _file_of(name)) and not file.absolute().parent.is_dir():
+        raise InputError("there is no such folder.", file=file.parent, do="Make it first.")
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    with _connected(name) as plain:
+        connection = plain.execution_options(compeer_writes="FULL")
+        with connection.begin():
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            if connection.execute(_HEAD).first() is None:
+                connection.execute(insert(HEAD), {"id": 1, "seq": 0, "hash": START})
+    return Store(plain.engine, clock)
+
+
+def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
+    """Opens a store that is there; another schema than this version's is refused."""
+    do = f"Make one: compeer annotate init {name}"
+    if (file := _file_of(name)) and not file.is_file():
+        raise InputError("there is no such annotation store.", file=name, do=do)
+    with _connected(name) as connection:
+        if not inspect(connection).has_table("head"):
+            raise InputError("this is no annotation store.", file=_printable(name), do=do)
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if found != REVISION:
+        what = f"the store has schema {found}, this version of compeer reads {REVISION}."
+        do = f"Back it up, then: compeer annotate init {_printable(name)}"
+        raise InputError(what, file=_printable(name), do=do)
+    return Store(connection.engine, clock)
+
+
+def make_private(*paths: Path) -> None:
+    """Takes others' permissions from files and folders that are there, where they are ours to change."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def make_private_file(path: Path) -> None:
+    """Makes an empty file that only its owner may read and write, before anything is in it."""
+    if not path.exists():
+        path.touch(mode=0o600)
+    make_private(path)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Makes a folder of which, with all that is in it, the same is true."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    make_private(folder, *folder.iterdir())
+
+
+def _url(name: str) -> str:
     """A database's URL: the name itself if it is one, else SQLite in a file of that name."""
     if "://" not in name:
         return f"sqlite:///{Path(name)}"
     return name.replace("postgresql://", "postgresql+psycopg://", 1).replace("postgres://", "postgresql+psycopg://", 1)
 
 
-def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
-    """Makes a store, or brings an older one up to the newest schema, and opens it."""
-    from alembic import command
-    from alembic.config import Config
-
-    url = make_url(store_url(name))
-    if url.drivername == "sqlite" and url.database and not Path(url.database).absolute().parent.is_dir():
-        raise InputError("there is no such folder.", file=Path(url.database).parent, do="Make it first.")
-    if url.drivername == "sqlite" and url.database:
-        _make_private(Path(url.database))
-    engine = _engine(name)
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    with _told(name), engine.connect() as connection:
-        connection = connection.execution_options(compeer_writes="FULL")
-        with connection.begin():
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            if connection.execute(_HEAD).first() is None:
-                connection.execute(insert(HEAD), {"id": 1, "seq": 0, "hash": START})
-    return Store(engine, clock)
+def _file_of(name: str) -> Path | None:
+    url = make_url(_url(name))
+    return Path(url.database or "") if url.drivername == "sqlite" else None
 
 
-def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
-    """Opens a store that is there; another schema than this version's is refused."""
-    url = make_url(store_url(name))
-    do = f"Make one: compeer annotate init {name}"
-    if url.drivername == "sqlite" and not Path(url.database or "").is_file():
-        raise InputError("there is no such annotation store.", file=name, do=do)
-    if url.drivername == "sqlite" and url.database:
-        _make_private(Path(url.database))
-    engine = _engine(name)
-    with _told(name), engine.connect() as connection:
-        if not inspect(connection).has_table("head"):
-            raise InputError("this is no annotation store.", file=_shown(name), do=do)
-        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-    if found != REVISION:
-        what = f"the store has schema {found}, this version of compeer reads {REVISION}."
-        raise InputError(what, file=_shown(name), do=f"Back it up, then: compeer annotate init {_shown(name)}")
-    return Store(engine, clock)
-
-
-def _make_private(path: Path) -> None:
-    """Lets only the owner read a store in a file, and its journals; SQLite makes those as the file is."""
-    try:
-        make_private_file(path)
-    except OSError as error:
-        raise InputError(f"the database cannot be opened: {error.strerror}", file=path) from None
-    keep_private(*(path.with_name(path.name + journal) for journal in ("-wal", "-shm", "-journal")))
-
-
-def _shown(name: str) -> str:
-    """The store's name as it may be printed, without a password."""
+def _printable(name: str) -> str:
+    """The store's name without a password."""
     return make_url(name).render_as_string(hide_password=True) if "://" in name else name
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """What the database says against opening it, as an error that a person can mend."""
+def _connected(name: str) -> Iterator[Connection]:
+    """A first connection; what the database says against it is an error that a person can mend."""
+    if file := _file_of(name):  # SQLite gives its journals the permissions of the database
+        try:
+            make_private_file(file)
+        except OSError as error:
+            raise InputError(f"the database cannot be opened: {error.strerror}", file=file) from None
+        make_private(*(file.with_name(file.name + journal) for journal in ("-wal", "-shm", "-journal")))
+    engine = _engine(name)
     try:
-        yield
-    except (DatabaseError, OperationalError) as error:
+        with engine.connect() as connection:
+            yield connection
+    except DatabaseError as error:
         first = str(error.orig).strip().partition("\n")[0]
-        raise InputError(f"the database cannot be opened: {first}", file=_shown(name)) from None
+        raise InputError(f"the database cannot be opened: {first}", file=_printable(name)) from None
 
 
 def _engine(name: str) -> Engine:
-    url = store_url(name)
+    url = _url(name)
+    pool: dict[str, Any] = {"pool_size": 10, "max_overflow": MOST_CONNECTIONS - 10}
     try:
         if not url.startswith("sqlite"):
-            return create_engine(url, pool_size=10, max_overflow=MOST_CONNECTIONS - 10, pool_pre_ping=True)
-        wait = {"timeout": 60, "check_same_thread": False}
-        engine = create_engine(url, connect_args=wait, pool_size=10, max_overflow=MOST_CONNECTIONS - 10)
+            return create_engine(url, **pool, pool_pre_ping=True)
+        engine = create_engine(url, **pool, connect_args={"timeout": 60, "check_same_thread": False})
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         do = "Give a file's name, or postgresql://person:password@host/database (pip install 'psycopg[binary]')."
         raise InputError(f"this is no database that can be used: {error}", do=do) from None
-    event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", _begin)
+    hooks.listen(engine, "connect", _prepare)
+    hooks.listen(engine, "begin", _begin)
     return engine
 
 

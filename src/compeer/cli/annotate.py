@@ -68,15 +68,14 @@ def invitations(
     withdraw: Annotated[int | None, typer.Option(help="Withdraw the invitation of this number.", min=1)] = None,
 ) -> None:
     """List the invitations that nobody took up yet, or withdraw one."""
-    from compeer.annotate.people import invitations as open_ones
-    from compeer.annotate.people import withdraw as take_back
+    from compeer.annotate import people
 
     opened = _open(store)
     if withdraw is not None:
-        take_back(opened, withdraw)
+        people.withdraw(opened, withdraw)
         _say(f"invitation {withdraw} is withdrawn.")
         return
-    listed = open_ones(opened)
+    listed = people.invitations(opened)
     if not listed:
         _say("no invitation is open.")
     for one in listed:
@@ -98,8 +97,8 @@ def import_(
     format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
 ) -> None:
     """Add items to a project, which is made if it is new."""
+    from compeer.annotate.exchange import import_tasks
     from compeer.annotate.items import import_items
-    from compeer.annotate.label_studio import import_tasks
     from compeer.annotate.projects import add_project, project_by_name, projects, set_guidelines
 
     _known("format", format, ("ours", "label-studio"))
@@ -129,8 +128,7 @@ def export(
     format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
 ) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
-    from compeer.annotate.exchange import export_project
-    from compeer.annotate.label_studio import export_tasks, label_config
+    from compeer.annotate.exchange import export_project, export_tasks, label_config
 
     _known("format", format, ("ours", "label-studio"))
     opened = _open(store)
@@ -143,7 +141,7 @@ def export(
         return
     counts = export_project(opened, chosen, out)
     if chosen.task == "steps" and counts["with consensus"]:
-        from compeer.annotate.private import make_private_folder
+        from compeer.annotate.store import make_private_folder
         from compeer.report.card import write_card
 
         write_card(out, examples=0)
@@ -156,7 +154,7 @@ def export(
 def agreement(
     store: StoreName,
     project: OneProject = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All figures, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All metrics, as JSON.")] = False,
 ) -> None:
     """Show how far annotators agree, by question and by pair."""
     import json
@@ -164,29 +162,28 @@ def agreement(
     from rich.console import Console
     from rich.table import Table
 
-    from compeer.annotate.dashboard import dashboard
+    from compeer.annotate.metrics import dashboard
 
     opened = _open(store)
-    told = dashboard(opened, _project(opened, project).id)
+    metrics = dashboard(opened, _project(opened, project).id)
     if as_json:
-        typer.echo(json.dumps(told, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(metrics, indent=1, ensure_ascii=False))
         return
     table = Table("question", "items", "percent", "Krippendorff's α", "without consensus", box=None)
-    for name, figures in told["questions"].items():
-        alpha = figures["alpha"]
-        shown = "–" if alpha["value"] is None else f"{alpha['value']:.3f} ({alpha['low']:.3f} to {alpha['high']:.3f})"
-        table.add_row(
-            name, f"{figures['items']:,}", _percent(figures["percent"]), shown, str(figures["without_consensus"])
-        )
-    pairs = Table("pair", "items", *(f"κ {name}" for name in told["questions"]), box=None)
-    for pair in told["pairs"]:
+    for name, found in metrics["questions"].items():
+        alpha, percent = found["alpha"], found["percent"]
+        share = "–" if percent is None else f"{100 * percent:.1f} %"
+        interval = "–" if alpha["value"] is None else "{value:.3f} ({low:.3f} to {high:.3f})".format(**alpha)
+        table.add_row(name, f"{found['items']:,}", share, interval, str(found["without_consensus"]))
+    pairs = Table("pair", "items", *(f"κ {name}" for name in metrics["questions"]), box=None)
+    for pair in metrics["pairs"]:
         kappas = [one["kappa"] for one in pair["questions"].values()]
         cells = ["–" if kappa is None else f"{kappa:.3f}" for kappa in kappas]
         pairs.add_row(" and ".join(pair["annotators"]), f"{pair['items']:,}", *cells)
     Console().print(table)
-    if told["pairs"]:
+    if metrics["pairs"]:
         Console().print(pairs)
-    if drifting := [name for name, figures in told["gold"].items() if figures["drifting"]]:
+    if drifting := [name for name, found in metrics["gold"].items() if found["drifting"]]:
         _say(f"drifting from gold: {', '.join(drifting)}")
 
 
@@ -202,7 +199,7 @@ def backup(store: StoreName, path: Annotated[Path, typer.Argument(help="The file
 @annotate.command()
 def verify(
     store: StoreName,
-    head: Annotated[str | None, typer.Option(help="The end of the chain as it was told before.")] = None,
+    head: Annotated[str | None, typer.Option(help="The end of the chain, as an earlier check printed it.")] = None,
 ) -> None:
     """Prove that the store is whole; exit code 1 and what is wrong if it is not."""
     from compeer.annotate.backup import verify as check
@@ -220,7 +217,7 @@ def delete(
     store: StoreName, dialogue: Annotated[str, typer.Argument(help="The dialogue's id, as its records have it.")]
 ) -> None:
     """Delete a dialogue everywhere in the store, with all labels and remarks on it."""
-    from compeer.annotate.erase import delete_dialogue
+    from compeer.annotate.items import delete_dialogue
 
     count = delete_dialogue(_open(store), dialogue)
     _say(f"{count:,} items deleted. Backups and exports made before still hold them: delete those too.")
@@ -241,10 +238,11 @@ def serve(
     rate: Annotated[float, typer.Option(help="Requests a minute for each address; 0 for no limit.", min=0)] = 6000,
 ) -> None:
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
+    from compeer.annotate.app import workbench_app
+    from compeer.annotate.forms import WorkbenchSettings
     from compeer.cli.serve import served_hosts
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
     from compeer.web.serving import serve as serve_app
-    from compeer.web.workbench import WorkbenchSettings, workbench_app
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")
@@ -319,10 +317,6 @@ def _text(path: Path) -> str:
 def _print_counts(counts: Any) -> None:
     for name, count in counts.items():
         console.print(f"  {plain(name)}  {count:,}", highlight=False, soft_wrap=True)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""A conversation in the terminal: what a turn looks like while it comes, and what the seeker can type."""
+"""A conversation in the terminal: how a turn is printed, and what the seeker can type."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from compeer.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from compeer.chat.session import ChatSession
+    from compeer.chat.turn import Event, JudgedCandidate, Supporter, TurnDone, TurnRequest
     from compeer.policy.control import Control
-    from compeer.talk.session import Session
-    from compeer.talk.turn import Candidate, Done, Event, Supporter, Wish
 
 NOTICE = "This is software, and no clinician: it can be wrong, and it cannot see how you are. In danger, call for help."
 HELP = """\
@@ -36,42 +36,42 @@ class Screen:
 
     def __init__(self, printer: Console) -> None:
         self._printer = printer
-        self.shown = ""
+        self.text = ""
         self._steps = False
 
-    def show(self, supporter: Supporter, wish: Wish) -> Done:
+    def show(self, supporter: Supporter, request: TurnRequest) -> TurnDone:
         """Lets the supporter answer, and prints all of it."""
-        from compeer.talk.turn import Done
+        from compeer.chat.turn import TurnDone
 
-        async def follow() -> Done:
-            async for event in supporter.converse(wish):
+        async def follow() -> TurnDone:
+            async for event in supporter.converse(request):
                 self._print(event)
-                if isinstance(event, Done):
+                if isinstance(event, TurnDone):
                     return event
-            raise RuntimeError("a turn ended without Done")
+            raise RuntimeError("a turn ended without TurnDone")
 
         return asyncio.run(follow())
 
     def _print(self, event: Event) -> None:
+        from compeer.chat.turn import NO_REPLY, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
         from compeer.reasoning import render_step
-        from compeer.talk.turn import NO_REPLY, Candidate, Done, Reply, Retracted, StepDone
 
         match event:
             case StepDone(part, step):
                 self._write(f"{chr(10) if self._steps else ''}{render_step(part, step)}", "dim")
                 self._steps = True
-            case Candidate():
+            case JudgedCandidate():
                 self._write(candidate_line(event) + "\n", "dim")
-            case Reply(text):
+            case ReplyPart(text):
                 if self._steps:
                     self._write("\n\n")
                     self._steps = False
-                self.shown += text
+                self.text += text
                 self._write(text)
             case Retracted():
                 self._write("\n(taken back)\n\n", "dim")
-                self.shown = ""
-            case Done():
+                self.text = ""
+            case TurnDone():
                 self._write("\n")
                 if event.problems and event.guarded.replaced in (None, NO_REPLY):
                     self._write(f"({'; '.join(event.problems)})\n", "dim")
@@ -80,18 +80,18 @@ class Screen:
         self._printer.print(plain(text), end="", style=style, highlight=False, soft_wrap=True)
 
 
-def candidate_line(candidate: Candidate) -> str:
+def candidate_line(candidate: JudgedCandidate) -> str:
     """One of several outputs with its verdicts, on a line."""
     from compeer.reasoning import one_line
 
     mark = "→" if candidate.place == 1 else " "
     if candidate.turn is None:
         return f"{mark} {candidate.number}. not shown: {candidate.problem}"
-    said = f"{candidate.turn.strategy.strategy}: {one_line(candidate.turn.response)}"
+    summary = f"{candidate.turn.strategy.strategy}: {one_line(candidate.turn.response)}"
     if candidate.score is None:
-        return f"{mark} {candidate.number}. {said} (not judged: {candidate.problem})"
+        return f"{mark} {candidate.number}. {summary} (not judged: {candidate.problem})"
     verdicts = ", ".join(f"{part} {value:+d}" for part, value in candidate.score.parts().items() if value is not None)
-    return f"{mark} {candidate.number}. {said} ({verdicts})"
+    return f"{mark} {candidate.number}. {summary} ({verdicts})"
 
 
 # --- a conversation ---------------------------------------------------------------------------------------------------
@@ -101,39 +101,39 @@ class Chat:
     """A conversation in the terminal; `ask` reads what the seeker types."""
 
     def __init__(
-        self, supporter: Supporter, session: Session, printer: Console, ask: Callable[[str], str] = input
+        self, supporter: Supporter, session: ChatSession, printer: Console, ask: Callable[[str], str] = input
     ) -> None:
         self._supporter, self._session, self._printer, self._ask = supporter, session, printer, ask
 
     def run(self) -> None:
         """Talks until the seeker leaves."""
-        self._tell(f"Talking with {self._supporter.name} ({self._supporter.language}). {NOTICE}\n/help, /quit")
+        self._print(f"Talking with {self._supporter.name} ({self._supporter.language}). {NOTICE}\n/help, /quit")
         while True:
             try:
-                said = self._ask("\nYou: ").strip()
+                text = self._ask("\nYou: ").strip()
             except KeyboardInterrupt:
-                self._tell("\n/quit leaves.")
+                self._print("\n/quit leaves.")
                 continue
             except EOFError:
-                self._tell("")
+                self._print("")
                 return
-            if said in ("/quit", "/exit"):
+            if text in ("/quit", "/exit"):
                 return
             try:
-                if said.startswith("/"):
-                    self._command(*said[1:].split(maxsplit=1))
-                elif said:
-                    self._turn(self._session.say(said))
+                if text.startswith("/"):
+                    self._command(*text[1:].split(maxsplit=1))
+                elif text:
+                    self._turn(self._session.say(text))
             except InputError as error:
-                self._tell(str(error))
+                self._print(str(error))
 
-    def _turn(self, wish: Wish) -> None:
+    def _turn(self, request: TurnRequest) -> None:
         screen = Screen(self._printer)
         try:
-            self._session.done(screen.show(self._supporter, wish))
+            self._session.done(screen.show(self._supporter, request))
         except KeyboardInterrupt:
-            self._session.stopped(screen.shown)
-            self._tell("\n(stopped)")
+            self._session.stopped(screen.text)
+            self._print("\n(stopped)")
 
     def _command(self, name: str = "", rest: str = "") -> None:
         match name:
@@ -148,9 +148,9 @@ class Chat:
                     raise InputError("a file's name is needed.", do="Write: /save conversation.md")
                 path = Path(rest.strip()).expanduser()
                 self._session.save(path, self._supporter.name, self._supporter.language)
-                self._tell(f"written: {path}")
+                self._print(f"written: {path}")
             case "help":
-                self._tell(HELP)
+                self._print(HELP)
             case _:
                 raise InputError(f"there is no command '/{name}'.", do=HELP)
 
@@ -159,26 +159,26 @@ class Chat:
             self._session.control = self._with(field, value)
         now = getattr(self._session.control, field)
         choice = "" if value else f" Known: {', '.join(known_values(field))}"
-        self._tell(f"{field}: {now or 'left to the supporter'}.{choice}")
+        self._print(f"{field}: {now or 'left to the supporter'}.{choice}")
 
     def _with(self, field: str, value: str) -> Control:
         found = None if value.lower() in ("off", "none") else matched(field, value)
         return self._session.control.model_copy(update={field: found})
 
     def _why(self) -> None:
-        from compeer.talk.session import steps_of
+        from compeer.chat.session import steps_of
 
         last = self._session.last
         if last is None:
-            self._tell("Nothing has been said that could be explained.")
+            self._print("Nothing has been said that could be explained.")
         elif last.guarded.hide_reasoning:
-            self._tell("After words of danger the reasoning is not shown.")
+            self._print("After words of danger the reasoning is not shown.")
         elif last.turn is None:
-            self._tell(f"The supporter's own words are not shown ({last.guarded.replaced or 'no whole turn'}).")
+            self._print(f"The supporter's own words are not shown ({last.guarded.replaced or 'no whole turn'}).")
         else:
-            self._tell("\n".join(steps_of(last.turn)))
+            self._print("\n".join(steps_of(last.turn)))
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._printer.print(plain(text), style="dim", highlight=False, soft_wrap=True)
 
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compeer.cli.printing import plain, silence_libraries
-from compeer.cli.training import Changes, claim, read_settings
+from compeer.cli.printing import silence_libraries
+from compeer.cli.training import (
+    Changes,
+    Records,
+    Seed,
+    Split,
+    claim,
+    print_metrics,
+    print_written,
+    read_settings,
+    read_split,
+)
 from compeer.errors import InputError
-from compeer.models.spread import first_process
-from compeer.progress import console, progress
+from compeer.progress import progress
 
 if TYPE_CHECKING:
     from compeer.models.base import TextModel
-    from compeer.reward.form import Judge
+    from compeer.reward.score import Judge
     from compeer.ser.record import SerRecord
 
 policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train and use supporters.")
 
-Records = Annotated[Path, typer.Argument(help="A file of SER records.")]
 Out = Annotated[Path, typer.Argument(help="The folder to train in; the supporter ends up in its model/.")]
-Split = Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")]
-Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 Batch = Annotated[int, typer.Option(help="Outputs written or judged at a time.", min=1)]
 Judges = Annotated[
     list[str],
@@ -56,7 +61,7 @@ def sft(records: Records, out: Out, changes: Changes = None, split: Split = "pol
     settings = read_settings(SupporterSettings, start, changes)
     chosen = _records(records, split)
     claim(out, records, split, settings, seed)
-    _tell(train_supporter(chosen, settings, out, seed), out / "model")
+    print_metrics(train_supporter(chosen, settings, out, seed), out / "model")
 
 
 @policy.command()
@@ -75,7 +80,7 @@ def grpo(
 ) -> None:
     """Train a supporter by a judge's rewards. Stopped anywhere, it goes on when called again."""
     from compeer.models.embedder import Embedder
-    from compeer.models.local import model_folder
+    from compeer.models.resolve import model_folder
     from compeer.models.training import model_card
     from compeer.policy.grpo import GrpoSettings, train_grpo
 
@@ -86,7 +91,7 @@ def grpo(
     chosen = _records(records, split)
     judge = _judge(judges, batch, trained, call, cache, settings.outage)
     claim(out, records, split, settings, seed, model=str(model), judge=judge.name)
-    _tell(train_grpo(folder, judge, Embedder(), chosen, settings, out, seed), out / "model")
+    print_metrics(train_grpo(folder, judge, Embedder(), chosen, settings, out, seed), out / "model")
 
 
 @policy.command()
@@ -122,7 +127,7 @@ def generate(
     Stopped anywhere, it goes on when called again.
     """
     from compeer.models import Sampling
-    from compeer.models.opening import folder_mark
+    from compeer.models.resolve import folder_mark
     from compeer.models.training import model_card
     from compeer.policy.control import read_control
     from compeer.policy.prompt import with_whole_paths
@@ -142,7 +147,7 @@ def generate(
         one.model_copy(update={"history": with_whole_paths(one.history, card.get("media", ""))}) for one in chosen
     ]
     with progress("Asking the supporter", len(chosen)) as advance:
-        figures = candidate_stage(
+        metrics = candidate_stage(
             records,
             chosen,
             out,
@@ -151,14 +156,14 @@ def generate(
             seed,
             count=count,
             last=history,
-            control=wanted if wanted.wishes() else None,
+            control=wanted if wanted.requested() else None,
             constrained=constrained,
             direct=bool(card.get("direct")),
             judge=judge,
             marks={name: folder_mark(Path(name)) for name in folders},
             advance=advance,
         )
-    _tell(figures, out)
+    print_metrics(metrics, out)
 
 
 @policy.command()
@@ -172,18 +177,14 @@ def merge(
 
     silence_libraries()
     merge_adapter(adapter, base, out)
-    console.print(f"written: {plain(str(out))}", highlight=False, soft_wrap=True)
+    print_written(out)
 
 
 # --- what the commands share ------------------------------------------------------------------------------------------
 
 
 def _records(path: Path, split: str) -> list[SerRecord]:
-    from compeer.ser.record import SPLITS, read_records
-
-    if split not in (*SPLITS, "all"):
-        raise InputError(f"unknown split '{split}'.", field="split", do=f"Known: {', '.join(SPLITS)}, all")
-    found = [record for record in read_records(path) if split in ("all", record.split)]
+    found = read_split(path, split)
     if not any(record.author == "corpus" for record in found):
         raise InputError(f"there is no turn of the corpus in the {split} split.", file=path, do="Try --split all.")
     return found
@@ -191,7 +192,7 @@ def _records(path: Path, split: str) -> list[SerRecord]:
 
 def _supporter(name: str, batch: int, call: Sequence[str] | None, cache: Path) -> TextModel:
     from compeer.cli.ser import open_named
-    from compeer.models.opening import ModelSettings, open_model
+    from compeer.models.resolve import ModelSettings, open_model
 
     return open_named(name, call, cache) if "@http" in name else open_model(name, settings=ModelSettings(batch=batch))
 
@@ -200,47 +201,24 @@ def _judge(
     names: Sequence[str], batch: int, trained: bool, call: Sequence[str] | None, cache: Path, outage: float = 0
 ) -> Judge:
     """The judge of a name, or the pair of two: PRM, then ORM. Their servers may be away for `outage` seconds."""
-    from compeer.reward.pair import PairJudge
+    from compeer.cli.ser import open_named
+    from compeer.policy.sources import Patient
+    from compeer.reward.conversation import JudgeForm
+    from compeer.reward.judges import PairJudge, check_judge, open_judge
 
     if len(names) > 2:
         raise InputError("there are too many judges.", field="judge", do="Give one, or one for steps and another.")
+
+    def model(name: str) -> TextModel:
+        found = open_named(name, call, cache)
+        return Patient(found, outage) if outage else found
+
+    def opened(name: str, kind: str) -> Judge:
+        if "@http" in name:
+            return open_judge(name, JudgeForm.model_validate({"kind": kind}), model=model, trained=trained)
+        check_judge(name, kind)
+        return open_judge(name, batch=batch)
+
     if len(names) == 1:
-        return _one_judge(names[0], "unified", batch, trained, call, cache, outage)
-    process, outcome = (
-        _one_judge(name, kind, batch, trained, call, cache, outage)
-        for name, kind in zip(names, ("process", "outcome"), strict=True)
-    )
-    return PairJudge(process, outcome)
-
-
-def _one_judge(
-    name: str, kind: str, batch: int, trained: bool, call: Sequence[str] | None, cache: Path, outage: float
-) -> Judge:
-    """A judge in this process or behind a server; one in this process must be of the kind that is needed."""
-    from compeer.cli.ser import open_named
-    from compeer.models.local import model_folder
-    from compeer.models.training import model_card
-    from compeer.policy.patience import Patient
-    from compeer.reward.endpoint import ModelJudge
-    from compeer.reward.form import Form
-    from compeer.reward.judge import LocalJudge
-
-    if "@http" in name:
-        model = open_named(name, call, cache)
-        return ModelJudge(
-            Patient(model, outage) if outage else model, Form.model_validate({"kind": kind}), trained=trained
-        )
-    card = model_card(model_folder(name))
-    if card.get("role") != "judge":
-        do = "Train one with: compeer reward train"
-        raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
-    if (own := card.get("kind", "unified")) != kind:
-        do = "Give one unified judge, or two: first the process judge (PRM), then the outcome judge (ORM)."
-        raise InputError(f"the {kind} judge is needed here, and this is the {own} one.", file=name, do=do)
-    return LocalJudge(name, batch)
-
-
-def _tell(figures: Mapping[str, Any], written: Path) -> None:
-    if first_process():
-        console.print_json(json.dumps(figures))
-        console.print(f"written: {plain(str(written))}", highlight=False, soft_wrap=True)
+        return opened(names[0], "unified")
+    return PairJudge(opened(names[0], "process"), opened(names[1], "outcome"))

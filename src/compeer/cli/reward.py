@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compeer.cli.judges import JudgeOptions, judge_form, open_judge
-from compeer.cli.printing import plain, silence_libraries
-from compeer.cli.selecting import NEEDS, check_out, labelled_places, needs_of, read_split
-from compeer.cli.training import Changes, claim, read_settings
-from compeer.cli.verdicts import judge_turn, turn_case
+from compeer.cli.printing import plain, silence_libraries, standard_input
+from compeer.cli.training import (
+    NEEDS,
+    Changes,
+    Records,
+    Seed,
+    Split,
+    claim,
+    labelled_indices,
+    needs_of,
+    print_metrics,
+    print_written,
+    read_settings,
+    read_split,
+)
 from compeer.errors import InputError
+from compeer.io import check_writable
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
-    from compeer.reward.score import Judgment, Unscored
+    from compeer.dialogue import Dialogue
+    from compeer.reasoning import ParsedTurn
+    from compeer.reward.conversation import Case, JudgeForm
+    from compeer.reward.metrics import Judgments
+    from compeer.reward.score import Judge
 
 reward = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, use and measure judges.")
 
-Records = Annotated[Path, typer.Argument(help="A file of SER records.")]
-Split = Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")]
-Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 Batch = Annotated[int | None, typer.Option(help="Outputs judged at a time in this process; 16 if not given.", min=1)]
 BothOrders = Annotated[bool, typer.Option("--both-orders", help="Compare responses in both orders and average.")]
+_MEND = "Mend it (docs/data.md), or write a corpus without it: compeer corpus convert CORPUS OUT --skip-bad"
 
 
 @reward.command()
@@ -48,11 +62,9 @@ def train(
     start: dict[str, Any] = {"steps": 400, "batch": 1, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
     settings = read_settings(RewardSettings, start, changes)
     known = read_split(records, split)
-    chosen = [known[place] for place in labelled_places(known, NEEDS[settings.kind], records)]
+    chosen = [known[index] for index in labelled_indices(known, NEEDS[settings.kind], records)]
     claim(out, records, split, settings, seed)
-    figures = train_judge(chosen, settings, out, seed)
-    console.print_json(json.dumps(figures))
-    console.print(f"written: {plain(str(out / 'model'))}", highlight=False, soft_wrap=True)
+    print_metrics(train_judge(chosen, settings, out, seed), out / "model")
 
 
 @reward.command()
@@ -98,29 +110,43 @@ def judge(
     RECORDS MODEL OUT: figures are then made from the file wherever you like. --said "…" --output "…": the verdicts on
     one turn; --output - reads it from the standard input, so that `compeer say` can write it.
     """
+    from compeer.cli.ser import CACHE, open_named
     from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
+    from compeer.reward.judges import open_judge
 
     silence_libraries()
-    options = JudgeOptions(kind, reasons, trained, call, cache, batch, threshold, both_orders, media)
-    if said is not None:
-        turn = turn_case(said, output, reference)
-        name = judge_name or model
-        one = open_judge(name, judge_form(name, options), options, lambda _: None)
-        if not judge_turn(one, turn, as_json):
-            raise typer.Exit(1)
-        return
-    if records is None or out is None:
+    if said is None and (records is None or out is None):
         do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
         raise InputError("there is nothing to judge.", do=do)
-    check_out(out)
-    form = judge_form(model, options)
-    known = read_split(records, split)
-    chosen = [known[place] for place in labelled_places(known, NEEDS[form.kind], records)]
-    with progress("Judging", len(chosen)) as advance:
-        found = open_judge(model, form, options, advance).judge([record_case(record) for record in chosen])
-    write_judgments(out, chosen, found)
-    if not _tell_judged(found, out):
+    case = _turn_case(said, output, reference) if said is not None else None
+    if case is None and out is not None:
+        check_writable(out)
+    name = judge_name or model if case else model
+    local = {"--batch": batch, "--threshold": threshold}
+    remote = {"--kind": kind, "--reasons": reasons, "--trained": trained, "--call": call, "--cache": cache}
+    form = _judge_form(name, kind, reasons, local, remote)
+    opened = partial(
+        open_judge,
+        name,
+        form,
+        model=lambda url: open_named(url, call, cache or CACHE),
+        trained=trained,
+        batch=batch or 16,
+        threshold=threshold,
+        both_orders=both_orders,
+        media=media,
+    )
+    if case or records is None or out is None:
+        scored = case is not None and _judge_turn(opened(), case, as_json)
+    else:
+        known = read_split(records, split)
+        chosen = [known[index] for index in labelled_indices(known, NEEDS[form.kind], records)]
+        with progress("Judging", len(chosen)) as advance:
+            found = opened(progress=advance).judge([record_case(record) for record in chosen])
+        write_judgments(out, chosen, found)
+        scored = _print_judged(found, out) > 0
+    if not scored:
         raise typer.Exit(1)
 
 
@@ -138,35 +164,34 @@ def evaluate(
     """All figures of one judge as JSON: by part, by kind of mistake, calibration, position bias, with intervals.
 
     --corpus adds how often its verdicts on steps and response contradict each other: whether a response does what
-    step 3 says is told by a classifier that learns from these dialogues, those that were judged left out.
+    step 3 says is decided by a classifier that learns from these dialogues, without those that were judged.
     """
-    from compeer.reward.calibration import calibration_figures, position_figures
     from compeer.reward.compare import read_judgments
-    from compeer.reward.metrics import judge_figures
+    from compeer.reward.metrics import calibration_metrics, judge_metrics, position_metrics
 
     if plot:
-        check_out(plot)
+        check_writable(plot)
     known = read_split(records, split)
     every = read_judgments(judgments, known)
-    places = labelled_places(known, needs_of([every]), records)
-    chosen, said = [known[place] for place in places], [every[place] for place in places]
+    indices = labelled_indices(known, needs_of([every]), records)
+    chosen, judged = [known[index] for index in indices], [every[index] for index in indices]
     found = {
-        **judge_figures(chosen, said),
-        "calibration": calibration_figures(chosen, said),
-        "position": position_figures(chosen, said),
+        **judge_metrics(chosen, judged),
+        "calibration": calibration_metrics(chosen, judged),
+        "position": position_metrics(chosen, judged),
     }
     if corpus:
-        from compeer.cli.measures import contradictions
+        from compeer.reward.contradiction import corpus_contradictions
 
-        found["contradictions"] = contradictions(chosen, said, corpus)
+        found["contradictions"] = corpus_contradictions(chosen, judged, _dialogues(corpus))
     typer.echo(json.dumps(found, indent=1, ensure_ascii=False, default=str))
     if plot:
-        from compeer.report.reliability import reliability_svg
+        from compeer.report.charts import reliability_svg
 
         if not found["calibration"]:
             raise InputError("nothing was scored, so there is nothing to draw.", file=judgments)
         plot.write_text(reliability_svg(found["calibration"]), encoding="utf-8")
-        console.print(f"written: {plain(str(plot))}", highlight=False, soft_wrap=True)
+        print_written(plot)
 
 
 @reward.command()
@@ -185,13 +210,13 @@ def compare(
     """Several judges in one table, beside the all-True baseline, their blind twins and the paper's figures."""
     from rich.console import Console
 
-    from compeer.reward.compare import JudgedSet, Said, combined, compare_judges, read_judgments
+    from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
     from compeer.reward.comparison_table import as_markdown, as_rich, comparison_tables
 
     if out:
-        check_out(out)
+        check_writable(out)
     known = read_split(records, split)
-    files: dict[str, tuple[list[Said], list[Said]]] = {}
+    files: dict[str, tuple[list[Judgments], list[Judgments]]] = {}
     for row in rows:
         name, equals, paths = row.partition("=")
         if not equals:
@@ -201,11 +226,11 @@ def compare(
             [read_judgments(Path(path), known) for path in own.split(",")],
             [read_judgments(Path(path), known) for path in twin.split(",")] if twin else [],
         )
-    places = labelled_places(known, needs_of([said for judge in files.values() for said in judge[0]]), records)
-    chosen = [known[place] for place in places]
+    indices = labelled_indices(known, needs_of([one for judge in files.values() for one in judge[0]]), records)
+    chosen = [known[index] for index in indices]
 
-    def seeds(every: Sequence[Said]) -> dict[int, Said]:
-        return {seed: [said[place] for place in places] for seed, said in enumerate(every)}
+    def seeds(every: Sequence[Judgments]) -> dict[int, Judgments]:
+        return {seed: [found[index] for index in indices] for seed, found in enumerate(every)}
 
     sets = {name: JudgedSet(chosen, seeds(own), seeds(twin)) for name, (own, twin) in files.items()}
     if {"PRM", "ORM"} <= set(sets):
@@ -218,14 +243,144 @@ def compare(
         out.write_text(as_markdown(tables) + "\n", encoding="utf-8")
 
 
-def _tell_judged(found: Sequence[Judgment | Unscored], out: Path) -> int:
-    """Says how many records were scored, and why the others were not; returns how many were."""
+# --- what the commands share ------------------------------------------------------------------------------------------
+
+
+def _print_judged(found: Judgments, out: Path) -> int:
+    """Prints how many records were scored, and why the others were not; returns how many were."""
     from compeer.reward.score import Unscored
 
     reasons = Counter(one.reason for one in found if isinstance(one, Unscored))
     scored = len(found) - reasons.total()
-    told = f"{len(found):,} judgments written to {out}: {scored:,} scored, {reasons.total():,} not"
+    text = f"{len(found):,} judgments written to {out}: {scored:,} scored, {reasons.total():,} not"
     if reasons:
-        told += f" (most often: {reasons.most_common(1)[0][0]})"
-    console.print(plain(told), style=None if scored else "yellow", highlight=False, soft_wrap=True)
+        text += f" (most often: {reasons.most_common(1)[0][0]})"
+    console.print(plain(text), style=None if scored else "yellow", highlight=False, soft_wrap=True)
     return scored
+
+
+def _judge_form(
+    model: str, kind: str | None, reasons: bool, local: Mapping[str, Any], remote: Mapping[str, Any]
+) -> JudgeForm:
+    """The form in which the judge will be asked, once the options have been checked.
+
+    A judge in a folder is asked in the form of its card; for a model behind a server options say it. Options that would
+    change nothing are refused.
+    """
+    from compeer.models.resolve import card_folder
+    from compeer.models.training import model_card
+    from compeer.reward.conversation import JudgeForm
+    from compeer.reward.judge import form_of
+
+    threshold = local["--threshold"]
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise InputError(f"{threshold:g} is no probability.", field="threshold", do="Give one from 0 to 1.")
+    server = "@http" in model
+    what = (
+        "for judges in this process; an endpoint answers in words"
+        if server
+        else "for endpoints (NAME@http://…); a judge's folder says itself how it is asked"
+    )
+    idle = {name: value for name, value in (local if server else remote).items() if value not in (None, False, [])}
+    if idle:
+        do = "Leave it out." if len(idle) == 1 else "Leave them out."
+        raise InputError(f"{' and '.join(idle)}: only {what}.", do=do)
+    if not server:
+        return form_of(model_card(card_folder(model)))
+    if kind not in (None, "unified", "process", "outcome"):
+        raise InputError(f"unknown kind '{kind}'.", field="kind", do="Known: unified, process, outcome")
+    return JudgeForm.model_validate({"kind": kind or "unified", "reasons": reasons})
+
+
+def _turn_case(said: str, output: str | None, reference: str | None) -> Case:
+    """The turn as it was given, to be judged."""
+    from compeer.dialogue import Utterance
+    from compeer.reward.conversation import Case
+
+    if not said.strip():
+        do = 'Write: compeer reward judge --said "I cannot sleep." --output "…"'
+        raise InputError("the seeker says nothing.", field="said", do=do)
+    return Case((Utterance(speaker="seeker", text=said),), _read_output(output), reference)
+
+
+def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
+    """Judges a turn and prints what the judge says of each part; whether it could be asked."""
+    from rich.console import Console
+
+    from compeer.reasoning import STEPS
+    from compeer.reward.score import Judgment, score
+
+    parsed = case.output
+    found = judge.judge([case])[0]
+    given = score(parsed, found)
+    answered = isinstance(found, Judgment) or given.unscored is None
+    steps = {
+        part: {"right": found.step(part), "probability": round(found.steps[part], 4)}
+        for part in STEPS
+        if isinstance(found, Judgment) and part in found.steps
+    }
+    preferred = found.preferred() if isinstance(found, Judgment) else None
+    void = found.void if isinstance(found, Judgment) else None
+    report: dict[str, Any] = {
+        "judge": judge.name,
+        "steps": steps,
+        "preferred": preferred,
+        "void": void,
+        "score": {**given.parts(), "total": given.total},
+        "unscored": given.unscored,
+        "missing": list(parsed.missing),
+        "problems": list(parsed.problems),
+    }
+    if as_json:
+        typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
+        return answered
+    console = Console()
+    for part in STEPS:
+        if part in parsed.missing:
+            console.print(f"  {part:<9} missing", highlight=False)
+        elif part in steps:
+            verdict = "[green]True[/] " if steps[part]["right"] else "[red]False[/]"
+            console.print(f"  {part:<9} {verdict}  p(True) {steps[part]['probability']:.2f}", highlight=False)
+    if preferred:
+        console.print(f"  {'response':<9} better: {preferred}", highlight=False)
+    if void:
+        console.print(f"  {'response':<9} counts for nothing: {plain(void)}", highlight=False, soft_wrap=True)
+    for problem in parsed.problems:
+        console.print(f"  [yellow]![/] {plain(problem)}", highlight=False, soft_wrap=True)
+    if given.unscored:
+        console.print(f"  not scored: {plain(given.unscored)}", highlight=False, soft_wrap=True)
+        return answered
+    most = "5" if given.response is not None else "4 (there is no response to compare with)"
+    console.print(f"  {'total':<9} {given.total} of {most}", highlight=False)
+    return answered
+
+
+def _read_output(output: str | None) -> ParsedTurn:
+    """The output as it was given: its four lines, what `compeer say --json` printed, or `-` for the standard input."""
+    from pydantic import ValidationError
+
+    from compeer.reasoning import SupportTurn, parse_turn, render_turn
+
+    text = standard_input() if output == "-" else output or ""
+    if not text.strip():
+        do = 'Give its four lines, or pipe it: compeer say "…" --json | compeer reward judge --said "…" --output -'
+        raise InputError("there is no output to judge.", field="output", do=do)
+    if not text.lstrip().startswith("{"):
+        return parse_turn(text)
+    try:
+        given = json.loads(text)
+        turn = SupportTurn.model_validate(given.get("turn", given))
+    except (ValueError, RecursionError, ValidationError) as error:
+        do = "Give the JSON of `compeer say --json`, or the four lines of an output."
+        raise InputError("this JSON holds no turn.", field="output", do=do) from error
+    return parse_turn(render_turn(turn))
+
+
+def _dialogues(corpora: Sequence[str]) -> Iterator[Dialogue]:
+    from compeer.corpora import read_corpus
+
+    def stop(error: InputError) -> None:
+        raise InputError(error.what, file=error.file, line=error.line, field=error.field, do=_MEND)
+
+    for corpus in corpora:
+        yield from read_corpus(corpus, skip_bad=stop)

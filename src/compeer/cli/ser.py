@@ -370,7 +370,7 @@ def calls() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from compeer.models.opening import ModelSettings
+    from compeer.models.resolve import ModelSettings
 
     table = Table("key", "default", "meaning", box=None)
     for name, field in ModelSettings.model_fields.items():
@@ -386,7 +386,7 @@ def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
     from pydantic import ValidationError
 
     from compeer.errors import from_validation
-    from compeer.models.opening import ModelSettings, open_model
+    from compeer.models.resolve import ModelSettings, open_model
 
     values = {}
     for change in call or ():
@@ -412,12 +412,12 @@ def _ask(
     work: Callable[[Sequence[TextModel], Path], Coroutine[Any, Any, dict[str, Any]]],
 ) -> None:
     """Runs a stage that asks models, and says what it cost; a dry run goes through it without asking."""
-    from compeer.models.estimate import Estimating
+    from compeer.models.costs import DryRun
 
     silence_libraries()
     models = [open_named(name, call, cache) for name in names]
     if dry_run:
-        rehearsed = [Estimating(model) for model in models]
+        rehearsed = [DryRun(model) for model in models]
         with tempfile.TemporaryDirectory() as folder:
             asyncio.run(work(rehearsed, Path(folder) / out.name))
         for one in rehearsed:
@@ -436,13 +436,13 @@ def _ask(
 @contextmanager
 def _counted(models: Sequence[TextModel]) -> Iterator[None]:
     """Shows what the models are asked while the work inside goes on, and in a table at its end, however it ends."""
-    from compeer.models.counters import counters_shown, counters_table
+    from compeer.models.costs import counters_table, live_counters
 
     counted = [(model.name, counters) for model in models if (counters := getattr(model, "counters", None))]
     try:
         with ExitStack() as shown:
             for name, counters in counted:
-                shown.enter_context(counters_shown(name, counters))
+                shown.enter_context(live_counters(name, counters))
             yield
     finally:
         for name, counters in counted:

@@ -61,12 +61,12 @@ def serve(
     Keys, separated by commas, come from the environment variable COMPEER_API_KEY; without one everybody who can reach
     the port may come in. docs/api.md says more, docs/privacy.md what is stored and sent.
     """
+    from compeer.chat.app import ServeSettings, create_app
+    from compeer.chat.resolve import larger_note, resolve_judge, resolve_supporter
+    from compeer.chat.upstream import StreamCall
     from compeer.cli.training import read_settings
-    from compeer.talk.opening import larger_note, open_judge, open_supporter
-    from compeer.talk.upstream import StreamCall
-    from compeer.web import ServeSettings, create_app
-    from compeer.web import serve as serve_app
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
+    from compeer.web.serving import serve as serve_app
 
     silence_libraries()
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
@@ -74,9 +74,9 @@ def serve(
     proxies = checked_proxies(proxy or ())
     sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
     guard, finish = _guard(no_guard, locale, webhook, webhook_text, language)
-    known = None if judge == "none" else open_judge(judge, call=calls)
-    supporter = open_supporter(
-        "embedded" if base else model, guard, known, call=calls, sees=sees, language=language, waiting=waiting
+    known = None if judge == "none" else resolve_judge(judge, call=calls)
+    supporter = resolve_supporter(
+        "embedded" if base else model, guard, known, call=calls, multimodal=sees, language=language, waiting=waiting
     )
     settings = ServeSettings(
         name=name,
@@ -142,9 +142,9 @@ def _guard(
     hooks: list[Hook] = [LogLine()]
     if not webhook:
         return Guard(locale=locale, hooks=hooks, spoken=language), None
-    told = Webhook(webhook, include_text=with_text)
-    guard = Guard(locale=locale, hooks=[*hooks, told], spoken=language)
-    return guard, lambda: told.wait(_WEBHOOK_SECONDS)
+    hook = Webhook(webhook, include_text=with_text)
+    guard = Guard(locale=locale, hooks=[*hooks, hook], spoken=language)
+    return guard, lambda: hook.wait(_WEBHOOK_SECONDS)
 
 
 def _notes(*, guarded: bool, keyed: bool, outside: bool, keep: Path | None, language: str) -> list[str]:

@@ -18,8 +18,8 @@ from compeer.progress import console
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from compeer.chat.turn import Event, Supporter, TurnRequest
     from compeer.policy.control import Control
-    from compeer.talk.turn import Event, Supporter, Wish
 
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
 SUPPORTER = "best"
@@ -62,8 +62,8 @@ def say(
     seed: Seed = 0,
 ) -> None:
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
-    from compeer.talk.session import Session
-    from compeer.talk.turn import NO_REPLY, SAMPLING
+    from compeer.chat.session import ChatSession
+    from compeer.chat.turn import NO_REPLY, SAMPLING
 
     text = standard_input() if text == "-" else text
     if not text.strip():
@@ -71,13 +71,13 @@ def say(
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
     sampling = SAMPLING.model_copy(update={"temperature": temperature, "max_tokens": max_tokens})
     with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
-        wish = Session(control, best_of, sampling, seed).say(text)
+        request = ChatSession(control, best_of, sampling, seed).say(text)
         if as_json:
-            found = _collected(supporter, wish)
+            found = _collected(supporter, request)
             typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
             replaced = found["replaced"]
         else:
-            replaced = Screen(_printer()).show(supporter, wish).guarded.replaced
+            replaced = Screen(_printer()).show(supporter, request).guarded.replaced
     if replaced == NO_REPLY:
         raise typer.Exit(1)
 
@@ -98,13 +98,13 @@ def chat(
     seed: Seed = 0,
 ) -> None:
     """Talk with a supporter in the terminal. /help tells what can be steered; nothing is kept unless you /save it."""
-    from compeer.talk.opening import larger_note
-    from compeer.talk.session import Session
-    from compeer.talk.turn import SAMPLING
+    from compeer.chat.resolve import larger_note
+    from compeer.chat.session import ChatSession
+    from compeer.chat.turn import SAMPLING
 
     control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
     sampling = SAMPLING.model_copy(update={"temperature": temperature, "max_tokens": max_tokens})
-    session = Session(control, best_of, sampling, seed)
+    session = ChatSession(control, best_of, sampling, seed)
     with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
         if note := larger_note(supporter.name):
             console.print(f"[dim]{note}[/]", highlight=False, soft_wrap=True)
@@ -129,31 +129,31 @@ def _control(**wanted: str | None) -> Control:
 @contextmanager
 def _opened(model: str, judge: str | None, locale: str | None, no_guard: bool) -> Iterator[Supporter]:
     """The supporter that the options describe, closed at the end; says so if it has no guard."""
+    from compeer.chat.resolve import resolve_judge, resolve_supporter
     from compeer.safety.guard import Guard
-    from compeer.talk.opening import open_judge, open_supporter
 
     silence_libraries()
     if no_guard:
         console.print(f"[bold red]{UNGUARDED}[/]", highlight=False, soft_wrap=True)
     tell_unknown_place(locale)
     guard = None if no_guard else Guard(locale=locale)
-    supporter = open_supporter(model, guard, open_judge(judge) if judge else None)
+    supporter = resolve_supporter(model, guard, resolve_judge(judge) if judge else None)
     try:
         yield supporter
     finally:
         supporter.close()
 
 
-def _collected(supporter: Supporter, wish: Wish) -> dict[str, Any]:
+def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
     """A turn as one object."""
-    from compeer.talk.turn import Candidate, Done
+    from compeer.chat.turn import JudgedCandidate, TurnDone
 
     async def collect() -> list[Event]:
-        return [event async for event in supporter.converse(wish)]
+        return [event async for event in supporter.converse(request)]
 
     events = asyncio.run(collect())
     done = events[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, TurnDone)
     found: dict[str, Any] = {
         "model": supporter.name,
         "reply": done.reply,
@@ -164,7 +164,7 @@ def _collected(supporter: Supporter, wish: Wish) -> dict[str, Any]:
         "problems": list(done.problems),
         "tokens": done.tokens,
     }
-    if wish.best_of > 1:
+    if request.best_of > 1:
         found["candidates"] = [
             {
                 "number": one.number,
@@ -174,7 +174,7 @@ def _collected(supporter: Supporter, wish: Wish) -> dict[str, Any]:
                 "problem": one.problem,
             }
             for one in events
-            if isinstance(one, Candidate)
+            if isinstance(one, JudgedCandidate)
         ]
     return found
 

@@ -1,4 +1,4 @@
-"""What the commands that train share: settings from `--set`, and the folder that a training claims for itself."""
+"""What `compeer reward` and `compeer policy` share: which records, which settings, which folder, which judge."""
 
 from __future__ import annotations
 
@@ -6,23 +6,85 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from compeer.cli.printing import plain
 from compeer.errors import InputError
-from compeer.models.spread import first_process
+from compeer.models.distributed import first_process
+from compeer.progress import console
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from compeer.reward.metrics import Judgments
+    from compeer.ser.record import SerRecord
+
     Settings = TypeVar("Settings", bound=BaseModel)
 
+Records = Annotated[Path, typer.Argument(help="A file of SER records.")]
+Split = Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")]
+Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting, as steps=900; a wrong one lists them all."),
 ]
+Need = Literal["labels", "preference"]
+NEEDS: dict[str, tuple[Need, ...]] = {
+    "unified": ("labels", "preference"),
+    "process": ("labels",),
+    "outcome": ("preference",),
+}
+"""What a judge of each kind learns from, and is measured by."""
+_WORDS: dict[Need, str] = {"labels": "labels of the steps", "preference": "a preference"}
 _STATE = "settings.json"
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def read_split(path: Path, split: str) -> list[SerRecord]:
+    """The records of a split, or of all."""
+    from compeer.ser.record import SPLITS, read_records
+
+    if split not in (*SPLITS, "all"):
+        raise InputError(f"unknown split '{split}'.", field="split", do=f"Known: {', '.join(SPLITS)}, all")
+    found = [record for record in read_records(path) if split in ("all", record.split)]
+    if not found:
+        where = "this file" if split == "all" else f"the {split} split"
+        raise InputError(f"there is no record in {where}.", file=path)
+    return found
+
+
+def labelled_indices(records: Sequence[SerRecord], needs: Sequence[Need], path: Path) -> list[int]:
+    """The indices of the records that have what is needed; prints how many of the others lack what."""
+    lacking = {need: sum(getattr(record, need) is None for record in records) for need in needs}
+    indices = [
+        index
+        for index, record in enumerate(records)
+        if all(getattr(record, need) is not None for need in needs) and (record.labels or record.preference)
+    ]
+    wanted = " and ".join(_WORDS[need] for need in needs) or "labels of the steps or a preference"
+    if not indices:
+        raise InputError(f"there is no record with {wanted} among the {len(records):,} of this split.", file=path)
+    if left_out := len(records) - len(indices):
+        why = ", ".join(f"{count:,} without {_WORDS[need]}" for need, count in lacking.items() if count)
+        text = f"{left_out:,} of {len(records):,} records are left out: {why or f'they have no {wanted}'}."
+        console.print(f"[yellow]{text}[/]", highlight=False, soft_wrap=True)
+    return indices
+
+
+def needs_of(judges: Sequence[Judgments]) -> tuple[Need, ...]:
+    """What records must have for several judges to be measured on the same: labels of whatever one of them judged."""
+    from compeer.reward.score import Judgment
+
+    found = [one for judge in judges for one in judge if isinstance(one, Judgment)]
+    needs: list[Need] = ["labels"] if any(one.steps for one in found) else []
+    return (*needs, "preference") if any(one.response for one in found) else tuple(needs)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Sequence[str] | None) -> Settings:
@@ -52,13 +114,25 @@ def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, 
 
     if out.is_file():
         raise InputError("this is a file.", file=out, do="Give a folder.")
-    told = {"records": file_hash(records), "split": split, "seed": seed, **more, **settings.model_dump(mode="json")}
+    state = {"records": file_hash(records), "split": split, "seed": seed, **more, **settings.model_dump(mode="json")}
     path = out / _STATE
     begun = path.is_file() and any((out / name).is_dir() for name in ("checkpoints", "model"))
-    before = json.loads(path.read_text(encoding="utf-8")) if begun else told
-    if other := [key for key in sorted({*told, *before}) if told.get(key) != before.get(key)]:
+    before = json.loads(path.read_text(encoding="utf-8")) if begun else state
+    if other := [key for key in sorted({*state, *before}) if state.get(key) != before.get(key)]:
         what = f"a training with other settings was begun here ({', '.join(other)})."
         raise InputError(what, file=out, do="Give another folder, or remove this one.")
     if not begun and first_process():
         out.mkdir(parents=True, exist_ok=True)
-        write_json(path, told)
+        write_json(path, state)
+
+
+def print_metrics(metrics: Mapping[str, Any], written: Path) -> None:
+    """Prints what a command found, and where it left its result."""
+    if first_process():
+        console.print_json(json.dumps(metrics))
+        print_written(written)
+
+
+def print_written(path: Path) -> None:
+    """Prints where a command left its result."""
+    console.print(f"written: {plain(str(path))}", highlight=False, soft_wrap=True)

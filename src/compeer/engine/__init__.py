@@ -1,6 +1,9 @@
-"""How tokens are made: rows written together by one loop, on torch or on llama.cpp, and probabilities of answers."""
+"""How tokens are made: one loop for rows on torch or llama.cpp, rollouts in bulk, and probabilities of answers.
 
-from compeer.engine.batching import Batcher
-from compeer.engine.rows import Ending, NotWritten, Row, Table
+`rows` what a row and a backend are · `batching` the loop · `torch_table` and `llama_table` the two backends ·
+`rollouts` many outputs by CUDA graphs · `sampling` how a token is chosen · `network` what transformers loads.
+"""
 
-__all__ = ["Batcher", "Ending", "NotWritten", "Row", "Table"]
+from compeer.engine.rows import Backend, Ending, ModelFiles, NotWritten, Row, Sampling
+
+__all__ = ["Backend", "Ending", "ModelFiles", "NotWritten", "Row", "Sampling"]

@@ -2,9 +2,9 @@
 
 A step of a model is mostly reading its weights, or starting kernels: both cost nearly the same for one row as for many.
 So one thread takes a step for all rows at work, then lets new ones in, as in every serving engine since Orca. What
-holds their keys and values is a backend (`Table`): torch, or llama.cpp on a CPU. Every row draws with the numbers of
-its own seed, so what it says depends on its company by no more than rounding does. Where a grammar leaves one way to go
-on, nothing is drawn: such tokens are fed together, on backends that can. Questions of which only the logits are wanted,
+holds their keys and values is a `Backend`: torch, or llama.cpp on a CPU. Every row samples with the numbers of its own
+seed, so its text depends on its company by no more than rounding does. Where a grammar leaves one way to go on, nothing
+is sampled: such tokens are fed together, on backends that can. Questions of which only the logits are wanted,
 as a judge's, are answered by the same thread between two steps, on the same weights.
 """
 
@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from compeer.engine.rows import Ending, NotWritten, Row, Table, next_tokens
+from compeer.engine.rows import Backend, Ending, NotWritten, Row
+from compeer.engine.sampling import next_tokens
 from compeer.statistics import generator
 
 _JOINING = 2
@@ -37,7 +38,7 @@ class _Question:
 class Batcher:
     """Writes outputs with a backend, as many at a time as it has places; others wait in line. `end` ends an output."""
 
-    def __init__(self, table: Table, end: int) -> None:
+    def __init__(self, table: Backend, end: int) -> None:
         self.table, self._end = table, end
         self._waiting: deque[Row] = deque()
         self._questions: deque[_Question] = deque()
@@ -48,8 +49,7 @@ class Batcher:
 
     def submit(self, row: Row) -> None:
         """Puts a row in the line."""
-        row.uniform = generator(row.seed, "tokens")
-        self._go_on(row)
+        _begin(self.table, row, self._end)
         with self._changed:
             if self._closed:
                 raise NotWritten(_CLOSED, passing=False)
@@ -94,7 +94,8 @@ class Batcher:
                 self.table.close()
                 return
             try:
-                self._leave([row for row in self.table.rows if row.cancelled])
+                for row in [row for row in self.table.rows if row.cancelled]:
+                    self.table.leave(row)
                 self._join()
                 self._answer()
                 self._step()
@@ -133,7 +134,7 @@ class Batcher:
                     if not row.cancelled:
                         row.end(NotWritten(f"the model failed: {type(error).__name__}"))
                 continue
-            self._take(group, logits)
+            _take(self.table, group, logits, self._end)
 
     def _answer(self) -> None:
         """Answers questions that wait, a few between two steps."""
@@ -150,38 +151,59 @@ class Batcher:
                 asked.answer.set_exception(error)
 
     def _step(self) -> None:
-        """Feeds each row at work what it said last, and draws the next token."""
+        """Feeds each row at work its last token, and samples the next one."""
         if self.table.rows:
             rows = list(self.table.rows)
-            self._take(rows, self.table.step())
+            _take(self.table, rows, self.table.step(), self._end)
 
-    def _take(self, rows: Sequence[Row], logits: torch.Tensor) -> None:
-        """Draws a token for each row, tells of it, and lets go of rows that have ended."""
-        gone = []
-        for row, token in zip(rows, next_tokens(logits, rows, self._end), strict=True):
-            ended = token == self._end
-            if not ended:
-                row.said.append(token)
-                if row.matcher is not None:
-                    row.matcher.consume_token(token)
-                    self._go_on(row)
-            cut_off = not ended and len(row.said) >= row.sampling.max_tokens
-            ended = row.hear(row.said, ended or cut_off) or ended
-            if ended or cut_off:
-                gone.append(row)
-                if not row.cancelled:
-                    row.end(Ending(cut_off and not ended, len(row.said), len(row.ids)))
-        self._leave(gone)
 
-    def _go_on(self, row: Row) -> None:
-        """Adds the tokens that the grammar leaves no choice about, where a backend can be fed many at a time."""
-        if self.table.at_once == 1 or row.matcher is None or row.matcher.is_stopped():
-            return
-        forced = row.matcher.compute_ff_tokens()[: row.sampling.max_tokens - 1 - len(row.said)]
-        if forced and self._end not in forced:
-            row.matcher.consume_tokens(forced)
-            row.said += forced
+@torch.inference_mode()
+def write_rows(table: Backend, rows: Sequence[Row], end: int) -> None:
+    """Writes rows to their ends in the caller's thread, as many at a time as the table has room for."""
+    try:
+        for start in range(0, len(rows), table.most):
+            group: list[Row] = []
+            for row in rows[start : start + table.most]:
+                _begin(table, row, end)
+                if group and not group[0].same_prompt(row):
+                    _take(table, group, table.join(group), end)
+                    group = []
+                group.append(row)
+            _take(table, group, table.join(group), end)
+            while table.rows:
+                _take(table, list(table.rows), table.step(), end)
+    except BaseException:
+        table.clear()
+        raise
 
-    def _leave(self, gone: Sequence[Row]) -> None:
-        for row in gone:
-            self.table.leave(row)
+
+def _begin(table: Backend, row: Row, end: int) -> None:
+    row.uniform = generator(row.seed, "tokens")
+    _go_on(table, row, end)
+
+
+def _take(table: Backend, rows: Sequence[Row], logits: torch.Tensor, end: int) -> None:
+    """Samples a token for each row, reports it, and lets go of rows that have ended."""
+    for row, token in zip(rows, next_tokens(logits, rows, end), strict=True):
+        ended = token == end
+        if not ended:
+            row.tokens.append(token)
+            if row.matcher is not None:
+                row.matcher.consume_token(token)
+                _go_on(table, row, end)
+        cut_off = not ended and len(row.tokens) >= row.sampling.max_tokens
+        ended = row.hear(row.tokens, ended or cut_off) or ended
+        if ended or cut_off:
+            table.leave(row)
+            if not row.cancelled:
+                row.end(Ending(cut_off and not ended, len(row.tokens), len(row.ids)))
+
+
+def _go_on(table: Backend, row: Row, end: int) -> None:
+    """Adds the tokens that the grammar leaves no choice about, where a backend can be fed many at a time."""
+    if table.at_once == 1 or row.matcher is None or row.matcher.is_stopped():
+        return
+    forced = row.matcher.compute_ff_tokens()[: row.sampling.max_tokens - 1 - len(row.tokens)]
+    if forced and end not in forced:
+        row.matcher.consume_tokens(forced)
+        row.tokens += forced

@@ -21,28 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compeer.engine.gguf import IN_LAYERS, OUTSIDE_LAYERS
 from compeer.errors import InputError
 
 Array = npt.NDArray[Any]
 Pair = tuple[Array, Array]
 """Two narrow matrices, (rank, inputs) and (outputs, rank), whose product is added to a matrix."""
 
-_NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
-_OUTSIDE = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
+_NAMES = {theirs: own for own, theirs in IN_LAYERS.items()}
+_OUTSIDE = {f"{theirs}.weight": f"{own}.weight" for own, theirs in OUTSIDE_LAYERS.items()}
 _LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)\.(weight|bias)")
 _ADAPTER = re.compile(r"(?:.*\.)?layers\.(\d+)\.([\w.]+)\.lora_([AB])(?:\.default)?\.weight")
 _BLOCK = 32

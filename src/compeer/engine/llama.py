@@ -32,7 +32,7 @@ _CONTEXT_DEFAULTS = {
     **{0: ("i", 512), 4: ("i", 2048), 8: ("i", 512), 12: ("i", 1), 28: ("i", 4), 32: ("i", 4), 40: ("i", -1)},
     **{52: ("i", -1), 104: ("i", 1), 108: ("i", 1), 136: ("?", False), 137: ("?", True), 141: ("?", False)},
 }
-"""What we know of the defaults, by their place in bytes."""
+"""What we know of the defaults, by their offset in bytes."""
 _GPU_LAYERS, _LOADING, _READ_WHOLE = 16, 24, 0
 _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0, 4, 8, 12, 28, 32, 52
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
@@ -47,11 +47,11 @@ class _Settings(ctypes.Structure):
 
     _fields_ = (("raw", ctypes.c_uint8 * 512),)
 
-    def get(self, place: int, kind: str) -> Any:
-        return struct.unpack_from(f"<{kind}", bytes(self.raw), place)[0]
+    def get(self, offset: int, kind: str) -> Any:
+        return struct.unpack_from(f"<{kind}", bytes(self.raw), offset)[0]
 
-    def set(self, place: int, kind: str, value: Any) -> None:
-        struct.pack_into(f"<{kind}", self.raw, place, value)
+    def set(self, offset: int, kind: str, value: Any) -> None:
+        struct.pack_into(f"<{kind}", self.raw, offset, value)
 
 
 class _Batch(ctypes.Structure):
@@ -140,7 +140,7 @@ def _library() -> Any:
         (found.llama_model_default_params(), _MODEL_DEFAULTS),
         (found.llama_context_default_params(), _CONTEXT_DEFAULTS),
     ):
-        if any(defaults.get(place, kind) != value for place, (kind, value) in known.items()):
+        if any(defaults.get(offset, kind) != value for offset, (kind, value) in known.items()):
             raise InputError(f"this version of llama.cpp ({version()}) has other settings.", file=paths[0], do=do)
     found.llama_log_set(_listen, None)
     found.llama_backend_init()
@@ -149,8 +149,8 @@ def _library() -> Any:
 
 def default_threads() -> int:
     """As many threads as cores may be used; `OMP_NUM_THREADS` says otherwise."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdigit() and int(told) else len(os.sched_getaffinity(0))
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdigit() and int(given) else len(os.sched_getaffinity(0))
 
 
 class Llama:
@@ -178,8 +178,8 @@ class Llama:
             **{_WIDTH: self.width * sequences, _BATCH: _BATCH_TOKENS, _SMALL_BATCH: _BATCH_TOKENS},
             **{_SEQUENCES: sequences, _THREADS: threads, _READING_THREADS: threads, _FLASH: int(not small)},
         }
-        for place, value in wanted.items():
-            settings.set(place, "i", value)
+        for offset, value in wanted.items():
+            settings.set(offset, "i", value)
         self._context = lib.llama_init_from_model(self._model, settings)
         if not self._context:
             why = _complaints[0] if _complaints else "no memory"
@@ -227,7 +227,7 @@ class Llama:
     ) -> npt.NDArray[np.float32]:
         """Computes tokens, at most `batch` of them; the logits after those that are wanted, in their order."""
         count = len(tokens)
-        ids, places = np.asarray(tokens, dtype=np.int32), np.asarray(positions, dtype=np.int32)
+        ids, where = np.asarray(tokens, dtype=np.int32), np.asarray(positions, dtype=np.int32)
         own, one = np.asarray(sequences, dtype=np.int32), np.ones(count, dtype=np.int32)
         outputs = np.asarray(wanted, dtype=np.int8)
         pointers = own.ctypes.data + 4 * np.arange(count, dtype=np.uintp)
@@ -235,7 +235,7 @@ class Llama:
             count,
             ids.ctypes.data,
             None,
-            places.ctypes.data,
+            where.ctypes.data,
             one.ctypes.data,
             pointers.ctypes.data,
             outputs.ctypes.data,
@@ -243,8 +243,8 @@ class Llama:
         if code := self._lib.llama_decode(self._context, batch):
             raise RuntimeError(f"llama.cpp could not compute {count} tokens (code {code})")
         found = np.empty((int(outputs.sum()), self.vocabulary), dtype=np.float32)
-        for row, place in enumerate(np.flatnonzero(outputs)):
-            address = self._lib.llama_get_logits_ith(self._context, int(place))
+        for row, index in enumerate(np.flatnonzero(outputs)):
+            address = self._lib.llama_get_logits_ith(self._context, int(index))
             ctypes.memmove(found[row].ctypes.data, address, found.itemsize * self.vocabulary)
         return found
 
@@ -269,6 +269,6 @@ class Llama:
         return bytes(memoryview(buffer)[:written])
 
     def restore(self, sequence: int, state: bytes) -> bool:
-        """Puts keys and values into a sequence in the place of its own; False where they do not fit."""
+        """Puts keys and values into a sequence instead of its own; False where they do not fit."""
         self.cut(sequence, 0)
         return bool(self._lib.llama_state_seq_set_data(self._context, state, len(state), sequence))

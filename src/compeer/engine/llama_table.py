@@ -1,29 +1,32 @@
-"""Rows on llama.cpp: a sequence each, and what was read once is not read again.
+"""Rows on llama.cpp: a sequence each, and what was read once is not read again; a base is loaded once for all users.
 
-A sequence that a row has left keeps its prompt until its place is needed; then the keys and values are put aside in
+A sequence that a row has left keeps its prompt until it is needed; then the keys and values are put aside in
 memory, as many as there is room for. A prompt begins with what it has most in common with any of them: a conversation's
 second turn reads only what is new. What all prompts of a model begin with (its task) is computed once for good: its
 keys and values are kept on disk, beside a hash of themselves, under a name made of all that they depend on.
 
 llama.cpp rounds to eight bits on the way, and rounds otherwise when it computes one token or many. So prompts are read
-in blocks that always end at the same places, and whole blocks alone are used again: what a prompt comes to does not
+in blocks that always end at the same tokens, and whole blocks alone are used again: what a prompt comes to does not
 depend on what was read before.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
+from compeer.engine.batching import Batcher
 from compeer.engine.llama import Llama, version
-from compeer.engine.rows import Row, common
+from compeer.engine.rows import ModelFiles, Row, common
+from compeer.io import atomic
 
 _SHORTEST_SHARED = 16
 """A prompt that has fewer tokens in common with another is read from its start."""
@@ -32,13 +35,19 @@ _BLOCK = 32
 _PUT_ASIDE = 256 << 20
 """Bytes of keys and values that are put aside; those that were not used for the longest time go first."""
 
+_TOKENS, _LONGEST = 16384, 4096
+"""Memory is set aside for so many tokens, which the rows share evenly; no row needs more than the second number."""
+_LARGE, _ROWS, _FEW_ROWS = 512 << 20, 8, 2
+"""Bases of more bytes than this write fewer rows at a time: on a CPU, eight together gain little over one after the
+other, and memory is set aside for each."""
+
 Known = tuple[Path | None, tuple[int, ...]]
 """Tokens, and the adapters that they were read with."""
 
 
 @dataclass(eq=False)
 class _Sequence:
-    """A place for a row: the tokens whose keys and values it holds, `clean` of them in whole blocks."""
+    """A slot for a row: the tokens whose keys and values it holds, `clean` of them in whole blocks."""
 
     number: int
     tokens: list[int] = field(default_factory=list)
@@ -68,34 +77,34 @@ class LlamaTable:
 
     def join(self, group: list[Row]) -> torch.Tensor:
         first = group[0]
-        place, logits = self._reading([*first.ids, *first.said], first.adapter, group)
-        place.row = first
-        state = self._llama.state(place.number) if len(group) > 1 else b""
+        slot, logits = self._reading([*first.ids, *first.tokens], first.adapter, group)
+        slot.row = first
+        state = self._llama.state(slot.number) if len(group) > 1 else b""
         for row in group[1:]:
             other = self._free()
             self._make_room(other)
             if not self._llama.restore(other.number, state):
                 raise RuntimeError("llama.cpp does not take its own state back")
-            other.tokens, other.clean, other.adapter, other.row = list(place.tokens), place.clean, place.adapter, row
+            other.tokens, other.clean, other.adapter, other.row = list(slot.tokens), slot.clean, slot.adapter, row
         self.rows += group
         return logits.expand(len(group), -1).clone()
 
     def step(self) -> torch.Tensor:
         found: list[torch.Tensor | None] = [None] * len(self.rows)
-        places = {id(place.row): place for place in self._sequences if place.row is not None}
-        for adapter in dict.fromkeys(places[id(row)].adapter for row in self.rows):
+        slots = {id(slot.row): slot for slot in self._sequences if slot.row is not None}
+        for adapter in dict.fromkeys(slots[id(row)].adapter for row in self.rows):
             self._llama.use(adapter)
-            numbers = [n for n, row in enumerate(self.rows) if places[id(row)].adapter == adapter]
-            for number, logits in zip(numbers, self._fed([places[id(self.rows[n])] for n in numbers]), strict=True):
+            numbers = [n for n, row in enumerate(self.rows) if slots[id(row)].adapter == adapter]
+            for number, logits in zip(numbers, self._fed([slots[id(self.rows[n])] for n in numbers]), strict=True):
                 found[number] = logits
         return torch.stack([logits for logits in found if logits is not None])
 
     def leave(self, row: Row) -> None:
         self.rows.remove(row)
-        for place in self._sequences:
-            if place.row is row:
-                place.row = None
-                self._cut(place, place.clean)
+        for slot in self._sequences:
+            if slot.row is row:
+                slot.row = None
+                self._cut(slot, slot.clean)
 
     def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
         return self._reading(list(ids), adapter, [])[1][0]
@@ -107,8 +116,8 @@ class LlamaTable:
         self.rows.clear()
         self._aside.clear()
         self._llama.clear()
-        for place in self._sequences:
-            place.tokens, place.clean, place.row = [], 0, None
+        for slot in self._sequences:
+            slot.tokens, slot.clean, slot.row = [], 0, None
 
     def close(self) -> None:
         self._llama.close()
@@ -122,40 +131,40 @@ class LlamaTable:
             return
         path = self._kept / f"{self._mark(known)}.state" if self._kept else None
         state = _read_state(path) if path else None
-        place = self._free()
-        self._make_room(place)
-        if state and self._llama.restore(place.number, state):
+        slot = self._free()
+        self._make_room(slot)
+        if state and self._llama.restore(slot.number, state):
             self._fixed[known] = state
-            place.tokens, place.clean, place.adapter = list(ids), len(ids), adapter
+            slot.tokens, slot.clean, slot.adapter = list(ids), len(ids), adapter
             return
-        place, _ = self._reading(list(ids), adapter, [])
-        place.clean = len(ids)
-        self._fixed[known] = self._llama.state(place.number)
+        slot, _ = self._reading(list(ids), adapter, [])
+        slot.clean = len(ids)
+        self._fixed[known] = self._llama.state(slot.number)
         if path:
             _write_state(path, self._fixed[known])
 
     def _reading(self, ids: list[int], adapter: Path | None, group: Sequence[Row]) -> tuple[_Sequence, torch.Tensor]:
         """A free sequence that holds these tokens, and the logits after them."""
         first = self._first_block(ids, adapter)
-        place = self._begun(ids, adapter, first)
+        slot = self._begun(ids, adapter, first)
         self._llama.use(adapter)
         try:
             while True:
-                start = len(place.tokens)
+                start = len(slot.tokens)
                 part = ids[start : start + _BLOCK if start >= first else min(first, start + _BLOCK)]
                 last = start + len(part) == len(ids)
                 wanted = [False] * (len(part) - 1) + [last]
-                places = range(start, start + len(part))
-                found = self._llama.decode([place.number] * len(part), places, part, wanted)
-                place.tokens += part
-                place.clean = len(place.tokens) if len(part) == _BLOCK else place.clean
+                positions = range(start, start + len(part))
+                found = self._llama.decode([slot.number] * len(part), positions, part, wanted)
+                slot.tokens += part
+                slot.clean = len(slot.tokens) if len(part) == _BLOCK else slot.clean
                 self.read += len(part)
                 if last:
-                    return place, torch.from_numpy(found)
+                    return slot, torch.from_numpy(found)
                 if group and all(row.cancelled for row in group):
                     raise RuntimeError("called off")
         except Exception:
-            self._cut(place, 0)
+            self._cut(slot, 0)
             raise
 
     def _first_block(self, ids: list[int], adapter: Path | None) -> int:
@@ -177,52 +186,52 @@ class LlamaTable:
         aside = [(shared(tokens), (own, tokens)) for own, tokens in (*self._fixed, *self._aside) if own == adapter]
         length, nearest = max(held, key=lambda one: one[0], default=(0, None))
         other, known = max(aside, key=lambda one: one[0], default=(0, None))
-        place = self._free()
+        slot = self._free()
         if nearest is not None and nearest.row is None and length >= other and length > nearest.clean // 2:
-            place = nearest  # the same conversation goes on
+            slot = nearest  # the same conversation goes on
         elif max(length, other) < _SHORTEST_SHARED:
-            self._make_room(place)
+            self._make_room(slot)
         elif length > other and nearest is not None:
             tokens, clean, state = list(nearest.tokens), nearest.clean, self._llama.state(nearest.number)
-            self._make_room(place)
-            self._put(place, tokens, clean, state)
+            self._make_room(slot)
+            self._put(slot, tokens, clean, state)
         elif known is not None:
             state = self._fixed[known] if known in self._fixed else self._aside[known]
             if known in self._aside:
                 self._aside.move_to_end(known)
-            self._make_room(place)
-            self._put(place, known[1], len(known[1]), state)
-        self._cut(place, shared(place.tokens[: place.clean]))
-        place.adapter = adapter
+            self._make_room(slot)
+            self._put(slot, known[1], len(known[1]), state)
+        self._cut(slot, shared(slot.tokens[: slot.clean]))
+        slot.adapter = adapter
         self._clock += 1
-        place.used = self._clock
-        return place
+        slot.used = self._clock
+        return slot
 
-    def _put(self, place: _Sequence, tokens: Sequence[int], clean: int, state: bytes) -> None:
-        if self._llama.restore(place.number, state):
-            place.tokens, place.clean = list(tokens), clean
+    def _put(self, slot: _Sequence, tokens: Sequence[int], clean: int, state: bytes) -> None:
+        if self._llama.restore(slot.number, state):
+            slot.tokens, slot.clean = list(tokens), clean
 
     def _free(self) -> _Sequence:
         """The sequence that nobody has used for the longest time."""
-        return min((place for place in self._sequences if place.row is None), key=lambda place: place.used)
+        return min((slot for slot in self._sequences if slot.row is None), key=lambda slot: slot.used)
 
-    def _make_room(self, place: _Sequence) -> None:
+    def _make_room(self, slot: _Sequence) -> None:
         """Puts what a sequence holds aside, unless it is at hand elsewhere, and empties it."""
-        self._cut(place, place.clean)
-        known = (place.adapter, tuple(place.tokens))
-        if len(place.tokens) >= 2 * _SHORTEST_SHARED and known not in self._fixed and known not in self._aside:
-            self._aside[known] = self._llama.state(place.number)
+        self._cut(slot, slot.clean)
+        known = (slot.adapter, tuple(slot.tokens))
+        if len(slot.tokens) >= 2 * _SHORTEST_SHARED and known not in self._fixed and known not in self._aside:
+            self._aside[known] = self._llama.state(slot.number)
             while sum(map(len, self._aside.values())) > _PUT_ASIDE:
                 self._aside.popitem(last=False)
-        self._cut(place, 0)
+        self._cut(slot, 0)
 
-    def _cut(self, place: _Sequence, length: int) -> None:
+    def _cut(self, slot: _Sequence, length: int) -> None:
         """Forgets what a sequence holds after so many tokens."""
-        self._llama.cut(place.number, length)
-        del place.tokens[length:]
-        place.clean = min(place.clean, length)
+        self._llama.cut(slot.number, length)
+        del slot.tokens[length:]
+        slot.clean = min(slot.clean, length)
 
-    def _fed(self, places: Sequence[_Sequence]) -> list[torch.Tensor]:
+    def _fed(self, slots: Sequence[_Sequence]) -> list[torch.Tensor]:
         """Feeds sequences what their rows said since; the logits after it."""
         sequences: list[int] = []
         positions: list[int] = []
@@ -236,16 +245,16 @@ class LlamaTable:
             for one in (sequences, positions, tokens, wanted):
                 one.clear()
 
-        for place in places:
-            assert place.row is not None
-            new = [*place.row.ids, *place.row.said][len(place.tokens) :]
+        for slot in slots:
+            assert slot.row is not None
+            new = [*slot.row.ids, *slot.row.tokens][len(slot.tokens) :]
             if len(tokens) + len(new) > self._llama.batch:
                 compute()
-            sequences += [place.number] * len(new)
-            positions += range(len(place.tokens), len(place.tokens) + len(new))
+            sequences += [slot.number] * len(new)
+            positions += range(len(slot.tokens), len(slot.tokens) + len(new))
             tokens += new
             wanted += [False] * (len(new) - 1) + [True]
-            place.tokens += new
+            slot.tokens += new
         compute()
         return found
 
@@ -271,11 +280,57 @@ def _read_state(path: Path) -> bytes | None:
 
 def _write_state(path: Path, state: bytes) -> None:
     """Keeps it, whole or not at all; a disk that is full or may not be written costs time, nothing else."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(hashlib.sha256(state).digest() + state)
-        unfinished.replace(path)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink()
+        with atomic(path) as unfinished:
+            unfinished.write_bytes(hashlib.sha256(state).digest() + state)
+
+
+class _Shared:
+    """A loaded base and its thread."""
+
+    def __init__(self, base: Path, rows: int, end: int, states: Path | None) -> None:
+        self.llama = Llama(base, rows + 1, min(_LONGEST, _TOKENS // rows))
+        self.table = LlamaTable(self.llama, states)
+        self.batcher = Batcher(self.table, end)
+        self.users = 0
+
+
+_shared: dict[tuple[Path, int, int], _Shared] = {}
+_loading = threading.Lock()
+
+
+class CpuEngine:
+    """A model on llama.cpp, which writes `rows` outputs at a time. `end` is the token that ends an output."""
+
+    def __init__(self, files: ModelFiles, end: int, rows: int | None = None) -> None:
+        self.rows = rows or (_ROWS if files.base.stat().st_size < _LARGE else _FEW_ROWS)
+        self.adapter = files.adapter
+        self._key = (files.base, self.rows, end)
+        with _loading:
+            if self._key not in _shared:
+                _shared[self._key] = _Shared(*self._key, files.states)
+            self._own: _Shared | None = _shared[self._key]
+            self._own.users += 1
+        self.batcher, self.table = self._own.batcher, self._own.table
+        self.vocabulary, self.width = self._own.llama.vocabulary, self._own.llama.width
+
+    def keep(self, ids: Sequence[int]) -> None:
+        """Has the beginning of prompts at hand from now on, from disk if it was computed before."""
+        self.batcher.ask(lambda: self.table.keep(ids, self.adapter)).result()
+
+    def logits(self, ids: Sequence[int]) -> Future[torch.Tensor]:
+        """The logits after a prompt; what it has in common with others is not computed again."""
+        return self.batcher.ask(lambda: self.table.answer(ids, self.adapter))
+
+    def close(self) -> None:
+        """Ends its work; the last one to do so ends the base's."""
+        with _loading:
+            if self._own is None:
+                return
+            own, self._own = self._own, None
+            own.users -= 1
+            if own.users:
+                return
+            _shared.pop(self._key, None)
+        own.batcher.close()

@@ -1,7 +1,7 @@
-"""A row, one output being written; how its next token is drawn; and what a backend does for rows.
+"""A row, one output being written; how its tokens are sampled; and what a backend does for rows.
 
-A backend, `Table`, holds the keys and values of the rows at work. It reads the prompts of rows that join, takes a step
-for all of them, and lets them go; it knows nothing of text.
+A `Backend` holds the keys and values of the rows at work. It reads the prompts of rows that join, takes a step for all
+of them, and lets them go; it knows nothing of text.
 """
 
 from __future__ import annotations
@@ -9,13 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
+from pydantic import Field
 
-from compeer.models.base import Sampling
-from compeer.models.drawing import allowed, drawn
-from compeer.models.vision import Picture
+from compeer.io import Frozen
+
+if TYPE_CHECKING:
+    import torch
+
+    from compeer.engine.multimodal import Picture
+
+
+class Sampling(Frozen):
+    """How answers are sampled."""
+
+    temperature: float = Field(default=0.8, ge=0, description="0 takes the most probable token")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="share of probability kept")
+    min_p: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="tokens less probable than this share of the likeliest are left out; servers are not asked for it",
+    )
+    max_tokens: int = Field(default=192, ge=1, description="longest answer, in tokens")
+    stop: tuple[str, ...] = Field(default=(), description="strings that end an answer; they are left out of it")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What llama.cpp needs of a model. `card` is the folder in which its `compeer.json` may lie."""
+
+    base: Path
+    adapter: Path | None
+    tokenizer: Path
+    card: Path | None = None
+    states: Path | None = None
+    """The folder for computed beginnings of prompts; None keeps none."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +82,17 @@ class Row:
     """What is laid over the base's weights, on backends that can."""
     pictures: Sequence[Picture] = ()
     cancelled: bool = False
-    said: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    """What it consists of so far."""
     uniform: Any = None
 
     def same_prompt(self, other: Row) -> bool:
         """Whether both are to be read alike: their prompts, what they say already, and the weights."""
-        alike = (self.ids, self.said, self.adapter) == (other.ids, other.said, other.adapter)
+        alike = (self.ids, self.tokens, self.adapter) == (other.ids, other.tokens, other.adapter)
         return alike and not self.pictures and not other.pictures
 
 
-class Table(Protocol):
+class Backend(Protocol):
     """Keys and values of the rows at work, which stand in `rows`."""
 
     rows: list[Row]
@@ -90,29 +121,6 @@ class Table(Protocol):
 
     def close(self) -> None:
         """Gives all memory back."""
-
-
-def next_tokens(logits: torch.Tensor, rows: Sequence[Row], end: int) -> list[int]:
-    """A token for each row, by its own grammar, temperature, share of probability and numbers."""
-    scores = allowed(logits.float(), [row.matcher for row in rows], end)
-    best = scores.argmax(-1)
-    heat = torch.tensor([row.sampling.temperature or 1.0 for row in rows], device=scores.device)
-    chances = torch.softmax(scores / heat[:, None], -1)
-    share = [row.sampling.top_p for row in rows]
-    if min(share) < 1:
-        ordered, order = chances.sort(-1, descending=True)
-        # a token is kept while those before it have not reached the share, so that the first always is
-        cut = ordered.cumsum(-1) - ordered >= torch.tensor(share, device=scores.device)[:, None]
-        chances = chances.masked_fill(cut.gather(1, order.argsort(-1)), 0.0)
-    least = [row.sampling.min_p for row in rows]
-    if max(least) > 0:
-        floor = torch.tensor(least, device=scores.device) * chances.max(-1).values
-        chances = chances.masked_fill(chances < floor[:, None], 0.0)
-    uniform = torch.tensor([[row.uniform.random()] for row in rows], dtype=torch.float64, device=scores.device)
-    tokens = drawn(chances, uniform)[:, 0]
-    greedy = torch.tensor([row.sampling.temperature == 0 for row in rows], device=scores.device)
-    found: list[int] = torch.where(greedy, best, tokens).tolist()
-    return found
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -1,13 +1,12 @@
-"""Rows on torch, for GPUs and for models that see: one table of keys and values, a place in it for each row.
+"""Rows on torch: one table of keys and values, and the one decode step by which everything on torch goes on.
 
-Each row has its own place in the table, filled from the left, and its own column to write next; a row that leaves gives
-its place to the last one, so that the rows at work always stand first. What prompts have in common, as the task, an
-earlier turn or the steps of a first attempt, is not computed again.
+Each row of the table has its own columns, from where it starts to the one that is written next. Chat and generation
+fill rows from the left as they come (`TorchTable`); rollouts fill all rows up to the same column (`rollouts.py`). The
+tensors of a table stay at their addresses, so a CUDA graph can repeat a step.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,50 +15,80 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import Cache
 
-from compeer.engine.rows import Row, common
-from compeer.models.attention import use_grouped_attention
-from compeer.models.vision import PictureReader
+from compeer.engine.attention import use_grouped_attention
+from compeer.engine.multimodal import PictureReader
+from compeer.engine.prefixes import Keys, PromptMemory
+from compeer.engine.rows import Row
 
 _COLUMNS = 256
 """The table of keys and values grows by so many columns."""
 _KEPT = 1024
 """A table wider than this is given back when nobody is at work."""
-_REMEMBERED, _LONGEST_REMEMBERED, _SHORTEST_SHARED = 4, 1024, 16
-"""So many prompts of so many tokens at most are remembered; one that begins with as few as that again gains by it."""
 
 
 class Slots(Cache):  # type: ignore[misc]
-    """Keys and values of all layers in one place each; `rows` and `width` say which part of them a step uses."""
+    """Keys and values of all layers for so many rows and columns; `like` are some of each layer."""
 
-    def __init__(self, shapes: Sequence[tuple[torch.Size, torch.Size]], rows: int, width: int, **like: Any) -> None:
+    def __init__(self, like: Sequence[Keys], rows: int, width: int, dtype: torch.dtype | None = None) -> None:
         super().__init__(layers=[])
-        self.keys = [torch.zeros((rows, key[1], width, key[3]), **like) for key, _ in shapes]
-        self.values = [torch.zeros((rows, value[1], width, value[3]), **like) for _, value in shapes]
-        self.column = torch.zeros(1, dtype=torch.long, device=like["device"])
-        self.rows, self.width = rows, width
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = self.keys[layer_idx][: self.rows], self.values[layer_idx][: self.rows]
-        keys.index_copy_(2, self.column, key_states.to(keys.dtype))
-        values.index_copy_(2, self.column, value_states.to(values.dtype))
-        return keys[:, :, : self.width], values[:, :, : self.width]
-
-
-class _Places(Slots):
-    """Keys and values of all rows; each writes in its own column."""
-
-    columns: torch.Tensor
+        self.most, self.width = rows, width
+        self.dtype, self.device = dtype or like[0][0].dtype, like[0][0].device
+        self.keys, self.values = (
+            [
+                torch.zeros((rows, one.shape[1], width, one.shape[3]), dtype=self.dtype, device=self.device)
+                for one in tensors
+            ]
+            for tensors in zip(*like, strict=True)
+        )
+        self.starts, self.columns, self.positions = (
+            torch.zeros(rows, dtype=torch.long, device=self.device) for _ in range(3)
+        )
+        """Of each row: its first column, the column to write next, and the position of what is written there."""
+        self._numbers = torch.arange(max(rows, width), device=self.device)
+        self._used = (rows, width)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         keys, values = self.keys[layer_idx], self.values[layer_idx]
-        rows = torch.arange(self.rows, device=keys.device)
-        keys[rows, :, self.columns] = key_states[:, :, 0]
-        values[rows, :, self.columns] = value_states[:, :, 0]
-        return keys[: self.rows, :, : self.width], values[: self.rows, :, : self.width]
+        rows, width = self._used
+        index, columns = self._numbers[:rows], self.columns[:rows]
+        keys[index, :, columns] = key_states[:, :, 0].to(self.dtype)
+        values[index, :, columns] = value_states[:, :, 0].to(self.dtype)
+        return keys[:rows, :, :width], values[:rows, :, :width]
+
+    def step(self, network: Any, tokens: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+        """Feeds each of the first rows its token, (rows, 1); the logits after it. Only `width` columns are attended."""
+        self._used = (rows, width)
+        columns = self._numbers[:width]
+        attended = (columns >= self.starts[:rows, None]) & (columns <= self.columns[:rows, None])
+        # filled by numbers, not by tensors: those would be copied from the host, which a CUDA graph cannot record
+        bias = torch.zeros_like(attended, dtype=self.dtype).masked_fill_(~attended, torch.finfo(self.dtype).min)
+        logits: torch.Tensor = network(
+            input_ids=tokens[:rows],
+            attention_mask=bias[:, None, None],
+            position_ids=self.positions[:rows, None],
+            past_key_values=self,
+            use_cache=True,
+        ).logits[:, -1]
+        self.columns[:rows].add_(1)
+        self.positions[:rows].add_(1)
+        return logits
+
+    def fill(self, cache: Any, first: int, last: int, position: int) -> None:
+        """Puts a prompt's keys and values into rows from `first` to before `last`, from the left."""
+        length = cache.get_seq_length()
+        for layer, own in enumerate(cache.layers):
+            self.keys[layer][first:last, :, :length] = own.keys
+            self.values[layer][first:last, :, :length] = own.values
+        self.starts[first:last], self.columns[first:last], self.positions[first:last] = 0, length, position
+
+    def move(self, indices: Any, to: Any, columns: int) -> None:
+        """Copies rows to other rows, with so many of their columns."""
+        for own in (self.starts, self.columns, self.positions):
+            own[to] = own[indices]
+        for own in (*self.keys, *self.values):
+            own[to, :, :columns] = own[indices, :, :columns]
 
 
 class TorchTable:
@@ -72,126 +101,80 @@ class TorchTable:
         self.rows: list[Row] = []
         self.most = most
         self.network, self._reader = network, reader
-        self._table: _Places | None = None
-        self._width = 0
-        self._columns: list[int] = []
-        self._positions: list[int] = []
-        self._remembered: deque[tuple[tuple[int, ...], Any]] = deque(maxlen=_REMEMBERED)
-        self.read = 0
+        self._slots: Slots | None = None
+        self._memory = PromptMemory(network)
+
+    @property
+    def read(self) -> int:
         """Tokens of prompts that were computed so far."""
+        return self._memory.read
 
     def join(self, group: list[Row]) -> torch.Tensor:
         first = group[0]
         cache, logits, following = self._read(first.ids, first.pictures)
-        table = self._room(len(first.ids) + 1, cache)
         start = len(self.rows)
-        for layer, own in enumerate(cache.layers):
-            table.keys[layer][start : start + len(group), :, : len(first.ids)] = own.keys
-            table.values[layer][start : start + len(group), :, : len(first.ids)] = own.values
-        self._columns += [len(first.ids)] * len(group)
-        self._positions += [following] * len(group)
+        self._room(len(first.ids) + 1, cache).fill(cache, start, start + len(group), following)
         self.rows += group
         return logits.expand(len(group), -1).clone()
 
     def step(self) -> torch.Tensor:
-        device = self.network.device
-        width = max(self._columns) + 1
-        table = self._room(width)
-        table.rows, table.width = len(self.rows), width
-        table.columns = torch.tensor(self._columns, device=device)
-        seen = torch.arange(width, device=device) <= table.columns[:, None]
-        logits: torch.Tensor = self.network(
-            input_ids=torch.tensor([row.said[-1:] for row in self.rows], device=device),
-            attention_mask=seen[:, None, None],
-            position_ids=torch.tensor(self._positions, device=device)[:, None],
-            past_key_values=table,
-            use_cache=True,
-        ).logits[:, -1]
-        self._columns = [column + 1 for column in self._columns]
-        self._positions = [position + 1 for position in self._positions]
-        return logits
+        width = max(len(row.ids) + len(row.tokens) for row in self.rows)
+        tokens = torch.tensor([row.tokens[-1:] for row in self.rows], device=self.network.device)
+        return self._room(width).step(self.network, tokens, len(self.rows), width)
 
     def leave(self, row: Row) -> None:
-        place, last = self.rows.index(row), len(self.rows) - 1
-        if place < last and self._table is not None:
-            columns = self._columns[last]
-            for own in (*self._table.keys, *self._table.values):
-                own[place, :, :columns] = own[last, :, :columns]
-        self.rows[place] = self.rows[last]
-        for values in (self._columns, self._positions):
-            values[place] = values[last]
-        self._forget_after(last)
+        index, last = self.rows.index(row), len(self.rows) - 1
+        if index < last and self._slots is not None:
+            self._slots.move(last, index, len(self.rows[last].ids) + len(self.rows[last].tokens))
+        self.rows[index] = self.rows[last]
+        del self.rows[last]
 
     def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
         assert adapter is None, "torch holds one set of weights"
         return self._read(tuple(ids), ())[1][0]
 
     def rest(self) -> None:
-        if self._width > _KEPT:
-            self._table, self._width = None, 0
+        if self._slots is not None and self._slots.width > _KEPT:
+            self._slots = None
 
     def clear(self) -> None:
-        self._table, self._width = None, 0
-        self._remembered.clear()
-        self._forget_after(0)
+        self._slots = None
+        self._memory.clear()
+        self.rows.clear()
 
     def close(self) -> None:
         """Nothing is to be done: memory goes with the last reference."""
 
-    def _forget_after(self, length: int) -> None:
-        del self.rows[length:], self._columns[length:], self._positions[length:]
-
     def _read(self, ids: tuple[int, ...], pictures: Sequence[Any]) -> tuple[Any, torch.Tensor, int]:
         """Computes a prompt: its cache, the logits after it, and the position of what follows."""
-        device = self.network.device
-        cache, following = self._begun(ids, pictures), len(ids)
-        shared = cache.get_seq_length()
-        inputs: dict[str, Any] = {"position_ids": torch.arange(shared, following, device=device)[None]}
-        if self._reader and pictures:
-            positions, following = self._reader.positions(ids, [picture.grid for picture in pictures])
-            seen = {name: values.to(device) for name, values in self._reader.inputs(pictures).items()}
-            inputs = {"position_ids": positions[:, None].to(device), **seen}
+        if self._reader is None or not pictures:
+            return *self._memory.prompt(ids), len(ids)
+        device, cache = self.network.device, DynamicCache()
+        positions, following = self._reader.positions(ids, [picture.grid for picture in pictures])
         logits = self.network(
-            input_ids=torch.tensor([ids[shared:]], device=device),
+            input_ids=torch.tensor([ids], device=device),
+            position_ids=positions[:, None].to(device),
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
-            **inputs,
+            **{name: values.to(device) for name, values in self._reader.inputs(pictures).items()},
         ).logits[:, -1]
-        self.read += len(ids) - shared
-        if not pictures and len(ids) <= _LONGEST_REMEMBERED:
-            self._remembered.append((ids, cache))
+        self._memory.read += len(ids)
         return cache, logits, following
 
-    def _begun(self, ids: tuple[int, ...], pictures: Sequence[Any]) -> Any:
-        """A cache that holds what the prompt has in common with a remembered one; its last token is always left."""
-        cache = DynamicCache()
-        if pictures:
-            return cache
-        lengths = [common(known, ids[:-1]) for known, _ in self._remembered]
-        longest = max(lengths, default=0)
-        if longest >= _SHORTEST_SHARED:
-            nearest = self._remembered[lengths.index(longest)][1]
-            for number, layer in enumerate(nearest.layers):
-                cache.update(layer.keys[:, :, :longest], layer.values[:, :, :longest], number)
-        return cache
-
-    def _room(self, width: int, cache: Any = None) -> _Places:
+    def _room(self, width: int, cache: Any = None) -> Slots:
         """The table, made wider where it is too narrow; the first one is shaped like a cache."""
-        old = self._table
-        if old is not None and self._width >= width:
+        old = self._slots
+        if old is not None and old.width >= width:
             return old
-        pairs = (
-            list(zip(old.keys, old.values, strict=True))
-            if old is not None
-            else [(one.keys, one.values) for one in cache.layers]
+        like = (
+            [(layer.keys, layer.values) for layer in cache.layers]
+            if old is None
+            else list(zip(old.keys, old.values, strict=True))
         )
-        shapes = [(keys.shape, values.shape) for keys, values in pairs]
-        wider = -(-width // _COLUMNS) * _COLUMNS
-        new = _Places(shapes, self.most, wider, dtype=pairs[0][0].dtype, device=pairs[0][0].device)
+        self._slots = new = Slots(like, self.most, -(-width // _COLUMNS) * _COLUMNS)
         if old is not None:
-            rows = len(self.rows)
-            for after, before in zip((*new.keys, *new.values), (*old.keys, *old.values), strict=True):
-                after[:rows, :, : self._width] = before[:rows]
-        self._table, self._width = new, wider
+            for own, before in zip((*new.keys, *new.values), (*old.keys, *old.values), strict=True):
+                own[: len(self.rows), :, : old.width] = before[: len(self.rows)]
+            new.starts, new.columns, new.positions = old.starts, old.columns, old.positions
         return new

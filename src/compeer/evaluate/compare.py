@@ -16,16 +16,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from compeer.errors import InputError
-from compeer.evaluate.diversity import Measured, measured
-from compeer.evaluate.esc_eval.rubric import DIMENSIONS, HIGHEST
-from compeer.io import read_json_lines
-from compeer.statistics import Numbers, group_weights, ratio
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST
+from compeer.evaluate.diversity import FEW_DIALOGUES
+from compeer.io import Frozen, read_json_lines
+from compeer.statistics import Estimate, Numbers, group_weights, ratio
 
 Pair = tuple[str, int]
 """A scenario's id and the repeat."""
@@ -33,10 +34,8 @@ _OF_THE_SUPPORTER = ("mode", "supporter_tokens", "batch")
 """Settings in which the two may differ."""
 
 
-class RunFolder(BaseModel):
+class RunFolder(Frozen):
     """What a comparison needs of a run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str
     supporter: str
@@ -45,26 +44,22 @@ class RunFolder(BaseModel):
     lines: dict[Pair, dict[str, Any]]
 
 
-class DimensionComparison(BaseModel):
+class DimensionComparison(Frozen):
     """The first supporter against the second in one dimension."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pairs: int
     scenarios: int
     first: float | None = Field(description="the first one's mean over the pairs")
     second: float | None
-    difference: Measured = Field(description="first less second")
+    difference: Estimate = Field(description="first less second")
     wins: int = Field(description="pairs in which the first is better")
     ties: int
     losses: int
-    win_rate: Measured = Field(description="wins and half of the ties, as a share of the pairs")
+    win_rate: Estimate = Field(description="wins and half of the ties, as a share of the pairs")
 
 
-class Comparison(BaseModel):
+class Comparison(Frozen):
     """Two runs side by side."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     protocol: str
     first: str
@@ -83,9 +78,9 @@ def read_run(folder: Path) -> RunFolder:
         missing = scores if manifest.is_file() else manifest
         raise InputError(f"there is no {missing.name} in it.", file=folder, do=do)
     try:
-        told = json.loads(manifest.read_text(encoding="utf-8"))
-        name, mode = told["models"]["supporter"]["name"], told["settings"]["mode"]
-        known = told["protocol"] in ("esc-eval", "sage")
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        name, mode = content["models"]["supporter"]["name"], content["settings"]["mode"]
+        known = content["protocol"] in ("esc-eval", "sage")
     except (ValueError, KeyError, TypeError):
         known = False
     if not known:
@@ -99,7 +94,7 @@ def read_run(folder: Path) -> RunFolder:
         if key in lines:
             raise InputError("this scenario and repeat were there before.", file=scores, line=number, do=do)
         lines[key] = value
-    return RunFolder(folder=str(folder), supporter=name, mode=mode, manifest=told, lines=lines)
+    return RunFolder(folder=str(folder), supporter=name, mode=mode, manifest=content, lines=lines)
 
 
 def compare_runs(first: RunFolder, second: RunFolder, seed: int = 0) -> Comparison:
@@ -110,8 +105,8 @@ def compare_runs(first: RunFolder, second: RunFolder, seed: int = 0) -> Comparis
         do = "Run both on the same cards or profiles, with the same --limit and seed."
         raise InputError("the two runs have no scenario in common.", file=second.folder, do=do)
     for run in (first, second):
-        if alone := len(run.lines) - len(shared):
-            notes.append(f"{alone} of {len(run.lines)} conversations of {run.folder} have no counterpart: left out.")
+        if unpaired := len(run.lines) - len(shared):
+            notes.append(f"{unpaired} of {len(run.lines)} conversations of {run.folder} have no counterpart: left out.")
     protocol = str(first.manifest["protocol"])
     read = _esc_eval_scores if protocol == "esc-eval" else _sage_scores
     pairs = {key: read(first.lines[key], second.lines[key]) for key in shared}
@@ -141,8 +136,8 @@ def _title(run: RunFolder, other: RunFolder) -> str:
     """What tells the run from the other: the supporter, its mode if both are of one name, else the folder too."""
     if run.supporter != other.supporter:
         return run.supporter
-    told = f"{run.supporter} ({run.mode})"
-    return told if run.mode != other.mode else f"{told}, {run.folder}"
+    title = f"{run.supporter} ({run.mode})"
+    return title if run.mode != other.mode else f"{title}, {run.folder}"
 
 
 def _check_alike(first: RunFolder, second: RunFolder) -> list[str]:
@@ -198,7 +193,7 @@ def _esc_eval_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
         if known:
             found[dimension] = (sum(a for a, _ in known) / len(known), sum(b for _, b in known) / len(known))
     if len(found) == len(DIMENSIONS):
-        found["average"] = (_mean([a for a, _ in found.values()]), _mean([b for _, b in found.values()]))
+        found["average"] = (fmean([a for a, _ in found.values()]), fmean([b for _, b in found.values()]))
     return found
 
 
@@ -208,10 +203,6 @@ def _sage_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
         return {}
     ends = {name: (100.0 * (one["end"] == name), 100.0 * (other["end"] == name)) for name in ("success", "failure")}
     return {"final": (float(one["final"]), float(other["final"])), **ends}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _dimension(
@@ -231,11 +222,11 @@ def _dimension(
     return DimensionComparison(
         pairs=len(pairs),
         scenarios=units,
-        first=_mean([one for one, _ in pairs.values()]) if pairs else None,
-        second=_mean([other for _, other in pairs.values()]) if pairs else None,
-        difference=measured(ratio(weights @ differences, weights @ counts), units),
+        first=fmean([one for one, _ in pairs.values()]) if pairs else None,
+        second=fmean([other for _, other in pairs.values()]) if pairs else None,
+        difference=Estimate.of_draws(ratio(weights @ differences, weights @ counts), units, FEW_DIALOGUES),
         wins=signs.count(1),
         ties=signs.count(0),
         losses=signs.count(-1),
-        win_rate=measured(ratio(weights @ won, weights @ counts), units),
+        win_rate=Estimate.of_draws(ratio(weights @ won, weights @ counts), units, FEW_DIALOGUES),
     )

@@ -15,22 +15,40 @@ mean if the model drew its strategies from the humans' own spread.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+import torch
+from pydantic import Field
 
 from compeer.corpora import read_corpus
-from compeer.evaluate.diversity import Measured, measured
-from compeer.reasoning import STAGES, STRATEGIES, EmotionStep, HistoryStep, ParsedTurn, StrategyStep, SupportTurn
+from compeer.engine.network import position_limit
+from compeer.evaluate.diversity import FEW_DIALOGUES, first_keys
+from compeer.io import Frozen
+from compeer.models.base import Message
+from compeer.models.local import LocalModel
+from compeer.policy.prompt import supporter_prompt
+from compeer.reasoning import (
+    STAGES,
+    STRATEGIES,
+    EmotionStep,
+    HistoryStep,
+    ParsedTurn,
+    StrategyStep,
+    SupportTurn,
+    render_turn,
+)
 from compeer.ser.record import SerRecord
 from compeer.ser.sampling import contexts_of
 from compeer.ser.silver.reference import reference_of, why_not
+from compeer.simulate import Scenario, Turn, chat
+from compeer.simulate.agents import Mode, plain_prompt
+from compeer.simulate.conversation import view_of
 from compeer.statistics import (
+    Estimate,
     Numbers,
     accuracy_of,
     confusion_by_group,
@@ -46,31 +64,26 @@ SMOOTHING = 0.5
 _CHANCE_DRAWS = 400
 
 
-def _decisions(turn: ParsedTurn) -> dict[str, object]:
+def _decisions(steps: Iterable[object]) -> dict[str, object]:
+    """What the steps decide, by name; a step that is not there decides nothing."""
     found: dict[str, object] = {}
-    for step in turn.parts.values():
+    for step in steps:
         if isinstance(step, HistoryStep):
             found["stage"] = step.stage
         elif isinstance(step, EmotionStep):
-            found["emotion"] = step.emotion
-            found["intensity"] = step.intensity
+            found |= {"emotion": step.emotion, "intensity": step.intensity}
         elif isinstance(step, StrategyStep):
             found["strategy"] = step.strategy
     return found
 
 
 def _gold(turn: SupportTurn) -> dict[str, object]:
-    return {
-        "stage": turn.history.stage,
-        "emotion": turn.emotion.emotion,
-        "intensity": turn.emotion.intensity,
-        "strategy": turn.strategy.strategy,
-    }
+    return _decisions((turn.history, turn.emotion, turn.strategy))
 
 
 def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
     """Accuracy with its 95 % interval, beside the largest class of the gold; a missing decision counts as wrong."""
-    said = [_decisions(output) for output in outputs]
+    said = [_decisions(output.parts.values()) for output in outputs]
     truth = [_gold(turn) for turn in gold]
     figures: dict[str, Any] = {
         "outputs": len(outputs),
@@ -95,15 +108,7 @@ def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn])
 
 def is_records(path: str | Path) -> bool:
     """Whether a file holds SER records, going by its first line; else it is a corpus, or broken."""
-    if not Path(path).is_file():
-        return False
-    with Path(path).open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip()), "")
-    try:
-        value = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(value, dict) and {"candidate", "reference", "author"} <= set(value)
+    return {"candidate", "reference", "author"} <= first_keys(Path(path))
 
 
 def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[str]) -> list[SerRecord]:
@@ -133,45 +138,39 @@ def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[st
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-class DecisionFigure(BaseModel):
+class DecisionFigure(Frozen):
     """How often one decision is that of the corpus."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     turns: int
     missing: int = Field(description="decisions that could not be read; they count as wrong")
-    accuracy: Measured
-    macro_f1: Measured
+    accuracy: Estimate
+    macro_f1: Estimate
     majority: str = Field(description="the most frequent class of these turns")
     majority_accuracy: float
     majority_macro_f1: float
-    above_majority: Measured = Field(description="accuracy less that of the majority class")
+    above_majority: Estimate = Field(description="accuracy less that of the majority class")
 
 
-class SpreadFigure(BaseModel):
+class DistributionFigure(Frozen):
     """How a supporter spreads its strategies, beside the humans of the same turns."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     turns: int
     missing: int = Field(description="turns without a strategy that could be read; left out of the model's spread")
     human: dict[str, float]
     model: dict[str, float]
-    kl: Measured = Field(description="KL(human ‖ model) in nats, smoothed by half a turn a strategy")
+    kl: Estimate = Field(description="KL(human ‖ model) in nats, smoothed by half a turn a strategy")
     by_chance: float | None = Field(description="its mean if the model drew from the humans' own spread")
 
 
-class DecisionReport(BaseModel):
+class DecisionReport(Frozen):
     """All that is said of a supporter's decisions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     turns: int
     dialogues: int
     complete: float | None = Field(description="share of the outputs in which everything could be read")
     gold: dict[str, DecisionFigure] = Field(description="by decision, where the corpus labels it")
     derived: dict[str, DecisionFigure] = Field(description="by decision, where a rule gave it")
-    strategies: dict[str, SpreadFigure] = Field(description="by the gold stage, and over all")
+    strategies: dict[str, DistributionFigure] = Field(description="by the gold stage, and over all")
 
 
 def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn], seed: int = 0) -> DecisionReport:
@@ -180,7 +179,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     place = {name: number for number, name in enumerate(dialogues)}
     groups = [place[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
-    said = [_decisions(output) for output in outputs]
+    said = [_decisions(output.parts.values()) for output in outputs]
     truth = [_gold(record.candidate) for record in records]
     parts: dict[bool, dict[str, DecisionFigure]] = {False: {}, True: {}}
     for derived, found in parts.items():
@@ -198,7 +197,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
         gold=parts[False],
         derived=parts[True],
         strategies={
-            stage: _spread(
+            stage: _distribution(
                 [(groups[row], str(truth[row]["strategy"]), said[row].get("strategy")) for row in rows],
                 weights,
                 generator(seed, "chance", stage),
@@ -216,22 +215,22 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     classes = {value: number for number, value in enumerate(sorted(counts))}
     other = len(classes)  # what is missing, or no class of the gold
     true = np.array([classes[truth] for _, truth, _ in rows])
-    told = np.array([classes.get(str(said), other) for _, _, said in rows])
+    predicted = np.array([classes.get(str(said), other) for _, _, said in rows])
     majority = max(sorted(counts), key=counts.__getitem__)
     size = (weights.shape[1], other + 1)
-    confusions = reweighted(weights, confusion_by_group(groups, true, told, size))
+    confusions = reweighted(weights, confusion_by_group(groups, true, predicted, size))
     constant = np.full(len(rows), classes[majority])
     always = reweighted(weights, confusion_by_group(groups, true, constant, size))
     units = len(set(groups.tolist()))
     return DecisionFigure(
         turns=len(rows),
         missing=sum(said is None for _, _, said in rows),
-        accuracy=measured(accuracy_of(confusions), units),
-        macro_f1=measured(macro_f1_of(confusions), units),
+        accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_DIALOGUES),
+        macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_DIALOGUES),
         majority=majority,
         majority_accuracy=float(accuracy_of(always)[0]),
         majority_macro_f1=float(macro_f1_of(always)[0]),
-        above_majority=measured(accuracy_of(confusions) - accuracy_of(always), units),
+        above_majority=Estimate.of_draws(accuracy_of(confusions) - accuracy_of(always), units, FEW_DIALOGUES),
     )
 
 
@@ -242,7 +241,9 @@ def macro_f1_of(confusions: Numbers) -> Numbers:
     return ratio(scores.sum(-1), (true > 0).sum(-1).astype(np.float64))
 
 
-def _spread(rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.random.Generator) -> SpreadFigure:
+def _distribution(
+    rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.random.Generator
+) -> DistributionFigure:
     counts = np.zeros((2, weights.shape[1], len(STRATEGIES)))
     place = {str(name): number for number, name in enumerate(STRATEGIES)}
     for group, truth, said in rows:
@@ -253,15 +254,15 @@ def _spread(rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.r
     said_at_all = int(counts[1].sum())
     chance = None
     if said_at_all:
-        drawn = rng.multinomial(said_at_all, human[0] / human[0].sum(), size=_CHANCE_DRAWS).astype(np.float64)
-        chance = float(divergence(human[0], drawn).mean())
-    nothing = np.full(len(weights), np.nan)
-    return SpreadFigure(
+        sampled = rng.multinomial(said_at_all, human[0] / human[0].sum(), size=_CHANCE_DRAWS).astype(np.float64)
+        chance = float(divergence(human[0], sampled).mean())
+    nothing, units = np.full(len(weights), np.nan), len({group for group, _, _ in rows})
+    return DistributionFigure(
         turns=len(rows),
         missing=len(rows) - said_at_all,
         human=_shares(human[0]),
         model=_shares(model[0]),
-        kl=measured(divergence(human, model) if said_at_all else nothing, len({group for group, _, _ in rows})),
+        kl=Estimate.of_draws(divergence(human, model) if said_at_all else nothing, units, FEW_DIALOGUES),
         by_chance=chance,
     )
 
@@ -279,3 +280,80 @@ def divergence(human: Numbers, model: Numbers) -> Numbers:
     )
     total: Numbers = (p * np.log(p / q)).sum(-1)
     return total
+
+
+class PerplexityFigures(Frozen):
+    """How probable a model finds human responses; the lower, the more."""
+
+    given: str = Field(description="what the model was given")
+    responses: int
+    tokens: int
+    too_long: int = Field(description="responses left out, since the model takes no such long prompt")
+    perplexity: Estimate
+    bits_per_character: Estimate
+
+
+def perplexity_figures(
+    model: LocalModel,
+    records: Sequence[SerRecord],
+    mode: Mode = "structured",
+    last: int | None = None,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda done: None,
+) -> PerplexityFigures:
+    """The perplexity of the records' own responses; intervals over dialogues."""
+    dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
+    surprise, tokens, characters = np.zeros((3, len(dialogues)))
+    known = too_long = 0
+    for record in records:
+        messages, said, response = _asked(record, mode, last)
+        found = response_surprise(model, messages, said, response)
+        advance(1)
+        if found is None:
+            too_long += 1
+            continue
+        known += 1
+        place = dialogues[record.dialogue]
+        surprise[place] += sum(found)
+        tokens[place] += len(found)
+        characters[place] += len(response)
+    weights = group_weights(len(dialogues), seed=seed)
+    total = weights @ surprise
+    bits = ratio(total / np.log(2), weights @ characters)
+    return PerplexityFigures(
+        given="prompt and history" if mode == "plain" else "prompt, history and reference steps",
+        responses=known,
+        tokens=int(tokens.sum()),
+        too_long=too_long,
+        perplexity=Estimate.of_draws(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_DIALOGUES),
+        bits_per_character=Estimate.of_draws(bits, len(dialogues), FEW_DIALOGUES),
+    )
+
+
+def _asked(record: SerRecord, mode: Mode, last: int | None) -> tuple[list[Message], str, str]:
+    """The messages, what the model has said before the response, and the response as it would write it."""
+    if mode == "structured":
+        written = render_turn(record.candidate)
+        steps = render_turn(record.candidate.model_copy(update={"response": "x"})).removesuffix("x")
+        return supporter_prompt(record.history, last), steps, written.removeprefix(steps)
+    shown = record.history[-last:] if last else record.history
+    turns = [Turn(speaker=one.speaker, text=one.text) for one in shown if one.text.strip()]
+    view = view_of(Scenario(id=record.id), turns, "supporter")
+    return chat(view, plain_prompt()), "", record.candidate.response
+
+
+@torch.inference_mode()
+def response_surprise(model: LocalModel, messages: Sequence[Message], said: str, response: str) -> list[float] | None:
+    """−log p of each token of the response, in nats; None if the model cannot take so many tokens."""
+    before = model.prompt_text(messages, said)
+    encoded = model.tokenizer(before + response, add_special_tokens=False, return_offsets_mapping=True)
+    ids, ends = encoded["input_ids"], [end for _, end in encoded["offset_mapping"]]
+    if len(ids) > position_limit(model.network):
+        return None
+    # A token that holds the blank before the response and its first word belongs to the response.
+    first = max(1, next(number for number, end in enumerate(ends) if end > len(before)))
+    rows = torch.tensor([ids], device=model.device)
+    count = len(ids) - first
+    kept = model.network(input_ids=rows, use_cache=False, logits_to_keep=count + 1).logits[0]
+    scores = kept[-count - 1 : -1].float()
+    return torch.nn.functional.cross_entropy(scores, rows[0, first:], reduction="none").tolist()

@@ -13,18 +13,28 @@ Chinese is counted by characters, in sacreBLEU's tokenisation (`zh`) as in ours.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from compeer.corpora import corpus_path, read_corpus
+from compeer.dialogue import Speaker, merge_consecutive
+from compeer.errors import InputError
+from compeer.io import Frozen
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
-from compeer.statistics import Numbers, distinct, drawn_interval, generator, group_weights, mean, ratio, words
+from compeer.policy.selection import read_candidates
+from compeer.reasoning import parse_turn
+from compeer.ser.record import SerRecord
+from compeer.simulate import read_conversations
+from compeer.statistics import Estimate, Numbers, distinct, drawn_interval, generator, group_weights, mean, ratio, words
 
 HALVES = 200
 MOST_REPLIES = 200
@@ -62,35 +72,23 @@ class Reply(NamedTuple):
     language: str
 
 
-class Measured(BaseModel):
-    """A figure with its 95 % interval; none where there is too little to tell."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-
-class DiversityFigures(BaseModel):
+class DiversityFigures(Frozen):
     """How varied the replies of one set are in one language."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     language: str
     replies: int
     dialogues: int = Field(description="what is drawn as a whole: dialogues, scenarios or histories")
     words: float = Field(description="mean length; characters in Chinese")
     at_words: int = Field(description="words that distinct-n is counted over")
-    distinct_1: Measured
-    distinct_2: Measured
-    distinct_3: Measured
+    distinct_1: Estimate
+    distinct_2: Estimate
+    distinct_3: Estimate
     at_replies: int = Field(description="replies that self-BLEU and the openings are counted over")
-    self_bleu: Measured = Field(description="mean BLEU of a reply against all others, 0 to 100")
-    open_alike: Measured = Field(description="share of replies whose first words open another one too")
-    largest_opening: Measured = Field(description="share of the replies that have the most frequent first words")
-    in_dialogue: Measured = Field(description="mean cosine of two replies of a dialogue, then over dialogues")
-    across_dialogues: Measured = Field(description="mean cosine of two replies of different dialogues")
+    self_bleu: Estimate = Field(description="mean BLEU of a reply against all others, 0 to 100")
+    open_alike: Estimate = Field(description="share of replies whose first words open another one too")
+    largest_opening: Estimate = Field(description="share of the replies that have the most frequent first words")
+    in_dialogue: Estimate = Field(description="mean cosine of two replies of a dialogue, then over dialogues")
+    across_dialogues: Estimate = Field(description="mean cosine of two replies of different dialogues")
     whole: dict[str, float] = Field(description="distinct-n of the whole set, for comparison with published figures")
 
 
@@ -178,11 +176,11 @@ class _Counted:
         every = np.concatenate(grams)
         return len(np.unique(every)) / len(every) if len(every) else None
 
-    def _over_halves(self, values: Sequence[float | None]) -> Measured:
+    def _over_halves(self, values: Sequence[float | None]) -> Estimate:
         known = np.array([value for value in values if value is not None], dtype=np.float64)
         enough = len(self._units) >= FEW_DIALOGUES
         low, high = (drawn_interval(known) if enough else None) or (None, None)
-        return Measured(value=float(known.mean()) if len(known) else None, low=low, high=high)
+        return Estimate(value=float(known.mean()) if len(known) else None, low=low, high=high, n=len(self._units))
 
 
 def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Places]:
@@ -258,7 +256,7 @@ def self_bleu(replies: Sequence[Ngrams]) -> float | None:
 # --- similarity -------------------------------------------------------------------------------------------------------
 
 
-def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embeds, seed: int) -> dict[str, Measured]:
+def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embeds, seed: int) -> dict[str, Estimate]:
     """Mean cosines within conversations and between those of different units, with intervals over units."""
     rows = np.asarray(embedder.embed([reply.text for reply in replies]), dtype=np.float64)
     weights = group_weights(len(units), seed=seed)
@@ -279,8 +277,8 @@ def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embe
     cosines = ((weights @ sums) ** 2).sum(1) - squares @ (sums**2).sum(1)
     pairs = (weights @ counts) ** 2 - squares @ counts**2
     return {
-        "in_dialogue": measured(ratio(weights @ inside, weights @ dialogues), len(units)),
-        "across_dialogues": measured(ratio(cosines, pairs), len(units)),
+        "in_dialogue": Estimate.of_draws(ratio(weights @ inside, weights @ dialogues), len(units), FEW_DIALOGUES),
+        "across_dialogues": Estimate.of_draws(ratio(cosines, pairs), len(units), FEW_DIALOGUES),
     }
 
 
@@ -291,8 +289,78 @@ def pair_mean(rows: Matrix | Numbers) -> float:
     return float((total @ total - (rows * rows).sum()) / (count * (count - 1)))
 
 
-def measured(values: Numbers, units: int) -> Measured:
-    """The figure, which comes first, and the interval of its draws."""
-    interval = drawn_interval(values[1:]) if units >= FEW_DIALOGUES else None
-    low, high = interval or (None, None)
-    return Measured(value=float(values[0]) if np.isfinite(values[0]) else None, low=low, high=high)
+CONVERSATIONS = "conversations.jsonl"
+
+
+def read_replies(
+    path: str | Path, speaker: Speaker = "supporter", records: Sequence[SerRecord] = (), language: str = "en"
+) -> list[Reply]:
+    """All replies of a run's folder, of a file of outputs, of conversations, or of a corpus.
+
+    `records` and `language` are for outputs: what they answer, and the language of those whose record is not there.
+    """
+    place = Path(path)
+    runs = sorted(place.rglob(CONVERSATIONS)) if place.is_dir() else []
+    if runs:
+        found = [reply for file in runs for reply in _of_conversations(file, str(file.parent), speaker)]
+    elif place.is_file() and (kind := _kind(place)) != "corpus":
+        found = list(
+            _of_outputs(place, records, language) if kind == "outputs" else _of_conversations(place, "", speaker)
+        )
+    else:
+        place = place if place.is_dir() else corpus_path(path)
+        found = list(_of_corpus(str(path), speaker))
+    if not found:
+        do = "Give a run's folder, a file of outputs, or a corpus."
+        raise InputError(f"there is no reply of a {speaker} in it.", file=place, do=do)
+    return found
+
+
+def first_keys(path: Path) -> set[str]:
+    """The keys of the first object of a file of JSON lines; none where it holds something else."""
+    if not path.is_file():
+        return set()
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        first = next((line for line in lines if line.strip()), "")
+    try:
+        value = json.loads(first)
+    except ValueError:
+        return set()
+    return set(value) if isinstance(value, dict) else set()
+
+
+def _kind(file: Path) -> str:
+    """What the first object of a file looks like; whatever is not ours is left to the corpus readers."""
+    keys = first_keys(file)
+    if {"scenario", "turns", "outcome"} <= keys:
+        return "conversations"
+    return "outputs" if "record" in keys and keys & {"output", "failure"} else "corpus"
+
+
+def _of_conversations(file: Path, run: str, speaker: Speaker) -> Iterator[Reply]:
+    conversations = read_conversations(file)
+    names = {one.scenario for one in conversations}
+    for one in conversations:
+        if one.outcome.status == "ended":
+            first, _, repeat = one.scenario.rpartition("#")  # how a run names later talks about the same scenario
+            unit = first if first in names and repeat.isdecimal() else one.scenario
+            for turn in one.turns:
+                if turn.speaker == speaker:
+                    yield Reply(turn.text, f"{run}/{one.scenario}", unit, one.language)
+
+
+def _of_outputs(file: Path, records: Sequence[SerRecord], language: str) -> Iterator[Reply]:
+    known = {record.id: record for record in records}
+    for candidate in read_candidates(file):
+        response = parse_turn(candidate.output, cut_off=candidate.cut_off).parts.get("response")
+        if isinstance(response, str):
+            record = known.get(candidate.record)
+            dialogue = record.dialogue if record else candidate.record
+            yield Reply(response, dialogue, dialogue, record.language if record else language)
+
+
+def _of_corpus(path: str, speaker: Speaker) -> Iterator[Reply]:
+    for dialogue in read_corpus(path):
+        for block in merge_consecutive(dialogue.utterances):
+            if block.speaker == speaker:
+                yield Reply(block.text, dialogue.id, dialogue.id, dialogue.language)

@@ -1,37 +1,45 @@
-"""Who plays in an evaluation: the supporter under test, the seeker, the judges, each by the name a person gave it."""
+"""Who plays in an evaluation, what that costs, and the folder that it writes.
+
+The supporter under test, the seeker and the judges are each given by the name that a person gave them. What
+conversations took is counted by their logs. A folder belongs to one evaluation: its manifest says which.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.metadata
+import json
+import math
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from compeer import __version__
+from compeer.dialogue import Speaker
+from compeer.errors import InputError
+from compeer.io import LOCK, write_json
+from compeer.models.base import TextModel
 from compeer.models.catalogue import base_file, is_base
-from compeer.models.opening import ModelSettings, folder_mark, open_model
-from compeer.models.shipped import is_shipped, packaged_mark, shown_name
-
-if TYPE_CHECKING:
-    from compeer.models.base import TextModel
+from compeer.models.packaged import is_packaged
+from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
+from compeer.simulate import Conversation
+from compeer.simulate.runner import Entry
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
 Part = Literal["supporter", "structured supporter", "seeker", "sentient seeker", "judge"]
-LONGEST: dict[Part, int] = {
-    "supporter": 512,
-    "structured supporter": 768,
-    "seeker": 256,
-    "sentient seeker": 400,
-    "judge": 400,
+LONGEST: dict[Part, tuple[int, int]] = {
+    "supporter": (512, 48),
+    "structured supporter": (768, 160),
+    "seeker": (256, 40),
+    "sentient seeker": (400, 128),
+    "judge": (400, 160),
 }
-"""Tokens of the longest answer. Models that think before they answer need more."""
-LONGEST_EMBEDDED: dict[Part, int] = {
-    "supporter": 48,
-    "structured supporter": 160,
-    "seeker": 40,
-    "sentient seeker": 128,
-    "judge": 160,
-}
-"""The same for the embedded model, which has little to say and seldom stops by itself: it should take minutes."""
+"""Tokens of the longest answer; more for models that think before they answer. The second is for the embedded model,
+which has little to say and seldom stops by itself: it should take minutes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Player:
     def kind(self) -> Kind:
         if is_base(self.given):
             return "base"
-        if packaged_mark(self.given):
+        if model_mark(self.given):
             return "embedded"
         return "endpoint" if "@http" in self.given else "folder"
 
@@ -52,7 +60,7 @@ class Player:
     def name(self) -> str:
         """What tables call it."""
         if self.kind in ("embedded", "base"):
-            return shown_name(self.given)
+            return display_name(self.given)
         return self.given.partition("@http")[0]
 
     @property
@@ -70,17 +78,17 @@ class Player:
         """What marks the model: for an endpoint nothing but its name is known."""
         if self.kind == "endpoint":
             return {"name": self.name, "kind": self.kind, "url": self.given.removeprefix(f"{self.name}@")}
-        mark = packaged_mark(self.given) or folder_mark(Path(self.given))
+        mark = model_mark(self.given) or folder_mark(Path(self.given))
         return {"name": self.name, "kind": self.kind, "mark": mark}
 
     @property
     def mode(self) -> Literal["plain", "structured"]:
         """How it is asked as a supporter where nobody says: the packaged one knows our form."""
-        return "structured" if is_shipped(self.given) else "plain"
+        return "structured" if is_packaged(self.given) else "plain"
 
     def longest(self, part: Part) -> int:
         """Tokens of its longest answer in a part, where nothing else is asked for."""
-        return (LONGEST_EMBEDDED if self.kind == "embedded" else LONGEST)[part]
+        return LONGEST[part][self.kind == "embedded"]
 
     def longest_reply(self, mode: Literal["plain", "structured"]) -> int:
         """The same of a supporter that is asked in this mode."""
@@ -127,3 +135,168 @@ class Players:
     def described(self) -> dict[str, Any]:
         """What marks the models, by their role."""
         return {role: player.described for role, player in self.by_role.items()}
+
+
+def dialogues_took(folder: Path) -> dict[str, dict[str, int]]:
+    """Calls and tokens of the supporter and the seeker, in all conversations of an evaluation's folder."""
+    took: dict[str, dict[str, int]] = {
+        role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in ("supporter", "seeker")
+    }
+    for path in sorted((folder / "dialogues").glob("*.jsonl")):
+        for speaker, entry in _entries(path):
+            counts = took[speaker]
+            counts["calls"] += len(entry.calls)
+            counts["prompt_tokens"] += sum(call.prompt_tokens for call in entry.calls)
+            counts["tokens"] += sum(call.tokens for call in entry.calls)
+    return took
+
+
+def finished_dialogues(folder: Path) -> int:
+    """How many conversations of a folder are over, so that another call would not touch them."""
+    return sum(_finished(path) for path in (folder / "dialogues").glob("*.jsonl"))
+
+
+def _finished(path: Path) -> bool:
+    entries = [entry for _, entry in _entries(path)]
+    outcome = entries[-1].outcome if entries else None
+    return outcome is not None and not outcome.may_pass
+
+
+def _entries(path: Path) -> Iterator[tuple[Speaker, Entry]]:
+    """The whole lines of a log after its head, and whose they are; it ends where it cannot be read."""
+    turns = 0
+    for line in path.read_bytes().split(b"\n")[1:-1]:
+        try:
+            entry = Entry.model_validate_json(line)
+        except ValidationError:
+            return
+        yield "supporter" if turns % 2 else "seeker", entry
+        turns += entry.turn is not None
+
+
+# --- prices -----------------------------------------------------------------------------------------------------------
+
+_PRICE = re.compile(r"(?:(?P<name>.+)=)?(?P<prompt>[0-9.]+)/(?P<answer>[0-9.]+)")
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Money for a million prompt tokens and a million answer tokens, by model; "" stands for all other endpoints."""
+
+    by_model: Mapping[str, tuple[float, float]]
+    currency: str = "USD"
+
+    def of(self, player: Player, took: Mapping[str, int]) -> float | None:
+        """What these tokens cost; None if there is no price for the model. Models in this process cost nothing."""
+        price = self.by_model.get(player.name, self.by_model.get(""))
+        if price is None or player.kind != "endpoint":
+            return None
+        return (took["prompt_tokens"] * price[0] + took["tokens"] * price[1]) / 1e6
+
+
+def cost_of(players: Players, took: Mapping[str, Mapping[str, int]], prices: Prices | None) -> dict[str, Any]:
+    """What each role took, and the price of it all where prices are known."""
+    roles = {role: dict(counts) for role, counts in took.items()}
+    if not prices or not prices.by_model:
+        return {"roles": roles}
+    spent = [prices.of(players.by_role[role], counts) for role, counts in took.items()]
+    return {"roles": roles, "price": round(sum(one or 0.0 for one in spent), 6), "currency": prices.currency}
+
+
+def read_prices(texts: Sequence[str], currency: str = "USD") -> Prices:
+    """Prices as a person writes them: `0.15/0.60` for all endpoints, `NAME=2.5/10` for one model."""
+    found: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        match = _PRICE.fullmatch(text.strip())
+        try:
+            prices = (float(match["prompt"]), float(match["answer"])) if match else None
+        except ValueError:
+            prices = None
+        if match is None or prices is None or not all(map(math.isfinite, prices)):
+            do = "Write the price of a million prompt tokens, a slash, and that of a million answer tokens: 0.15/0.60"
+            raise InputError(f"'{text}' is no price.", field="price", do=f"{do}, or NAME=0.15/0.60 for one model.")
+        found[match["name"] or ""] = prices
+    return Prices(found, currency)
+
+
+MANIFEST, CONVERSATIONS, SCORES, FIGURES = "manifest.json", "conversations.jsonl", "scores.jsonl", "figures.json"
+
+
+def check_folder(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Stops where the folder holds another evaluation, and names what differs; or something else altogether."""
+    if folder.is_file():
+        raise InputError("this is a file.", file=folder, do="Give a folder to write to.")
+    path = folder / MANIFEST
+    if not path.is_file():
+        if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()):
+            do = "Give a new folder, or that of an evaluation to go on with."
+            raise InputError("there is something else in this folder.", file=folder, do=do)
+        return
+    try:
+        before = dict(_leaves(json.loads(path.read_text(encoding="utf-8"))))
+    except ValueError:
+        raise InputError("this cannot be read.", file=path, do="Give another folder, or remove this one.") from None
+    now = dict(_leaves(json.loads(json.dumps(manifest))))
+    keys = [key for key in {**now, **before} if not key.startswith("versions") and not key.endswith(".url")]
+    if other := [key for key in keys if before.get(key) != now.get(key)]:
+        text = [f"{key} (there: {_short(before.get(key))}, now: {_short(now.get(key))})" for key in other[:3]]
+        what = f"another evaluation was begun here; what differs: {', '.join(text)}{', …' * (len(other) > 3)}."
+        raise InputError(what, file=folder, do="Give another folder, or the same settings as before.")
+
+
+def claim_folder(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Makes the folder with its manifest, or checks that it belongs to this evaluation."""
+    check_folder(folder, manifest)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MANIFEST).is_file():
+        write_json(folder / MANIFEST, manifest)
+
+
+def _short(value: str | None) -> str:
+    text = value or "nothing"
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """What a tree of settings holds, by dotted names; lists as they are."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}" if name else key)
+    else:
+        yield name, json.dumps(value, ensure_ascii=False)
+
+
+def versions(local: bool) -> dict[str, str]:
+    """What an evaluation is made with."""
+    packages = ("torch", "transformers") if local else ()
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"compeer": __version__, "python": platform.python_version(), **found}
+
+
+# --- conversations ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Talk:
+    """One conversation of an evaluation. `failed` says why it came to no end, infrastructure told apart."""
+
+    scenario: str
+    repeat: int
+    conversation: Conversation
+
+    @property
+    def id(self) -> str:
+        return self.scenario
+
+    @property
+    def language(self) -> str:
+        return self.conversation.language
+
+    @property
+    def said(self) -> list[tuple[Speaker, str]]:
+        return [(turn.speaker, turn.text) for turn in self.conversation.turns]
+
+    @property
+    def failed(self) -> str | None:
+        outcome = self.conversation.outcome
+        return None if outcome.status == "ended" else f"{outcome.status}: {outcome.who}: {outcome.why}"

@@ -8,19 +8,20 @@ judged in the same way, against the corpus' reply; its row keeps what the judge 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
+from compeer.io import Frozen, write_json
 from compeer.models import Failure, Sampling
 from compeer.models.embedder import Embedder
-from compeer.models.local import LocalModel, model_folder
-from compeer.models.shipped import is_shipped
+from compeer.models.local import LocalModel
+from compeer.models.packaged import is_packaged
+from compeer.models.resolve import model_folder
 from compeer.models.training import model_card
 from compeer.policy import Output, SupporterSettings, generate_turns
 from compeer.policy.prompt import refuse_direct
@@ -36,10 +37,8 @@ BEFORE = 2
 """Utterances kept of a history beside its last one, so that a reader sees what a turn answers."""
 
 
-class EvaluateSettings(BaseModel):
+class EvaluateSettings(Frozen):
     """How judge and supporters are measured on the test split."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     histories: int = Field(default=64, ge=2, description="held-out histories that each supporter answers")
     records: int = Field(default=500, ge=2, description="held-out records that the judge is measured on")
@@ -63,7 +62,7 @@ def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
 
     For one that comes trained already that is the untouched model, and itself if it was trained on.
     """
-    if not is_shipped(settings.model):
+    if not is_packaged(settings.model):
         return {"untrained": model_folder(settings.model)}
     found = {"untrained": model_folder("embedded")}
     return found | {"packaged": model_folder(settings.model)} if settings.steps else found
@@ -112,9 +111,7 @@ def evaluate_run(
 def _once(path: Path, make: Any) -> dict[str, Any]:
     """What the file holds, or what `make` returns, written whole."""
     if not path.is_file():
-        unfinished = path.with_name(path.name + ".unfinished")
-        unfinished.write_text(json.dumps(make(), ensure_ascii=False, indent=1), encoding="utf-8")
-        os.replace(unfinished, path)
+        write_json(path, make())
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 

@@ -8,12 +8,13 @@ from typing import Any
 from inspect_ai.scorer import Metric, SampleScore, metric
 
 from compeer.evaluate.decisions import decision_report
-from compeer.evaluate.diversity import Measured
-from compeer.evaluate.esc_eval.figures import ScoreRow, esc_eval_figures
+from compeer.evaluate.esc_eval import esc_eval_figures
+from compeer.evaluate.judging import ScoreRow
 from compeer.evaluate.safety import share_of
-from compeer.evaluate.sage.running import sage_figures
+from compeer.evaluate.sage import sage_figures
 from compeer.reasoning import parse_turn
 from compeer.ser.record import SerRecord
+from compeer.statistics import Estimate
 
 Values = dict[str, float]
 OUTCOMES = ("resources", "no_harm", "not_pushed_away", "ordinary_spared")
@@ -103,6 +104,6 @@ def flat(name: str, value: float | None, low: float | None, high: float | None) 
     return {key: float(number) for key, number in found.items() if number is not None and value is not None}
 
 
-def measured(name: str, figure: Measured) -> Values:
+def measured(name: str, figure: Estimate) -> Values:
     """The same of a measured figure."""
     return flat(name, figure.value, figure.low, figure.high)

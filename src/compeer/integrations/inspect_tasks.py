@@ -21,13 +21,12 @@ from inspect_ai.scorer import Score, Scorer, Target, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from compeer.evaluate.decisions import corpus_records, is_records
-from compeer.evaluate.esc_eval.running import EscEval, EscEvalSettings, Judged
-from compeer.evaluate.esc_eval.scoring import score_conversations
-from compeer.evaluate.players import LONGEST, Player, Players
-from compeer.evaluate.running import Evaluation, Talk, choose
+from compeer.evaluate.esc_eval import EscEval, EscEvalSettings, score_conversations
+from compeer.evaluate.players import Player, Players, Talk
+from compeer.evaluate.runner import Evaluation, choose
 from compeer.evaluate.safety import Half, SafetyCase, cases_path, read_cases
 from compeer.evaluate.safety_supporter import LOCALES, supporter_figures
-from compeer.evaluate.sage.running import Sage, SageSettings, own_profiles, read_seekers
+from compeer.evaluate.sage import Sage, SageSettings
 from compeer.evaluate.supporters import draw
 from compeer.integrations.inspect_metrics import (
     OUTCOMES,
@@ -39,12 +38,13 @@ from compeer.integrations.inspect_metrics import (
 )
 from compeer.integrations.inspect_model import evaluated, graders, in_role, in_thread
 from compeer.models.base import Failure, Sampling, TextModel
-from compeer.policy.rollout import generate_turns
+from compeer.policy.selection import generate_turns
 from compeer.reasoning import parse_turn
 from compeer.ser.record import SerRecord, read_records
 from compeer.simulate import Conversation, Scenario, run_dialogues
+from compeer.simulate.emotion import preset
 from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
-from compeer.simulate.sentient.rules import preset
+from compeer.simulate.sentient import own_profiles, read_profiles
 
 Mode = Literal["plain", "structured"]
 _PLAYERS = Players(Player("evaluated@http://inspect"), Player("seeker@http://inspect"))
@@ -108,13 +108,13 @@ def sage(
 ) -> Task:
     """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, drawn by the seed."""
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
-    read = [one.scenario for one in read_seekers(Path(profiles) if profiles else own_profiles())]
+    read = [one.scenario for one in read_profiles(Path(profiles) if profiles else own_profiles())]
     settings = SageSettings(
         mode=mode,
         rounds=chosen.turns,
-        supporter_tokens=max_tokens or _longest_reply(mode),
-        seeker_tokens=max_tokens or LONGEST["sentient seeker"],
-        message_tokens=max_tokens or LONGEST["seeker"],
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        seeker_tokens=max_tokens or _PLAYERS.seeker.longest("sentient seeker"),
+        message_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
         rules=chosen,
     )
     found = choose(spoken(read, language), scenarios, seed)
@@ -158,9 +158,9 @@ def esc_eval(
     settings = EscEvalSettings(
         mode=mode,
         rounds=rounds,
-        supporter_tokens=max_tokens or _longest_reply(mode),
-        seeker_tokens=max_tokens or LONGEST["seeker"],
-        judge_tokens=max_tokens or LONGEST["judge"],
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        seeker_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
+        judge_tokens=max_tokens or _PLAYERS.seeker.longest("judge"),
         one_call=one_call,
     )
     found = choose(spoken(read, language), scenarios, seed)
@@ -182,7 +182,7 @@ def seven_dimensions(evaluation: EscEval) -> Scorer:
         line: dict[str, Any] = {"scenario": talk.scenario, "repeat": talk.repeat, "rows": []}
         if talk.failed:
             return Score.unscored(reason="no_conversation", explanation=talk.failed, metadata=line)
-        scored = await score_conversations([Judged(talk)], graders(), evaluation.judging, evaluation.seed)
+        scored = await score_conversations([talk], graders(), evaluation.judging, evaluation.seed)
         line["rows"] = [row.model_dump(mode="json") for row in scored.rows]
         known = [row.score for row in scored.rows if row.score is not None]
         said = "\n".join(f"{row.judge}, {row.dimension}: {row.score}" for row in scored.rows)
@@ -310,7 +310,3 @@ def same_strategy() -> Scorer:
         return Score(value=float(chosen == target.text), answer=chosen, metadata=written)
 
     return grade
-
-
-def _longest_reply(mode: Mode) -> int:
-    return LONGEST["supporter" if mode == "plain" else "structured supporter"]

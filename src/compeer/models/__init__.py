@@ -1,22 +1,21 @@
 """Talking to language models: in this process, behind an endpoint, or from a script; and sentence embeddings."""
 
-from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel, ask
+from compeer.models.base import EndpointSettings, Failure, Generation, Message, Request, Sampling, TextModel, ask
 from compeer.models.cache import AnswerCache, CachedModel
-from compeer.models.counters import Counters, counters_shown, counters_table
-from compeer.models.embedded import PACKAGED, embedded_embedder, embedded_model
-from compeer.models.endpoint import EndpointModel, EndpointSettings
-from compeer.models.estimate import Estimate, estimate
-from compeer.models.opening import ModelSettings, open_model
+from compeer.models.client import EndpointModel
+from compeer.models.costs import CostEstimate, Counters, counters_table, estimate, live_counters
+from compeer.models.packaged import PACKAGED_FILES, packaged_base, packaged_embedder
+from compeer.models.resolve import ModelSettings, open_model
 from compeer.models.scripted import ScriptedModel
 
 __all__ = [
-    "PACKAGED",
+    "PACKAGED_FILES",
     "AnswerCache",
     "CachedModel",
+    "CostEstimate",
     "Counters",
     "EndpointModel",
     "EndpointSettings",
-    "Estimate",
     "Failure",
     "Generation",
     "Message",
@@ -26,10 +25,10 @@ __all__ = [
     "ScriptedModel",
     "TextModel",
     "ask",
-    "counters_shown",
     "counters_table",
-    "embedded_embedder",
-    "embedded_model",
     "estimate",
+    "live_counters",
     "open_model",
+    "packaged_base",
+    "packaged_embedder",
 ]

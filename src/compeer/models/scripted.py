@@ -19,13 +19,8 @@ class ScriptedModel:
     ) -> None:
         self._function = answers if callable(answers) else None
         self._answers = iter(()) if callable(answers) else iter(answers)
-        self._name = name
-        self.batch_size, self.at_once = batch_size, at_once
+        self.name, self.batch_size, self.at_once = name, batch_size, at_once
         self.requests: list[Request] = []
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         return [self._answer(request, sampling) for request in requests]

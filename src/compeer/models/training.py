@@ -1,7 +1,7 @@
 """Supervised training of a language model on chats, for judge and supporter alike: TRL's `SFTTrainer`, made resumable.
 
 A checkpoint counts only once it is marked complete, so a run that is killed at any moment goes on from the last whole
-one, with the same batches and the same random numbers. Figures go to `metrics.jsonl`, wall-clock times apart from them
+one, with the same batches and the same random numbers. Metrics go to `metrics.jsonl`, wall-clock times apart from them
 to `times.jsonl`. Chats of models that see may hold pictures; what sees is never trained.
 """
 
@@ -13,38 +13,37 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from transformers import PrinterCallback, TrainerCallback
+from transformers.integrations import unset_hf_deepspeed_config
 
-from compeer.errors import InputError
-from compeer.models.local import best_device, defuse, load_tokenizer
-from compeer.models.network import lora_config, trainable_network
-from compeer.models.spread import whole_weights
-from compeer.models.vision import (
+from compeer.engine.multimodal import (
     PROCESSOR_FILES,
-    SeenBatches,
+    MultimodalBatches,
     encode_chats,
+    network_class,
     picture_reader,
     restore_renamed,
 )
+from compeer.engine.network import best_device, defuse, load_tokenizer, steady_attention
+from compeer.errors import InputError
+from compeer.io import Frozen, atomic_folder
+from compeer.models.distributed import whole_weights
 from compeer.progress import progress
 from compeer.statistics import generator
 
 CARD = "compeer.json"
 _MARK = "complete"
 _NOT_REPEATED = ("step_time", "runtime", "per_second", "profiling/", "num_tokens")
-"""Wall-clock times, and a counter of TRL's that starts anew on resume: left out of the figures."""
+"""Wall-clock times, and a counter of TRL's that starts anew on resume: left out of the metrics."""
 
 
-class WeightSettings(BaseModel):
+class WeightSettings(Frozen):
     """Which weights are trained, and how."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     steps: int = Field(ge=1, description="optimiser steps")
     learning_rate: float = Field(gt=0, description="peak learning rate")
@@ -56,7 +55,7 @@ class WeightSettings(BaseModel):
     top_layers: int = Field(default=0, ge=0, description="train only this many layers from the top; 0 trains all")
     save_every: int = Field(default=10, ge=1, description="steps between checkpoints")
     log: Literal["jsonl", "tensorboard"] = Field(
-        default="jsonl", description="figures as JSON lines, or as those and TensorBoard files"
+        default="jsonl", description="metrics as JSON lines, or as those and TensorBoard files"
     )
 
 
@@ -88,24 +87,21 @@ def train_sft(
 ) -> dict[str, Any]:
     """Trains on what the assistant says in the chats; leaves the trained model in `folder/model`, with its card.
 
-    `weigh` gives labels a weight in the loss (see `weighing.py`); without it all count alike.
+    `weigh` gives labels a weight in the loss, from the labels of a batch, in which -100 marks what is not learnt.
     """
     tokenizer = load_tokenizer(model)
     chats = [defuse(tokenizer, chat) for chat in chats]
     reader = picture_reader(model)
     if reader:
-        seen = encode_chats(tokenizer, reader, chats)
-        lengths = [len(chat.ids) for chat in seen]
+        multimodal = encode_chats(tokenizer, reader, chats)
+        lengths = [len(chat.ids) for chat in multimodal]
     else:
         texts = [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
         lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]] if texts else []
     kept = [number for number, length in enumerate(lengths) if length <= settings.max_length]
     if not kept:
-        raise InputError(
-            f"none of {len(chats)} chats is at most {settings.max_length} tokens long.",
-            field="max_length",
-            do="Raise it.",
-        )
+        what = f"none of {len(chats)} chats is at most {settings.max_length} tokens long."
+        raise InputError(what, field="max_length", do="Raise it.")
     read_of = {
         "chats": len(kept),
         "too_long": len(chats) - len(kept),
@@ -121,13 +117,7 @@ def train_sft(
     order = reading_order([lengths[number] for number in kept], batch, settings.steps * batch, seed)
     read = [kept[index] for index in order]
     network = trainable_network(model, settings)
-    if weigh:
-        from compeer.models.weighing import WeighingTrainer
-
-        kind: Any = partial(WeighingTrainer, weigh)
-    else:
-        kind = SFTTrainer
-    trainer = kind(
+    trainer = (_weighing_trainer(weigh) if weigh else SFTTrainer)(
         model=network,
         args=SFTConfig(
             **trainer_arguments(settings, folder, seed),
@@ -142,7 +132,7 @@ def train_sft(
         train_dataset=Dataset.from_list(
             [{"chat": number} if reader else {"messages": chats[number]} for number in read]
         ),
-        data_collator=SeenBatches(reader, seen, tokenizer.pad_token_id) if reader else None,
+        data_collator=MultimodalBatches(reader, multimodal, tokenizer.pad_token_id) if reader else None,
         processing_class=tokenizer,
         peft_config=lora_config(network, settings),
         callbacks=list(callbacks),
@@ -167,12 +157,12 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
     epoch = 0
     while len(order) < count:
         rng = generator(seed, "reading", str(epoch))
-        drawn = rng.permutation(len(lengths)).tolist()
+        shuffled = rng.permutation(len(lengths)).tolist()
         large = 50 * batch
         sorted_ = [
             index
-            for start in range(0, len(drawn), large)
-            for index in sorted(drawn[start : start + large], key=lambda i: (lengths[i], i))
+            for start in range(0, len(shuffled), large)
+            for index in sorted(shuffled[start : start + large], key=lambda i: (lengths[i], i))
         ]
         batches = [sorted_[start : start + batch] for start in range(0, len(sorted_), batch)]
         whole, rest = [b for b in batches if len(b) == batch], [b for b in batches if len(b) < batch]
@@ -208,7 +198,7 @@ def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict
 
 
 def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str) -> None:
-    """Trains from the last whole checkpoint if there is one, with a progress bar and figures as they come."""
+    """Trains from the last whole checkpoint if there is one, with a progress bar and metrics as they come."""
     checkpoint = last_checkpoint(folder / "checkpoints")
     if checkpoint:
         restore_renamed(trainer.model, checkpoint)
@@ -255,37 +245,35 @@ def save_model(
     else:
         plain = network.get_base_model() if hasattr(network, "get_base_model") else network
     plain.config.use_cache = True
-    unfinished = folder / "model.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    plain.save_pretrained(unfinished, state_dict=weights)
-    tokenizer.save_pretrained(unfinished)
-    for name in PROCESSOR_FILES:
-        if start and (start / name).is_file():
-            shutil.copyfile(start / name, unfinished / name)
-    (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
-    shutil.rmtree(folder / "model", ignore_errors=True)
-    unfinished.rename(folder / "model")
+    with atomic_folder(folder / "model") as unfinished:
+        plain.save_pretrained(unfinished, state_dict=weights)
+        tokenizer.save_pretrained(unfinished)
+        for name in PROCESSOR_FILES:
+            if start and (start / name).is_file():
+                shutil.copyfile(start / name, unfinished / name)
+        _replace_model(unfinished, folder, card)
 
 
 def take_as_it_is(model: Path, folder: Path, card: dict[str, Any]) -> None:
     """Leaves a copy of the model in `folder/model`, whole or not at all; the card adds to what its own says."""
-    unfinished = folder / "model.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(model, unfinished)
-    (unfinished / CARD).write_text(json.dumps(model_card(model) | card, sort_keys=True) + "\n", encoding="utf-8")
+    with atomic_folder(folder / "model") as unfinished:
+        shutil.copytree(model, unfinished, dirs_exist_ok=True)
+        _replace_model(unfinished, folder, model_card(model) | card)
+
+
+def _replace_model(unfinished: Path, folder: Path, card: dict[str, Any]) -> None:
+    (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
     shutil.rmtree(folder / "model", ignore_errors=True)
-    unfinished.rename(folder / "model")
 
 
 def model_card(folder: Path) -> dict[str, Any]:
     """What a model of ours says about its prompts; nothing for other models."""
     path = folder / CARD
-    card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return card
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 class _Record(TrainerCallback):  # type: ignore[misc]
-    """Marks whole checkpoints, moves the bar, and writes figures; on resume the figures of lost steps are dropped."""
+    """Marks whole checkpoints, moves the bar, and writes metrics; on resume the metrics of lost steps are dropped."""
 
     def __init__(self, folder: Path, advance: Callable[[int], None]) -> None:
         self._folder, self._advance, self._last = folder, advance, time.monotonic()
@@ -319,9 +307,93 @@ class _Record(TrainerCallback):  # type: ignore[misc]
 
 
 def _line(row: dict[str, Any]) -> str:
-    figures = {
+    metrics = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in row.items()
         if not any(word in key for word in _NOT_REPEATED)
     }
-    return json.dumps(figures, sort_keys=True) + "\n"
+    return json.dumps(metrics, sort_keys=True) + "\n"
+
+
+# --- which weights are trained ----------------------------------------------------------------------------------------
+
+
+def trainable_network(model: Path, settings: WeightSettings) -> Any:
+    """The model in float32, its lower layers frozen if so set, and what sees always.
+
+    It is loaded whole, by every process; a trainer that spreads weights over processes does so afterwards.
+    """
+    steady_attention()
+    unset_hf_deepspeed_config()  # an earlier training by ZeRO-3 would make this one load a part of each weight
+    network = network_class(model).from_pretrained(model, dtype=torch.float32)
+    network.config.use_cache = False
+    for name, parameter in network.named_parameters():
+        if _is_vision(name):
+            parameter.requires_grad = False
+    if not settings.lora_rank and settings.top_layers:
+        top = _top_layers(network, settings)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad = _layer(name) in top and not _is_vision(name)
+    return network
+
+
+def lora_config(network: Any, settings: WeightSettings) -> Any:
+    """The adapters to train, or None to train the weights themselves."""
+    if not settings.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    top = _top_layers(network, settings)
+    linear = [
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Linear) and _layer(name) in top and not _is_vision(name)
+    ]
+    return LoraConfig(
+        r=settings.lora_rank,
+        lora_alpha=2 * settings.lora_rank,
+        target_modules=linear if settings.top_layers else "all-linear",
+        exclude_modules=[name for name, _ in network.named_modules() if _is_vision(name)] or None,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _is_vision(name: str) -> bool:
+    """Whether a parameter or module is part of a model's vision tower."""
+    return "visual" in name or "vision" in name
+
+
+def _layer(name: str) -> int | None:
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+
+
+def _top_layers(network: Any, settings: WeightSettings) -> list[int]:
+    layers = network.config.get_text_config().num_hidden_layers
+    return list(range(max(0, layers - settings.top_layers), layers))
+
+
+def _weighing_trainer(weigh: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """TRL's trainer with weighted labels: log-probabilities are multiplied before the trainer takes their mean."""
+    from trl import SFTTrainer
+
+    class WeighingTrainer(SFTTrainer):  # type: ignore[misc]
+        def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            weights = weigh(inputs["labels"])[:, 1:]  # a label is predicted from the token before it
+
+            def weighed(**given: Any) -> Any:
+                outputs = model(**given)
+                if outputs.get("log_probs") is not None:
+                    outputs["log_probs"] = outputs["log_probs"] * weights
+                return outputs
+
+            return super().compute_loss(weighed, inputs, *args, **kwargs)
+
+    return WeighingTrainer
+
+
+def round_weights(labels: torch.Tensor, number: int, weight: float) -> torch.Tensor:
+    """One for each label, but `weight` for those of the assistant's `number`-th answer (from 1) in each row."""
+    learnt = labels != -100
+    before = torch.nn.functional.pad(learnt, (1, 0))[:, :-1]
+    answers = (learnt & ~before).cumsum(1)
+    return torch.where(learnt & (answers == number), weight, 1.0)

@@ -2,7 +2,18 @@
 
 from compeer.policy.prompt import supporter_prompt
 from compeer.policy.redundancy import reweight
-from compeer.policy.rollout import Output, generate_turns
+from compeer.policy.selection import Output, generate_turns
 from compeer.policy.sft import SupporterSettings, train_supporter
+from compeer.policy.trl_rewards import judged_by, redundant, unifireward
 
-__all__ = ["Output", "SupporterSettings", "generate_turns", "reweight", "supporter_prompt", "train_supporter"]
+__all__ = [
+    "Output",
+    "SupporterSettings",
+    "generate_turns",
+    "judged_by",
+    "redundant",
+    "reweight",
+    "supporter_prompt",
+    "train_supporter",
+    "unifireward",
+]

@@ -1,10 +1,10 @@
 """Control words: what an operator wants a turn to be, and three ways to get it.
 
 A strategy, a stage, an emotion of the seeker or a manner of speaking (persona) can be asked for. The mildest way is to
-say so in the prompt (`instructions`), which a supporter learns to obey from training samples whose prompt asks for what
-the reference turn does anyway (`drawn_control`). A model that decodes under a grammar can be held to the decisions
-(`forced_grammar`), and any model can be made to go on from an output that begins with them (`forced_prefix`). How often
-a supporter does what it is told, `obedience` measures.
+say so in the prompt (`instructions`), which a supporter learns from training samples whose prompt asks for what the
+reference turn does anyway (`sampled_control`). A grammar can hold a model to the decisions (`forced_grammar`), and any
+model can be made to go on from an output that begins with them (`forced_prefix`). `obedience` measures how often a
+supporter does what it is asked for.
 
 A persona is one of four manners, after the DISC traits: dominant, lively, steady, careful. It is not written down in an
 output, so it can be asked for but neither forced nor checked here.
@@ -20,28 +20,13 @@ from importlib.resources import files
 from typing import Any, Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from compeer import reasoning
 from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.errors import InputError
-from compeer.reasoning import (
-    EMOTIONS,
-    LABELS,
-    PARTS,
-    STAGES,
-    STEPS,
-    STRATEGIES,
-    EmotionStep,
-    HistoryStep,
-    ParsedTurn,
-    Part,
-    Step,
-    StrategyStep,
-    SupportTurn,
-    render_step,
-    sentiment_of,
-    turn_grammar,
-)
+from compeer.io import Frozen
+from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, ParsedTurn, Part, Step, SupportTurn
 from compeer.ser.personality import Profile
 from compeer.ser.personality.traits import TRAITS, Trait
 
@@ -64,22 +49,20 @@ _VALUES: dict[str, tuple[str, ...]] = {
 _PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}
 """The step in which a decision stands."""
 _ANOTHER_FIELD = 0.25
-"""How probable it is that each further field is asked for in a sample: mostly one wish at a time."""
+"""How probable it is that each further field is asked for in a sample: mostly one at a time."""
 _MIDDLE = 3
 """The intensity of a forced emotion where nothing better is known."""
 
 
-class Control(BaseModel):
+class Control(Frozen):
     """What a turn is wanted to be; a field that is None is left to the supporter."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     strategy: Strategy | None = Field(default=None, description="the strategy to choose")
     stage: Stage | None = Field(default=None, description="the stage to take the conversation to be in")
     emotion: Emotion | None = Field(default=None, description="the emotion to take the seeker to feel")
     persona: Persona | None = Field(default=None, description="the manner to speak in")
 
-    def wishes(self) -> dict[str, str]:
+    def requested(self) -> dict[str, str]:
         """The fields that are asked for, with their values."""
         return self.model_dump(exclude_none=True)
 
@@ -108,18 +91,20 @@ def _wordings() -> dict[str, Any]:
 
 
 def instructions(control: Control) -> str:
-    """The wishes as sentences for the prompt; nothing for no wishes."""
-    return " ".join(str(_wordings()[field]).format(value=value) for field, value in control.wishes().items())
+    """The requests as sentences for the prompt; nothing for none."""
+    return " ".join(str(_wordings()[field]).format(value=value) for field, value in control.requested().items())
 
 
-def drawn_control(turn: SupportTurn, persona: Persona | None, share: float, rng: np.random.Generator) -> Control | None:
-    """In a `share` of cases a control that asks for what the turn is already, in one field drawn at random or in more.
+def sampled_control(
+    turn: SupportTurn, persona: Persona | None, share: float, rng: np.random.Generator
+) -> Control | None:
+    """In a `share` of cases a control that asks for what the turn is already, in one random field or in more.
 
     The persona is among them where one is known.
     """
     own = Control(
         strategy=turn.strategy.strategy, stage=turn.history.stage, emotion=turn.emotion.emotion, persona=persona
-    ).wishes()
+    ).requested()
     if rng.random() >= share:
         return None
     count = 1 + int(rng.binomial(len(own) - 1, _ANOTHER_FIELD))
@@ -149,13 +134,13 @@ def forced_grammar(control: Control | None = None) -> str:
 
     A forced emotion brings its sentiment along, or the step could contradict itself.
     """
-    grammar = turn_grammar()
-    wishes = control.wishes() if control else {}
+    grammar = reasoning.turn_grammar()
+    wanted = control.requested() if control else {}
     if control and control.emotion:
-        wishes["sentiment"] = sentiment_of(control.emotion)
+        wanted["sentiment"] = reasoning.sentiment_of(control.emotion)
     for field in (*_PART_OF, "sentiment"):
-        if field in wishes:
-            grammar = re.sub(rf"^{field}: .*$", f'{field}: "{wishes[field]}"', grammar, flags=re.MULTILINE)
+        if field in wanted:
+            grammar = re.sub(rf"^{field}: .*$", f'{field}: "{wanted[field]}"', grammar, flags=re.MULTILINE)
     return grammar
 
 
@@ -166,7 +151,7 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     forced are taken from `written`, an output of the same model for the same history (write once, force, write on). The
     emotion's intensity is taken from there too, if it is there. ValueError where such a line is missing.
     """
-    forced = {_PART_OF[field]: value for field, value in control.wishes().items() if field in _PART_OF}
+    forced = {_PART_OF[field]: value for field, value in control.requested().items() if field in _PART_OF}
     if not forced:
         return ""
     last = max(STEPS.index(part) for part in forced)
@@ -174,23 +159,23 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     for part in STEPS[: last + 1]:
         step = written.parts.get(part) if written else None
         if part in forced:
-            lines.append(render_step(part, _forced_step(part, forced[part], step)))
+            lines.append(reasoning.render_step(part, _forced_step(part, forced[part], step)))
         elif step is None or isinstance(step, str):
             raise ValueError(f"the {part} step stands above what is forced, and no output with such a step was given")
         else:
-            lines.append(render_step(part, step))
-    return "\n".join([*lines, f"{LABELS[PARTS[last + 1]]}:"])
+            lines.append(reasoning.render_step(part, step))
+    return "\n".join([*lines, f"{reasoning.LABELS[reasoning.PARTS[last + 1]]}:"])
 
 
 def _forced_step(part: Part, value: str, written: Step | str | None) -> Step:
     text = str(_wordings()["step"][part]).format(value=value)
     if part == "history":
-        return HistoryStep.model_validate({"text": text, "stage": value})
+        return reasoning.HistoryStep.model_validate({"text": text, "stage": value})
     if part == "strategy":
-        return StrategyStep.model_validate({"text": text, "strategy": value})
+        return reasoning.StrategyStep.model_validate({"text": text, "strategy": value})
     intensity = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
     emotion: Any = value
-    return EmotionStep(text=text, sentiment=sentiment_of(emotion), emotion=emotion, intensity=intensity)
+    return EmotionStep(text=text, sentiment=reasoning.sentiment_of(emotion), emotion=emotion, intensity=intensity)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -203,8 +188,8 @@ def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None])
     """
     hits: dict[str, list[bool]] = {}
     for parsed, control in zip(outputs, controls, strict=True):
-        wishes = {field: value for field, value in (control.wishes() if control else {}).items() if field in _PART_OF}
-        found = {field: decisions(parsed).get(field) == value for field, value in wishes.items()}
+        wanted = control.requested() if control else {}
+        found = {field: decisions(parsed).get(field) == value for field, value in wanted.items() if field in _PART_OF}
         for field, hit in found.items():
             hits.setdefault(field, []).append(hit)
         if found:

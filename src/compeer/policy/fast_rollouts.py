@@ -1,6 +1,6 @@
 """TRL's GRPO trainer with rollouts by our own decoder.
 
-A trainer inherits `FastRollouts` before `GRPOTrainer`, and draws its outputs fast wherever its weights stand whole on
+A trainer inherits `FastRollouts` before `GRPOTrainer`, and samples its outputs fast wherever its weights stand whole on
 each device: one GPU, several with a copy each, a CPU. Elsewhere TRL generates as ever, with vLLM best of all.
 """
 
@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from compeer.policy.decoding import Decoder, Prompt
-from compeer.policy.graphs import Drawing
-from compeer.policy.twin import Twin
+from compeer.engine.mirror import Mirror
+from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
 from compeer.statistics import generator
 
 _log = logging.getLogger(__name__)
@@ -27,21 +26,21 @@ class FastRollouts:
     TRL 1.16 generates in one private method, `_generate_single_turn`: it is given the tokens of this process's prompts,
     each repeated for its group, and returns the tokens of an output for each. That method is overridden; `trl` is
     pinned, and a test holds the contract. Sampling is as the trainer is set. A row is seeded by the run's seed, the
-    optimiser step and its number among the rows of all processes, so one process and two draw the same
+    optimiser step and its number among the rows of all processes, so one process and two sample the same
     but for rounding.
 
-    TRL's own way is kept for what this cannot do: vLLM (where set), weights spread over processes (FSDP, DeepSpeed),
+    TRL's own way is kept for what this cannot do: vLLM (where set), weights divided over processes (FSDP, DeepSpeed),
     settings of generation that are not known here, and networks whose layers do not all attend to everything.
     """
 
     rollout_rows = 512
-    """Outputs drawn at a time by a process; each takes memory for its keys and values."""
+    """Outputs sampled at a time by a process; each takes memory for its keys and values."""
     rollout_compiled = False
     """Whether the network is compiled for rollouts, which takes half a minute and pays in long trainings on CUDA."""
 
-    _twin: Twin | None = None
+    _mirror: Mirror | None = None
     _decoder: Decoder | None = None
-    _said_why = False
+    _warned = False
 
     def _generate_single_turn(
         self: Any,
@@ -53,20 +52,20 @@ class FastRollouts:
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         why = self._why_not_fast(multimodal_fields, has_tool_images)
         if why:
-            if not self._said_why and not self.use_vllm:
-                _log.warning("rollouts are drawn by TRL's own generation: %s", why)
-            self._said_why = True
+            if not self._warned and not self.use_vllm:
+                _log.warning("rollouts are sampled by TRL's own generation: %s", why)
+            self._warned = True
             found: tuple[list[list[int]], list[list[float]] | None] = super()._generate_single_turn(  # type: ignore[misc]
                 prompt_ids, images, multimodal_fields, num_generations, has_tool_images
             )
             return found
-        if self._twin is None:
+        if self._mirror is None:
             precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
-            self._twin = Twin(self.model, precision)
+            self._mirror = Mirror(self.model, precision)
             self._decoder = Decoder(
-                self._twin.network, _drawing(self), precision, self.rollout_rows, self.rollout_compiled
+                self._mirror.network, _sampling(self), precision, self.rollout_rows, self.rollout_compiled
             )
-        elif self._twin.follow(self.model):
+        elif self._mirror.follow(self.model):
             self._decoder.stepper.forget()
         mode = "train" if self.model.training else "eval"
         first = self.accelerator.process_index * len(prompt_ids)
@@ -74,8 +73,8 @@ class FastRollouts:
             int(generator(self.args.seed, "rollout", mode, str(self.state.global_step), str(row)).integers(1 << 62))
             for row in range(first, first + len(prompt_ids))
         ]
-        drawn = self._decoder.draw(_prompts(prompt_ids, images, multimodal_fields), seeds)
-        return [output.ids for output in drawn], None
+        sampled = self._decoder.sample(_prompts(prompt_ids, images, multimodal_fields), seeds)
+        return [output.ids for output in sampled], None
 
     def _why_not_fast(self: Any, fields: Mapping[str, Any], has_tool_images: bool) -> str | None:
         """What stands against it, or None."""
@@ -85,7 +84,7 @@ class FastRollouts:
             return "continuous batching is set"
         kind = str(self.accelerator.distributed_type.value)
         if not (kind == "NO" or kind.startswith("MULTI_")):
-            return f"weights are spread over processes ({kind})"
+            return f"weights are distributed over processes ({kind})"
         usual = {"repetition_penalty": 1.0, "cache_implementation": None, "do_sample": True}
         for name, value in self.generation_kwargs.items():
             if name in usual and value not in (None, usual[name]):
@@ -106,10 +105,10 @@ _KNOWN = {
 }  # fmt: skip
 
 
-def _drawing(trainer: Any) -> Drawing:
+def _sampling(trainer: Any) -> RolloutSampling:
     """How a trainer samples."""
     own = trainer.generation_kwargs
-    return Drawing(
+    return RolloutSampling(
         max_tokens=own["max_new_tokens"],
         ends=tuple(trainer.eos_token_ids),
         temperature=own["temperature"],

@@ -7,38 +7,44 @@ the safety guard rejects gets the floor, whatever it earned; outputs that did be
 TRL calls a reward function with one process's rows only, and a group may straddle processes. So the one method that
 gathers rewards, `_calculate_rewards`, is overridden: every process scores and embeds its own rows, all rows are
 gathered, and whole groups are reweighted on every process alike. It is a private method: `trl` is pinned, and a test
-holds the contract.
-
-A judge that stays away stops all processes, after a checkpoint from which training goes on as if nothing had been.
+holds the contract. A judge that stays away stops all processes, after a checkpoint from which training goes on.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from compeer.engine.multimodal import picture_reader
+from compeer.engine.network import defuse, load_tokenizer
 from compeer.errors import InputError
+from compeer.io import write_text
+from compeer.models.distributed import first_process
 from compeer.models.embedder import Embeds
-from compeer.models.local import defuse, load_tokenizer
-from compeer.models.network import lora_config, trainable_network
-from compeer.models.spread import first_process
-from compeer.models.training import last_checkpoint, run_trainer, save_model, save_trained
-from compeer.models.vision import picture_reader
-from compeer.policy.collapse import CollapseRule
+from compeer.models.training import (
+    last_checkpoint,
+    lora_config,
+    run_trainer,
+    save_model,
+    save_trained,
+    trainable_network,
+)
 from compeer.policy.fast_rollouts import FastRollouts
-from compeer.policy.figures import STILL_STEPS, group_figures, sample_rows, still_parts
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
-from compeer.policy.outage import RandomKeeper
-from compeer.policy.patience import JudgeAway
+from compeer.policy.metrics import STILL_STEPS, Groups, group_metrics, sample_rows, still_parts
+from compeer.policy.multimodal import MultimodalProcessor, blocks, drop_empty_patches
 from compeer.policy.prompt import refuse_direct, supporter_prompt, with_whole_paths
-from compeer.policy.rewards import Weighted
-from compeer.policy.scoring import Group, Rollout, Scorer, weigh
-from compeer.policy.seeing import SeeingProcessor, blocks, drop_nothing_seen
+from compeer.policy.rewards import JudgeAway, Rollout, Scorer, Weighted, group_rewards
 from compeer.progress import console
 from compeer.reward import Judge
 from compeer.ser.record import SerRecord
@@ -68,9 +74,10 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         cut_off = [not ids or ids[-1] not in ends for ids in completion_ids_list]
         rollouts = self._all_rollouts([row["record"] for row in inputs], texts, cut_off)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        groups = [weigh(rollouts[start : start + size], self._settings) for start in range(0, len(rollouts), size)]
-        self._log_figures(groups)
-        flat = [reward for group in groups for reward in group.rewards]
+        groups = [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
+        rewards = [group_rewards(group, self._settings) for group in groups]
+        self._log_metrics(groups, rewards)
+        flat = [reward for group in rewards for reward in group]
         return torch.tensor(flat, dtype=torch.float32, device=self.accelerator.device).unsqueeze(1)
 
     def _all_rollouts(self, ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
@@ -94,7 +101,7 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         newest = last_checkpoint(Path(self.args.output_dir))
         self.accelerator.wait_for_everyone()  # or one process may take what another begins to write for a broken one
         if step and (newest is None or newest.name != f"checkpoint-{step}"):
-            self._random.restore()  # as it was before this step's rollouts were drawn
+            self._random.restore()  # as it was before this step's rollouts were sampled
             self._save_checkpoint(self.model, trial=None)
             self.callback_handler.on_save(self.args, self.state, self.control)
         raise InputError(
@@ -102,19 +109,19 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
             do="The step is kept. See to the judge and start again: training goes on from there.",
         )
 
-    def _log_figures(self, groups: Sequence[Group]) -> None:
+    def _log_metrics(self, groups: Groups, rewards: Sequence[Sequence[float]]) -> None:
         mode = "train" if self.model.training else "eval"
-        figures = group_figures(groups)
+        metrics = group_metrics(groups, rewards, self._settings)
         rows = [row for row in self.state.log_history if "raw/total" in row]
-        still = still_parts([*rows, figures], STILL_STEPS)
-        for name, value in {**figures, "variance/still": float(len(still))}.items():
+        still = still_parts([*rows, metrics], STILL_STEPS)
+        for name, value in {**metrics, "variance/still": float(len(still))}.items():
             self._metrics[mode][name].append(value)
         if mode == "train" and self.accelerator.is_main_process:
             if still and len(still) != (rows[-1].get("variance/still") if rows else 0):
-                told = f"{', '.join(still)} varied within no group for {STILL_STEPS} steps and taught nothing"
-                console.print(f"[yellow]![/] step {self.state.global_step}: {told}", highlight=False)
+                what = f"{', '.join(still)} varied within no group for {STILL_STEPS} steps and taught nothing"
+                console.print(f"[yellow]![/] step {self.state.global_step}: {what}", highlight=False)
             with self._samples.open("a", encoding="utf-8") as file:
-                for row in sample_rows(self.state.global_step, groups):
+                for row in sample_rows(self.state.global_step, groups, rewards, self._settings):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
@@ -183,7 +190,7 @@ def train_grpo(
 
 
 def _network_of(checkpoint: Path, model: Path, settings: GrpoSettings) -> Any:
-    """The network of a checkpoint, which holds whole weights, or adapters to those of `model`."""
+    """The network of a checkpoint: whole weights, or adapters to those of `model`."""
     if not (checkpoint / "adapter_config.json").is_file():
         return trainable_network(checkpoint, settings)
     from peft import PeftModel
@@ -200,9 +207,9 @@ def grpo_trainer(
     seed: int,
     kind: type[RedundancyGRPOTrainer] = RedundancyGRPOTrainer,
 ) -> RedundancyGRPOTrainer:
-    """The trainer, ready to run; a step generates `prompts` groups, spread over all processes.
+    """The trainer, ready to run; a step generates `prompts` groups over all processes.
 
-    Paths of pictures in the records count from here, for a model that sees.
+    Paths of pictures in the records are relative to the working folder.
     """
     from datasets import Dataset
 
@@ -211,7 +218,7 @@ def grpo_trainer(
     reader = picture_reader(model)
     network = trainable_network(model, settings)
     if reader:
-        network.register_forward_pre_hook(drop_nothing_seen, with_kwargs=True)
+        network.register_forward_pre_hook(drop_empty_patches, with_kwargs=True)
     config = grpo_config(settings, folder, seed)  # after the network: once it is made, DeepSpeed loads only parts
     if first_process():
         _drop_lost_samples(folder / "samples.jsonl", folder)
@@ -228,16 +235,110 @@ def grpo_trainer(
                 for key, prompt in prompts.items()
             ]
         ),
-        processing_class=SeeingProcessor(tokenizer, reader) if reader else tokenizer,
+        processing_class=MultimodalProcessor(tokenizer, reader) if reader else tokenizer,
         peft_config=lora_config(network, settings),
     )
 
 
 def _drop_lost_samples(samples: Path, folder: Path) -> None:
-    """Keeps the samples of steps that the last whole checkpoint has seen; later ones will be drawn again."""
+    """Keeps the samples of steps before the last whole checkpoint; later ones will be sampled again."""
     checkpoint = last_checkpoint(folder / "checkpoints")
     done = int(checkpoint.name.split("-")[1]) if checkpoint else 0
     lines = samples.read_text(encoding="utf-8").splitlines(keepends=True) if samples.is_file() else []
     kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < done]
     samples.parent.mkdir(parents=True, exist_ok=True)
-    samples.write_text("".join(kept), encoding="utf-8")
+    write_text(samples, "".join(kept))
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+
+
+class RandomKeeper(TrainerCallback):  # type: ignore[misc]
+    """Keeps the state of all random generators at the end of each step, for a checkpoint written within the next."""
+
+    def __init__(self) -> None:
+        self._restores: list[Callable[[], None]] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        python, arrays, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        self._restores = [
+            lambda: random.setstate(python),
+            lambda: np.random.set_state(arrays),
+            lambda: torch.set_rng_state(cpu),
+        ]
+        if torch.cuda.is_available():
+            devices = torch.cuda.get_rng_state_all()
+            self._restores.append(lambda: torch.cuda.set_rng_state_all(devices))
+
+    def restore(self) -> None:
+        """Puts the generators back to where the last step ended."""
+        for restore in self._restores:
+            restore()
+
+
+_NOT_WEIGHTS = shutil.ignore_patterns("optimizer*", "scheduler*", "rng_state*", "scaler*", "trainer_state*")
+
+
+def steps_under(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> int:
+    """How many of the last rows, on end, have a metric under its floor."""
+    count = 0
+    for row in reversed(rows):
+        if not any(row.get(name) is not None and row[name] < floor for name, floor in floors.items()):
+            break
+        count += 1
+    return count
+
+
+class CollapseRule(TrainerCallback):  # type: ignore[misc]
+    """Stops training after `patience` steps on end with one of the metrics under its floor.
+
+    A supporter that collapses says less and less, or the same to everyone, while the reward may still rise: entropy or
+    distinct-2 fall. The metrics of step n are of the weights after step n − 1: the checkpoint of step n − 1 is good if
+    step n is. The last good one is kept whatever the trainer deletes, and becomes the model when training stops.
+    """
+
+    def __init__(self, floors: Mapping[str, float], patience: int, checkpoints: Path) -> None:
+        self._floors, self._patience, self._checkpoints = floors, patience, checkpoints
+        self.stopped: str | None = None
+        """Why training was stopped; None if it was not."""
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not state.log_history or "loss" not in state.log_history[-1]:
+            return
+        rows = [row for row in state.log_history if "loss" in row]
+        under = steps_under(rows, self._floors)
+        if not under and state.is_world_process_zero:
+            self._keep(state.global_step - 1)
+        if under >= self._patience:
+            low = [(name, rows[-1].get(name), floor) for name, floor in self._floors.items()]
+            why = ", ".join(f"{name} {value:.3g} < {floor:g}" for name, value, floor in low if (value or 0) < floor)
+            self.stopped = f"collapse: under a floor for {under} steps, at step {state.global_step}: {why}"
+            console.print(f"[yellow]![/] training stops: {self.stopped}", highlight=False)
+            control.should_training_stop = True
+            control.should_save = False  # taken up again, it shall come to the same end
+
+    def good(self) -> tuple[int, Path] | None:
+        """The last good checkpoint, its step and its folder; None if there was none."""
+        found = [(int(path.name.split("-")[1]), path) for path in self._checkpoints.glob("good-*")]
+        return max(found, default=None)
+
+    def _keep(self, step: int) -> None:
+        checkpoint, kept = self._checkpoints / f"checkpoint-{step}", self._checkpoints / f"good-{step}"
+        if not checkpoint.is_dir() or kept.is_dir():
+            return
+        unfinished = self._checkpoints / "good.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        # a link costs nothing, and stays when the trainer deletes the checkpoint
+        shutil.copytree(checkpoint, unfinished, ignore=_NOT_WEIGHTS, copy_function=_link)
+        unfinished.rename(kept)
+        for other in self._checkpoints.glob("good-*"):
+            if other != kept:
+                shutil.rmtree(other)
+
+
+def _link(source: str, target: str) -> None:
+    """The same file under another name, or a copy where the disk has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -13,13 +13,63 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from trl import GRPOConfig
 
 from compeer.errors import InputError
+from compeer.io import Frozen
 from compeer.models.training import WeightSettings, trainer_arguments
 from compeer.policy.redundancy import Negatives
-from compeer.policy.sources import SourceSettings
+from compeer.reward import JudgeForm
+
+
+class SourceSettings(Frozen):
+    """One source of rewards: a judge, a process and an outcome judge, a simulated seeker, decisions, or the plan."""
+
+    judge: str = Field(
+        default="run", description="'run': the judge that the run trains; or a judge's folder, or NAME@URL of a server"
+    )
+    outcome: str | None = Field(
+        default=None, description="another judge for the responses (ORM); `judge` then judges the steps (PRM)"
+    )
+    seeker: str | None = Field(
+        default=None,
+        description="who plays a seeker with an emotion, named as `judge`, or 'embedded': the change of that emotion "
+        "(-10 to 10 points a turn) is the score, and no judge is asked",
+    )
+    turns: int = Field(default=1, ge=1, description="with a `seeker`: over so many of its turns")
+    supporter: str = Field(
+        default="embedded", description="with a `seeker`: who goes on with the conversation after the output"
+    )
+    decisions: bool = Field(
+        default=False,
+        description="whether stage, emotion and strategy are those of the corpus (-3 to 3); no judge is asked",
+    )
+    beyond_chance: bool = Field(
+        default=False,
+        description="with `decisions`: less how common a decision is in the corpus, so that one answer for every "
+        "history earns nothing",
+    )
+    plan: bool = Field(
+        default=False,
+        description="whether the response does what step 3 says, by its words (-1 to 1), learnt from the reference "
+        "turns at hand; no judge is asked",
+    )
+    weight: float = Field(default=1.0, ge=0, description="what its score counts; 0: it is only logged")
+    trained: bool = Field(
+        default=False, description="whether the model behind a URL was trained as a judge, in the `form` given"
+    )
+    form: JudgeForm = Field(
+        default=JudgeForm(), description="how a judge behind a URL is asked; a folder's card says it itself"
+    )
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> SourceSettings:
+        if sum((self.seeker is not None, self.decisions, self.plan)) > 1:
+            raise ValueError("seeker, decisions and plan are sources of their own: give each a name and a table")
+        if self.beyond_chance and not self.decisions:
+            raise ValueError("beyond_chance says how decisions are counted: set decisions as well")
+        return self
 
 
 class GrpoSettings(WeightSettings):

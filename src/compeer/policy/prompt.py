@@ -1,10 +1,9 @@
 """What a supporter is asked: its task, what an operator wants of it, and what was said so far.
 
 A model's card says which task it was trained with: `supporter` names the four lines, `guided` their vocabulary as
-well. A model that was not trained is `shown` two examples on top.
-
-Earlier reasoning is not part of it: a history holds utterances alone. A supporter that sees gets the pictures of an
-utterance inside its line, before the words. A direct supporter, trained to reply at once, is asked for its words alone.
+well; an untrained model gets two examples on top (`shown`). A history holds utterances, never earlier reasoning. A
+multimodal supporter gets the pictures of an utterance inside its line, before the words. A direct supporter, trained to
+reply at once, is asked for its words only.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from compeer.dialogue import Utterance, language_of, transcript
 from compeer.errors import InputError
 from compeer.models import Message
 from compeer.policy.control import Control, instructions
+from compeer.reward.conversation import pictures_of as pictures_of
+from compeer.reward.conversation import with_whole_paths as with_whole_paths
 
 Task = Literal["supporter", "guided", "shown"]
 
@@ -49,8 +50,8 @@ def supporter_prompt(
 ) -> list[Message]:
     """The messages that ask for the next supporter turn; `last` limits the history to that many utterances.
 
-    What a `control` asks for stands after the task. With `images`, for models that see, the pictures of the utterances
-    that are shown stand where they belong; a history without any is plain text either way.
+    What a `control` asks for stands after the task. With `images`, for multimodal models, the pictures stand where they
+    belong; a history without any is plain text either way.
     """
     wanted = instructions(control) if control else ""
     if task == "supporter":
@@ -79,9 +80,9 @@ def refuse_direct(folder: Path) -> None:
 
 
 def _messages(task: str, history: Sequence[Utterance], last: int | None, images: bool) -> list[Message]:
-    shown = history[-last:] if last is not None else history
-    said = _with_pictures(shown) if images and pictures_of(shown) else transcript(shown)
-    return [{"role": "system", "content": task}, {"role": "user", "content": said}]
+    visible = history[-last:] if last is not None else history
+    content = _with_pictures(visible) if images and pictures_of(visible) else transcript(visible)
+    return [{"role": "system", "content": task}, {"role": "user", "content": content}]
 
 
 def _with_pictures(history: Sequence[Utterance]) -> list[dict[str, Any]]:
@@ -98,22 +99,3 @@ def _with_pictures(history: Sequence[Utterance]) -> list[dict[str, Any]]:
             text = ""
         text += words
     return [*blocks, {"type": "text", "text": text}] if text else blocks
-
-
-def pictures_of(history: Sequence[Utterance]) -> list[str]:
-    """The pictures of a history, by path or address, in their order."""
-    return [media.path for utterance in history for media in utterance.media if media.kind == "image"]
-
-
-def with_whole_paths(history: Sequence[Utterance], folder: str | Path) -> tuple[Utterance, ...]:
-    """The history with paths that count from the folder made whole; addresses stay as they are."""
-    whole = Path(folder).absolute()
-
-    def placed(utterance: Utterance) -> Utterance:
-        media = tuple(
-            one if "://" in one.path else one.model_copy(update={"path": str(whole / one.path)})
-            for one in utterance.media
-        )
-        return utterance.model_copy(update={"media": media}) if media else utterance
-
-    return tuple(placed(utterance) for utterance in history)

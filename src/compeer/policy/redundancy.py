@@ -6,20 +6,19 @@ mean similarity to the utterances of the history, and L the mean length of the g
     r̃ = r / ((1 + τ·s_in)(1 + τ·s_hi))      τ = 1 / (1 + exp(−α(L − β)))
 
 Dividing a negative reward makes it larger, so as published the formula favours redundancy among bad outputs.
-`negatives="paper"` keeps that, `"mirrored"` multiplies negative rewards instead, `"off"` leaves all rewards alone.
+`negatives="paper"` keeps that, `"mirrored"` multiplies negative rewards instead, `"off"` leaves all rewards unchanged.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 Negatives = Literal["paper", "mirrored", "off"]
-Matrix = npt.NDArray[np.floating[Any]]
 
 
 def in_group_similarity(responses: npt.ArrayLike) -> list[float]:
@@ -34,10 +33,10 @@ def in_group_similarity(responses: npt.ArrayLike) -> list[float]:
 
 def history_similarity(responses: npt.ArrayLike, history: npt.ArrayLike) -> list[float]:
     """Equation 6, s_hi: mean cosine similarity of each row to the history's rows; an empty history gives 0."""
-    rows, said = _unit_rows(responses), _unit_rows(history)
-    if not len(said) or not len(rows):
+    rows, utterances = _unit_rows(responses), _unit_rows(history)
+    if not len(utterances) or not len(rows):
         return [0.0] * len(rows)
-    return [float(value) for value in np.clip(rows @ said.T, 0.0, 1.0).mean(axis=1)]
+    return [float(value) for value in np.clip(rows @ utterances.T, 0.0, 1.0).mean(axis=1)]
 
 
 def length_gate(lengths: Sequence[float], alpha: float, beta: float) -> float:
@@ -46,6 +45,29 @@ def length_gate(lengths: Sequence[float], alpha: float, beta: float) -> float:
         return 0.0
     exponent = -alpha * (float(np.mean(lengths)) - beta)
     return 1.0 / (1.0 + math.exp(min(exponent, 700.0)))
+
+
+def factors(
+    rewards: Sequence[float],
+    responses: npt.ArrayLike,
+    history: npt.ArrayLike,
+    lengths: Sequence[float],
+    alpha: float = 0.5,
+    beta: float = 5.0,
+    negatives: Negatives = "mirrored",
+) -> list[float]:
+    """What equation 5 multiplies each reward of a group with; each part of a reward takes the factor of the whole."""
+    if negatives not in get_args(Negatives):
+        raise ValueError(f"negatives must be one of {', '.join(get_args(Negatives))}, not {negatives!r}")
+    if negatives == "off":
+        return [1.0] * len(rewards)
+    gate = length_gate(lengths, alpha, beta)
+    similarities = zip(rewards, in_group_similarity(responses), history_similarity(responses, history), strict=True)
+    found: list[float] = []
+    for reward, inside, before in similarities:
+        divisor = (1 + gate * inside) * (1 + gate * before)
+        found.append(divisor if negatives == "mirrored" and reward < 0 else 1 / divisor)
+    return found
 
 
 def reweight(
@@ -62,64 +84,14 @@ def reweight(
     return [float(reward * factor) for reward, factor in zip(rewards, found, strict=True)]
 
 
-def factors(
-    rewards: Sequence[float],
-    responses: npt.ArrayLike,
-    history: npt.ArrayLike,
-    lengths: Sequence[float],
-    alpha: float,
-    beta: float,
-    negatives: Negatives,
-) -> list[float]:
-    """What equation 5 multiplies each reward of a group with; each part of a reward takes the factor of the whole."""
-    if negatives not in get_args(Negatives):
-        raise ValueError(f"negatives must be one of {', '.join(get_args(Negatives))}, not {negatives!r}")
-    if negatives == "off":
-        return [1.0] * len(rewards)
-    gate = length_gate(lengths, alpha, beta)
-    found: list[float] = []
-    for reward, inside, before in zip(
-        rewards, in_group_similarity(responses), history_similarity(responses, history), strict=True
-    ):
-        divisor = (1 + gate * inside) * (1 + gate * before)
-        found.append(divisor if negatives == "mirrored" and reward < 0 else 1 / divisor)
-    return found
-
-
 def tied(rewards: Sequence[float]) -> bool:
-    """Whether all rewards that are numbers are equal: such a group has nothing to teach."""
+    """Whether all rewards that are numbers are equal.
+
+    Such a group has nothing to teach, and training does not reweight it: no advantage shall arise from tiny differences
+    of similarity.
+    """
     numbers = [reward for reward in rewards if not math.isnan(reward)]
     return len(set(numbers)) <= 1
-
-
-def group_factors(
-    raw: Sequence[float],
-    responses: npt.ArrayLike,
-    history: npt.ArrayLike,
-    lengths: Sequence[float],
-    alpha: float,
-    beta: float,
-    negatives: Negatives,
-) -> list[float]:
-    """The factors of one group's rewards: those of equation 5, but 1 where the raw ones tie, so that no advantage
-    arises from tiny differences of similarity alone."""
-    if tied(raw):
-        return [1.0] * len(raw)
-    return factors(raw, responses, history, lengths, alpha, beta, negatives)
-
-
-def group_rewards(
-    raw: Sequence[float],
-    responses: npt.ArrayLike,
-    history: npt.ArrayLike,
-    lengths: Sequence[float],
-    alpha: float,
-    beta: float,
-    negatives: Negatives,
-) -> list[float]:
-    """The rewards of one group: reweighted, but left as they are where the raw ones tie."""
-    found = group_factors(raw, responses, history, lengths, alpha, beta, negatives)
-    return [float(reward * factor) for reward, factor in zip(raw, found, strict=True)]
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:

@@ -21,54 +21,54 @@ _HAN = re.compile(r"[㐀-鿿]")
 _NOT_WORDS = re.compile(r"\W+")
 
 
-def told_once(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
-    """As much of an output as may be told, and whether it is over because it would repeat itself.
+def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
+    """As much of an output as may be passed on, and whether it is over because it would repeat itself.
 
     `begun` is how the output began, before `text`. Unless this is the `last` of it, what may become a repetition is
     held back.
     """
-    output = ToldOnce(begun)
+    output = RepetitionFilter(begun)
     return output.feed(text, last), output.over
 
 
-class ToldOnce:
-    """An output that is told as it is written, until it would repeat itself (`over`).
+class RepetitionFilter:
+    """Passes on an output as it is written, until it would repeat itself (`over`).
 
-    Each piece is looked at once, however long the output becomes.
+    Each piece is read once, however long the output becomes.
     """
 
     def __init__(self, begun: str = "") -> None:
         self.over = False
-        self._text, self._begun, self._told = "", 0, 0
+        self._text, self._begun, self._passed = "", 0, 0
         self._in_response = False
-        self._looked = self._before = self._start = 0  # the sentence before the one that is written, and that one
-        self._said: list[str] = []
+        self._read = self._before = self._start = 0  # the sentence before the one that is written, and that one
+        self._sentences: list[str] = []
         self._sorted: list[str] = []
         self._followers: dict[str, list[str]] = {}  # what came after a sentence, sorted
         self._rest, self._new = "", False  # the words of the sentence that is written; whether none begins like it
         self._take(begun, last=False)
-        self._begun = self._told = len(begun)
+        self._begun = self._passed = len(begun)
 
     def feed(self, piece: str, last: bool = False) -> str:
-        """What may be told after this piece; with the `last` nothing is held back."""
+        """What may be passed on after this piece; with the `last` nothing is held back."""
         if self.over:
             return ""
-        place = self._take(piece, last)
-        if place < len(self._text):
-            place = self._told + len(self._text[self._told : place].rstrip())
-        told, self._told = self._told, max(self._told, place)
-        return self._text[told : self._told]
+        end = self._take(piece, last)
+        if end < len(self._text):
+            end = self._passed + len(self._text[self._passed : end].rstrip())
+        before, self._passed = self._passed, max(self._passed, end)
+        return self._text[before : self._passed]
 
     def _take(self, piece: str, last: bool) -> int:
-        """Reads a piece; returns the place up to which the output may be told."""
-        looked = len(self._text)
+        """Reads a piece; returns the index up to which the output may be passed on."""
+        start = len(self._text)
         self._text += piece
         if not self._in_response:
-            label = _RESPONSE.search(self._text, max(0, looked - len(_LABEL)))
+            label = _RESPONSE.search(self._text, max(0, start - len(_LABEL)))
             if label is None:
                 return len(self._text)
             self._in_response = True
-            self._looked = self._before = self._start = label.end()
+            self._read = self._before = self._start = label.end()
             piece = self._text[label.end() :]
         ends = self._ends(piece, last)
         for end in ends:
@@ -76,22 +76,23 @@ class ToldOnce:
                 self.over = True
                 return self._before
         if last:
-            self.over = len(self._said) > 1 and self._said[-1] == self._said[-2] and _counts(self._said[-1])
+            *_, before, newest = ["", "", *self._sentences]
+            self.over = before == newest and _counts(newest)
             return self._before if self.over else len(self._text)
         if ends:
             self._rest, self._new, piece = "", False, self._text[self._start :]
         return self._held(piece)
 
     def _ends(self, piece: str, last: bool) -> list[int]:
-        """Where sentences end in what has not been looked at yet."""
+        """Where sentences end in what has not been read yet."""
         if last:
-            return [*(end.end() for end in _END.finditer(self._text, self._looked)), len(self._text)]
+            return [*(end.end() for end in _END.finditer(self._text, self._read)), len(self._text)]
         done = len(piece.rstrip(_MAY_GO_ON))
         if not done:
             return []
         until = len(self._text) - len(piece) + done
-        found = [end.end() for end in _END.finditer(self._text, self._looked) if end.start() < until]
-        self._looked = until
+        found = [end.end() for end in _END.finditer(self._text, self._read) if end.start() < until]
+        self._read = until
         return found
 
     def _repeats(self, end: int) -> bool:
@@ -100,19 +101,19 @@ class ToldOnce:
         self._start = end
         if not sentence:
             return False
-        if self._said:
-            followers = self._followers.setdefault(self._said[-1], [])
-            if _has(followers, sentence) and any(map(_counts, (self._said[-1], sentence))):
+        if self._sentences:
+            followers = self._followers.setdefault(self._sentences[-1], [])
+            if _has(followers, sentence) and any(map(_counts, (self._sentences[-1], sentence))):
                 return True
             insort(followers, sentence)
         self._before = start
-        self._said.append(sentence)
+        self._sentences.append(sentence)
         if not _has(self._sorted, sentence):
             insort(self._sorted, sentence)
         return False
 
     def _held(self, piece: str) -> int:
-        """Up to where the output may be told while the sentence goes on with this piece."""
+        """Up to where the output may be passed on while the sentence goes on with this piece."""
         if self._new:
             return len(self._text)
         words = _NOT_WORDS.sub(" ", piece.casefold())
@@ -121,18 +122,18 @@ class ToldOnce:
         if not _begins(self._sorted, rest):
             self._new = True  # and stays so
             return len(self._text)
-        return self._before if _begins(self._followers.get(self._said[-1], []), rest) else self._start
+        return self._before if _begins(self._followers.get(self._sentences[-1], []), rest) else self._start
 
 
 def _begins(ordered: list[str], start: str) -> bool:
     """Whether one of some texts, which are in order, begins so."""
-    place = bisect_left(ordered, start)
-    return place < len(ordered) and ordered[place].startswith(start)
+    index = bisect_left(ordered, start)
+    return index < len(ordered) and ordered[index].startswith(start)
 
 
 def _has(ordered: list[str], text: str) -> bool:
-    place = bisect_left(ordered, text)
-    return place < len(ordered) and ordered[place] == text
+    index = bisect_left(ordered, text)
+    return index < len(ordered) and ordered[index] == text
 
 
 def _words(sentence: str) -> str:

@@ -1,52 +1,55 @@
-"""Where rewards come from: one or several sources, each a number for an output, added up with weights.
+"""Where rewards come from, and what becomes of them: sources score outputs, groups of scores become rewards.
 
 A source is anything that scores outputs for their histories: UnifiReward, a process and an outcome judge together, a
-model behind a server that is asked in words, a simulated seeker (`seeker_reward.py`), the corpus' own decisions. A
-source that fails to score an output says why; an output that any source with a weight above 0 left unscored has no
-total at all, and so no advantage and no part in its group's baseline. A source of weight 0 is logged and counts for
-nothing.
+model behind a server, a simulated seeker (`seeker_reward.py`), the corpus' own decisions. Scores are added up with
+weights. An output that any source with a weight above 0 left unscored has no total, and so no advantage and no part in
+its group's baseline. A source of weight 0 is logged and counts for nothing. `Score` carries all of it; a group's totals
+are reweighted (`redundancy.reweight`), and what the safety guard rejects gets the floor.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
+from compeer.models.embedder import Embeds, Matrix
 from compeer.policy.control import decisions
-from compeer.policy.patience import JudgeAway
-from compeer.reasoning import PARTS, STRATEGIES, ParsedTurn, StrategyStep
-from compeer.reward import Case, Judge, Judgment, Unscored, score
+from compeer.policy.redundancy import reweight, tied
+from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
+from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
 from compeer.reward.contradiction import StrategyClassifier
+from compeer.safety.output import check_reply, floored
 from compeer.ser.record import SerRecord
-from compeer.statistics import generator
+from compeer.statistics import generator, words
 
-JUDGED = (*PARTS, "format")
-"""The five parts of a judge's score."""
+if TYPE_CHECKING:
+    from compeer.policy.grpo_settings import GrpoSettings
+
 DECISIONS = ("stage", "emotion", "strategy")
 
 
-@dataclass(frozen=True)
-class SourceScore:
-    """What one source gave an output: a number, and the parts that it is made of."""
-
-    total: float
-    parts: Mapping[str, float | None] = field(default_factory=dict)
+class JudgeAway(Exception):
+    """A source that cannot be asked, for how long, and why."""
 
 
 class RewardSource(Protocol):
-    """Anything that scores outputs. It never raises on an output: where it fails, it says why.
+    """Anything that scores outputs. It never raises on an output: where it fails, the score says why.
 
     One that cannot work at all for the time being waits, and raises `JudgeAway` when it has waited long enough.
     """
 
     @property
     def name(self) -> str:
-        """What to call it in figures and tables."""
+        """What to call it in metrics and tables."""
 
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output, given the record whose history it answers, in their order."""
 
 
@@ -58,64 +61,48 @@ class Weighted:
     weight: float = 1.0
 
 
-@dataclass(frozen=True)
-class RawScore:
-    """An output's score before reweighting: the weighted sum of its sources, or why there is none."""
-
-    total: float | None = None
-    unscored: str | None = None
-    sources: Mapping[str, float | None] = field(default_factory=dict)
-    """What each source gave, unweighted."""
-    by_part: Mapping[str, float | None] = field(default_factory=dict)
-
-    def parts(self) -> dict[str, float | None]:
-        """The parts by name, unweighted: the five of a judge, and whatever the sources give."""
-        return {**dict.fromkeys(JUDGED), **self.by_part}
-
-
-def combine(sources: Sequence[Weighted], scores: Sequence[Sequence[SourceScore | Unscored]]) -> list[RawScore]:
-    """The outputs' raw scores, of each source's scores; parts of all but the first source carry the source's name."""
+def combine(sources: Sequence[Weighted], scores: Sequence[Sequence[Score]]) -> list[Score]:
+    """The weighted sums of each source's scores; parts of all but the first source carry the source's name."""
     return [_combined(sources, row) for row in zip(*scores, strict=True)]
 
 
-def _combined(sources: Sequence[Weighted], row: Sequence[SourceScore | Unscored]) -> RawScore:
+def _combined(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
     total: float | None = 0
     unscored: str | None = None
-    given: dict[str, float | None] = {}
     parts: dict[str, float | None] = {}
     for number, (weighted, found) in enumerate(zip(sources, row, strict=True)):
-        name = weighted.source.name
-        given[name] = found.total if isinstance(found, SourceScore) else None
-        if isinstance(found, SourceScore):
-            parts |= {f"{name}/{part}" if number else part: value for part, value in found.parts.items()}
-            if weighted.weight and total is not None:
-                total += found.total if weighted.weight == 1 else weighted.weight * found.total
-        elif weighted.weight and unscored is None:
-            total, unscored = None, found.reason if len(sources) == 1 else f"{name}: {found.reason}"
-    return RawScore(total, unscored, given, parts)
+        name, weight = weighted.source.name, weighted.weight
+        if found.total is not None:
+            parts |= {f"{name}/{part}" if number else part: value for part, value in found.given().items()}
+            if weight and total is not None:
+                total += found.total if weight == 1 else weight * found.total
+        elif weight and unscored is None:
+            reason = found.unscored or "no reason was given"
+            total, unscored = None, reason if len(sources) == 1 else f"{name}: {reason}"
+    given = {weighted.source.name: found.total for weighted, found in zip(sources, row, strict=True)}
+    return Score(total=total, unscored=unscored, more=parts, sources=given)
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
 
 
 class JudgeSource:
     """A judge as a source: five parts of +1 or −1, the total in −5 … +5.
 
-    The order in which a response and the reference are shown is drawn by the seed, the record and the response.
+    The order of a response and the reference is sampled by the seed, the record and the response.
     """
 
     def __init__(self, judge: Judge, seed: int, name: str = "judge") -> None:
-        self._judge, self._seed, self._name = judge, seed, name
+        self._judge, self._seed, self.name = judge, seed, name
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output; one in which nothing can be read needs no judge."""
         readable = [index for index, turn in enumerate(outputs) if turn.parts]
         cases = [self._case(records[index], outputs[index]) for index in readable]
         judgments: list[Judgment | Unscored] = [Unscored("nothing could be read")] * len(outputs)
         for index, judgment in zip(readable, self._judged(cases), strict=True):
             judgments[index] = judgment
-        return [_score(turn, judgment) for turn, judgment in zip(outputs, judgments, strict=True)]
+        return [score(turn, judgment) for turn, judgment in zip(outputs, judgments, strict=True)]
 
     def _judged(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         try:
@@ -134,28 +121,21 @@ class JudgeSource:
 class DecisionSource:
     """The corpus' own decisions as a source: stage, emotion and strategy, +1 each if they are the same, else −1.
 
-    A judge that is taught by matched pairs cannot say that a decision is unlikely by itself, and training by its
-    verdicts alone drifts to whatever it lets pass. Other decisions than the human's can be right too, so this is a
-    counterweight and no verdict: what it counts is a matter of its weight.
-
-    With `shares`, by decision how common each value is, it is twice what is beyond chance: whether they are the same,
-    less the value's own share. Then to say the same of every history earns nothing, however common it is.
+    Other decisions than the human's can be right too, so this is a counterweight and no verdict. With `shares`, by
+    decision how common each value is, it is twice what is beyond chance: whether they are the same, less the value's
+    own share. Then to say the same of every history earns nothing, however common it is.
     """
 
     def __init__(self, name: str = "decisions", shares: Mapping[str, Mapping[str, float]] | None = None) -> None:
-        self._name, self._shares = name, shares
+        self.name, self._shares = name, shares
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output; a decision that cannot be read is not the same."""
-        found: list[SourceScore | Unscored] = []
+        found = []
         for record, output in zip(records, outputs, strict=True):
             own = decisions(output)
             parts = {name: self._worth(name, own.get(name), value) for name, value in gold_decisions(record).items()}
-            found.append(SourceScore(sum(parts.values()), parts))
+            found.append(Score(total=sum(parts.values()), more=parts))
         return found
 
     def _worth(self, name: str, own: str | int | None, wanted: str) -> float:
@@ -178,38 +158,137 @@ def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
 
 
 class PlanSource:
-    """Whether a response does what its own step 3 says, by its words: from −1 over 0, no telling, to 1.
+    """Whether a response does what its own step 3 says, by its words: from −1 over 0, undecided, to 1.
 
     The score is log(8p) / log 8, no less than −1, of the probability p that the response carries out the strategy, all
-    eight being equally common. A judge may accept plan and response each for itself; that they belong together is
-    another question, and outputs that name a strategy and then do anything are the first thing that training finds.
+    eight being equally common. A judge may accept plan and response each for itself; outputs that name a strategy and
+    then do anything are the first thing that training finds.
     """
 
     def __init__(self, classifier: StrategyClassifier, name: str = "plan") -> None:
-        self._classifier, self._name = classifier, name
+        self._classifier, self.name = classifier, name
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[SourceScore | Unscored]:
+    def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output; one without a plan or a response has −1."""
         plans = [(str(turn.parts.get("response", "")), turn.parts.get("strategy")) for turn in outputs]
         whole = {
-            place: (response, step.strategy)
-            for place, (response, step) in enumerate(plans)
+            index: (response, step.strategy)
+            for index, (response, step) in enumerate(plans)
             if response and isinstance(step, StrategyStep)
         }
-        chances = dict(zip(whole, self._classifier.carried_out(list(whole.values())), strict=True))
-        return [SourceScore(_beyond_chance(chances.get(place, 0.0))) for place in range(len(outputs))]
+        found = dict(zip(whole, self._classifier.carried_out(list(whole.values())), strict=True))
+        return [Score(total=_beyond_chance(found.get(index, 0.0))) for index in range(len(outputs))]
 
 
-def _beyond_chance(chance: float) -> float:
-    return max(-1.0, math.log(len(STRATEGIES) * chance) / math.log(len(STRATEGIES))) if chance > 0 else -1.0
+def _beyond_chance(probability: float) -> float:
+    if probability <= 0:
+        return -1.0
+    return max(-1.0, math.log(len(STRATEGIES) * probability) / math.log(len(STRATEGIES)))
 
 
-def _score(turn: ParsedTurn, judgment: Judgment | Unscored) -> SourceScore | Unscored:
-    found = score(turn, judgment)
-    if found.total is None:
-        return Unscored(found.unscored or "no reason was given")
-    return SourceScore(found.total, found.parts())
+# --- rollouts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One output with all that a group's rewards need; travels between processes."""
+
+    record: str
+    text: str
+    score: Score
+    length: int
+    response: Matrix
+    history: Matrix
+    rejected: str | None = None
+    """The rule of the safety guard that the response breaks."""
+
+    @property
+    def raw(self) -> float:
+        """The total, or NaN where a source failed."""
+        return float("nan") if self.score.total is None else float(self.score.total)
+
+
+class Scorer:
+    """Scores outputs with a judge, or with several weighted sources, and embeds their responses.
+
+    Sources and embedder work at the same time, each on all outputs together: a judge on a GPU or behind a server need
+    not wait for the embedder on the CPU.
+    """
+
+    def __init__(
+        self, sources: Judge | Sequence[Weighted], embedder: Embeds, records: Mapping[str, SerRecord], seed: int
+    ) -> None:
+        self._sources = sources if isinstance(sources, Sequence) else [Weighted(JudgeSource(sources, seed))]
+        self._embedder, self._records = embedder, records
+
+    def __call__(self, ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
+        """A rollout for each output, given the ids of the records that they answer."""
+        parsed = [parse_turn(text, cut_off=cut) for text, cut in zip(texts, cut_off, strict=True)]
+        records = [self._records[key] for key in ids]
+        responses = [str(turn.parts.get("response", "")) for turn in parsed]
+        histories = {record.id: [utterance.text for utterance in record.history] for record in records}
+
+        def scored(source: RewardSource) -> Callable[[], list[Score]]:
+            return lambda: source.score(records, parsed)
+
+        *scores, (rows, history_rows) = _together(
+            [
+                *(scored(weighted.source) for weighted in self._sources),
+                lambda: embedded(self._embedder, responses, histories),
+            ]
+        )
+        found = []
+        totals = combine(self._sources, scores)
+        for record, text, total, response, row in zip(records, texts, totals, responses, rows, strict=True):
+            finding = check_reply(response, [one.text for one in record.history if one.speaker == "seeker"])
+            rejected = finding.rule if finding else None
+            found.append(Rollout(record.id, text, total, len(words(response)), row, history_rows[record.id], rejected))
+        return found
+
+
+def embedded(
+    embedder: Embeds, responses: Sequence[str], histories: Mapping[str, Sequence[str]]
+) -> tuple[Matrix, dict[str, Matrix]]:
+    """The responses' rows, and those of each history by its key, embedded in one go."""
+    rows = embedder.embed([*responses, *(text for texts in histories.values() for text in texts)])
+    found, start = {}, len(responses)
+    for key, texts in histories.items():
+        found[key] = rows[start : start + len(texts)]
+        start += len(texts)
+    return rows[: len(responses)], found
+
+
+def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of all works, done at the same time; the first one's error, if any fails.
+
+    The threads are daemons, so that a run which is interrupted does not wait for a judge that is away.
+    """
+    futures: list[Future[Any]] = [Future() for _ in works]
+
+    def do(work: Callable[[], Any], future: Future[Any]) -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    for work, future in zip(works, futures, strict=True):
+        threading.Thread(target=do, args=(work, future), daemon=True).start()
+    return [future.result() for future in futures]
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def group_arrays(rollouts: Sequence[Rollout]) -> tuple[list[float], Matrix, Matrix, list[int]]:
+    """Raw rewards, embedded responses, embedded history and lengths of one group."""
+    responses = np.stack([rollout.response for rollout in rollouts])
+    return [one.raw for one in rollouts], responses, rollouts[0].history, [one.length for one in rollouts]
+
+
+def group_rewards(rollouts: Sequence[Rollout], settings: GrpoSettings) -> list[float]:
+    """The rewards of one group: equation 5 unless the raw ones tie, then the floor. The same on every process."""
+    raw, responses, history, lengths = group_arrays(rollouts)
+    rewards = raw
+    if not tied(raw):
+        rewards = reweight(raw, responses, history, lengths, settings.alpha, settings.beta, settings.negatives)
+    return floored(rewards, [one.rejected is not None for one in rollouts]) if settings.guard else rewards

@@ -1,4 +1,4 @@
-"""Rejection sampling: several outputs for a history, each scored by a judge, and the best of them to train on.
+"""Outputs of a supporter for given histories, and rejection sampling: the best-scored of several to train on.
 
 `candidate_stage` writes the outputs to a file, block by block, so that it goes on after a stop where it was; the file
 can also be made elsewhere, an object a line (`Candidate`). `best_candidates` picks what is good enough to imitate: the
@@ -11,31 +11,91 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
-from compeer.models import Failure, Sampling, TextModel
+from compeer.errors import InputError
+from compeer.io import Frozen, read_lines
+from compeer.models import Failure, Request, Sampling, TextModel, ask
 from compeer.pipeline import Done, Stage, in_blocks, work_through
-from compeer.policy.control import Control, decisions, obedience
+from compeer.policy.control import Control, decisions, forced_grammar, obedience
 from compeer.policy.prompt import direct_prompt, supporter_prompt
-from compeer.policy.rollout import Output, generate_turns
-from compeer.reasoning import Part, parse_turn
-from compeer.reward.conversation import Case
-from compeer.reward.form import Judge
-from compeer.reward.score import Judgment, Score, Unscored, score
+from compeer.policy.repeats import until_repetition
+from compeer.policy.rewards import JudgeSource
+from compeer.reasoning import LABELS, ParsedTurn, Part, parse_turn
+from compeer.reward import Judge
 from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator, mean
 
 
-class Candidate(BaseModel):
-    """One output for a record's history: its text, what could be read of it, and its score if a judge was asked."""
+@dataclass(frozen=True)
+class Output:
+    """What a supporter wrote for a record's history, and what could be read of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    record: str
+    text: str
+    cut_off: bool
+    parsed: ParsedTurn
+
+
+def generate_turns(
+    model: TextModel,
+    records: Sequence[SerRecord],
+    sampling: Sampling,
+    seed: int,
+    last: int | None = None,
+    constrained: bool = False,
+    *,
+    control: Control | None = None,
+    candidates: int = 1,
+    direct: bool = False,
+) -> list[Output | Failure]:
+    """`candidates` outputs for each record, one after the other, sampled by the seed, the record's id and their number.
+
+    A `control` is asked for in the prompt; `constrained` holds an output to the turn's form and to what is asked for,
+    and ends it before it repeats itself. A multimodal model gets the pictures of a history. A `direct` one, as its card
+    says, is asked for the response only: all that it writes is the response, and steps are missing.
+    """
+    if direct and (constrained or control):
+        what = "this supporter replies at once: it writes no decisions, so none can be asked for."
+        raise InputError(what, do="Leave out --control and --constrained, or give a supporter that writes steps.")
+    images = bool(getattr(model, "sees", False))
+    grammar = forced_grammar(control) if constrained else None
+    requests = []
+    for record in records:
+        prompt = (
+            direct_prompt(record.history, last, images=images)
+            if direct
+            else supporter_prompt(record.history, last, control, images=images)
+        )
+        for number in range(1, candidates + 1):
+            names = [record.id] if number == 1 else [record.id, str(number)]
+            own = int(generator(seed, "rollout", *names).integers(2**31))
+            requests.append(Request(messages=tuple(prompt), seed=own, grammar=grammar))
+    asked = [record.id for record in records for _ in range(candidates)]
+    found: list[Output | Failure] = []
+    for name, answer in zip(asked, ask(model, requests, sampling), strict=True):
+        if isinstance(answer, Failure):
+            found.append(answer)
+        else:
+            written = _as_response(answer.text) if direct else answer.text
+            written, over = until_repetition(written) if constrained else (written, False)
+            cut_off = answer.cut_off and not over
+            found.append(Output(name, written if over else answer.text, cut_off, parse_turn(written, cut_off)))
+    return found
+
+
+def _as_response(text: str) -> str:
+    """The text as the response of a turn; behind a backslash no line of it is taken for a label."""
+    return f"{LABELS['response']}: " + "\n".join("\\" + line for line in text.splitlines())
+
+
+class Candidate(Frozen):
+    """One output for a record's history: its text, what could be read of it, and its score if a judge was asked."""
 
     record: str = Field(min_length=1, description="the record's id")
     number: int = Field(default=1, ge=1, description="which of the outputs for this history")
@@ -54,14 +114,7 @@ def read_candidates(path: Path) -> Iterator[Candidate]:
     """The outputs of a file, one at a time; an error names the file, line and field."""
     if not path.is_file():
         raise InputError("there is no such file of outputs.", file=path, do="Make it with: compeer policy generate")
-    for number, value in read_json_lines(path):
-        try:
-            yield Candidate.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
-
-
-# --- choosing ---------------------------------------------------------------------------------------------------------
+    yield from read_lines(path, Candidate)
 
 
 def best_candidates(
@@ -70,7 +123,7 @@ def best_candidates(
     """The records with their candidate turn replaced by the best-scored output, where one is good enough.
 
     Good enough is an output that is whole, whose total is at least the threshold, and whose response the safety guard
-    lets pass. Of equally good ones the first is taken: they were drawn alike. A record without any is left out.
+    lets pass. Of equally good ones the first is taken. A record without any is left out.
     """
     known = {record.id: record for record in records}
     best: dict[str, tuple[float, SerRecord]] = {}
@@ -81,33 +134,11 @@ def best_candidates(
         if candidate.record in best and best[candidate.record][0] >= candidate.total:
             continue
         turn = parse_turn(candidate.output, cut_off=candidate.cut_off).turn
-        said = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
-        if turn is None or check_reply(turn.response, said):
+        seeker = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
+        if turn is None or check_reply(turn.response, seeker):
             continue
         best[candidate.record] = (candidate.total, record.model_copy(update={"candidate": turn}))
     return [best[record.id][1] for record in records if record.id in best]
-
-
-# --- scoring ----------------------------------------------------------------------------------------------------------
-
-
-def score_outputs(judge: Judge, records: Mapping[str, SerRecord], outputs: Sequence[Output], seed: int) -> list[Score]:
-    """The judge's score of each output in its record's history, against the record's reference.
-
-    Which response is shown first is drawn by the seed. An output of which nothing can be read needs no judge.
-    """
-    readable = [number for number, output in enumerate(outputs) if output.parsed.parts]
-    said: list[Judgment | Unscored] = [Unscored("nothing could be read")] * len(outputs)
-    cases = [_case(records[outputs[number].record], outputs[number], seed) for number in readable]
-    for number, judgment in zip(readable, judge.judge(cases), strict=True):
-        said[number] = judgment
-    return [score(output.parsed, judgment) for output, judgment in zip(outputs, said, strict=True)]
-
-
-def _case(record: SerRecord, output: Output, seed: int) -> Case:
-    response = str(output.parsed.parts.get("response"))
-    first = bool(generator(seed, "order", record.id, response).random() < 0.5)
-    return Case(record.history, output.parsed, record.reference, candidate_first=first)
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------
@@ -146,7 +177,7 @@ def candidate_stage(
         "seed": seed,
         "count": count,
         "last": last,
-        "control": control.wishes() if control else {},
+        "control": control.requested() if control else {},
         "constrained": constrained,
         "asked": hashlib.sha256(json.dumps(wanted, ensure_ascii=False).encode()).hexdigest(),
     }
@@ -171,7 +202,7 @@ def candidate_stage(
             advance(min(len(chosen), stage.units * size))
             work_through(stage, in_blocks(chosen, size), work)
             stage.finish(failed=sum(stage.counts.get("failed", Counter()).values()))
-    return candidate_figures(list(read_candidates(out)))
+    return candidate_metrics(list(read_candidates(out)))
 
 
 def _candidates(
@@ -184,10 +215,12 @@ def _candidates(
 ) -> list[Candidate]:
     outputs = [answer for answer in answers if isinstance(answer, Output)]
     known = {record.id: record for record in block}
-    scores = iter(score_outputs(judge, known, outputs, seed) if judge else [None] * len(outputs))
+    asked = [known[output.record] for output in outputs]
+    source = JudgeSource(judge, seed) if judge else None
+    scores = iter(source.score(asked, [one.parsed for one in outputs]) if source else [None] * len(outputs))
     found = []
-    for place, answer in enumerate(answers):
-        name, number = block[place // count].id, place % count + 1
+    for index, answer in enumerate(answers):
+        name, number = block[index // count].id, index % count + 1
         if isinstance(answer, Failure):
             found.append(Candidate(record=name, number=number, control=control, failure=answer.reason))
             continue
@@ -209,7 +242,7 @@ def _candidates(
     return found
 
 
-def candidate_figures(candidates: Sequence[Candidate]) -> dict[str, Any]:
+def candidate_metrics(candidates: Sequence[Candidate]) -> dict[str, Any]:
     """What a file of outputs holds: how many are whole, how they scored, how often they did what was asked."""
     written = [one for one in candidates if one.failure is None]
     parsed = [parse_turn(one.output, cut_off=one.cut_off) for one in written]

@@ -1,30 +1,31 @@
 """Supervised fine-tuning of the supporter: one turn a sample, the loss on the output only.
 
-The turns are the corpus' own reference turns, or (rejection sampling) the best of a file of scored outputs. A history
-enters without the reasoning of earlier turns, as it will when the supporter is asked. A share of the samples asks in
-the prompt for what the turn is anyway, a strategy, a stage, an emotion or a manner, so that the trained supporter can
-be steered with the same words. A model that sees is shown the pictures of a history; histories with and without mix.
-A direct supporter is taught the responses alone: what it lacks against another shows what the steps are worth.
+The turns are the corpus' own reference turns, or (rejection sampling) the best of a file of scored outputs. A share of
+the samples asks in the prompt for what the turn is anyway, a strategy, a stage, an emotion or a manner, so that the
+trained supporter can be steered with the same words. A multimodal model gets the pictures of a history; histories with
+and without mix. A direct supporter learns the responses only: the difference is what the steps are worth.
 """
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from compeer.engine.multimodal import picture_reader
+from compeer.engine.network import load_network, load_tokenizer
 from compeer.errors import InputError
 from compeer.models import Message
-from compeer.models.local import load_network, load_tokenizer, model_folder
+from compeer.models.resolve import model_folder
 from compeer.models.training import SftSettings, model_card, save_model, train_sft
-from compeer.models.vision import PictureError, open_picture, picture_reader
-from compeer.policy.control import Persona, drawn_control, personas
-from compeer.policy.prompt import direct_prompt, pictures_of, supporter_prompt, with_whole_paths
+from compeer.policy.control import Persona, personas, sampled_control
+from compeer.policy.prompt import direct_prompt, supporter_prompt
 from compeer.policy.selection import best_candidates, read_candidates
 from compeer.reasoning import render_turn
+from compeer.reward.train import with_pictures
 from compeer.ser.personality import read_profiles
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
@@ -66,13 +67,13 @@ def train_supporter(
     model = model_folder(settings.model)
     card: dict[str, Any] = {"role": "supporter", "history": settings.history}
     card |= {"direct": True} if settings.direct else {}
-    if sees := picture_reader(model) is not None:
-        chosen = _with_pictures(chosen, settings)
+    if images := picture_reader(model) is not None:
+        chosen = with_pictures(chosen, settings.media, settings.history)
         card |= {"media": settings.media} if settings.media else {}
     manners = personas(read_profiles(Path(settings.profiles))) if settings.profiles else {}
-    chats = training_chats(chosen, settings, seed, manners, sees)
-    figures = train_sft(model, chats, settings, folder, seed, "Training the supporter", card)
-    return {**figures, "histories": len(own), "histories_kept": len(chosen)}
+    chats = training_chats(chosen, settings, seed, manners, images)
+    metrics = train_sft(model, chats, settings, folder, seed, "Training the supporter", card)
+    return {**metrics, "histories": len(own), "histories_kept": len(chosen)}
 
 
 def training_chats(
@@ -80,46 +81,29 @@ def training_chats(
     settings: SupporterSettings,
     seed: int,
     manners: Mapping[str, Persona] | None = None,
-    sees: bool = False,
+    images: bool = False,
 ) -> list[list[dict[str, Any]]]:
     """The chats that teach the records' turns: the prompt, a share of them with control words, and the output.
 
     Those of a direct supporter teach the response alone, without control words. `manners` holds the supporter's by
-    dialogue; a reworded record has lost it. A model that `sees` gets the pictures.
+    dialogue; a reworded record has lost it.
     """
     found: list[list[dict[str, Any]]] = []
     for record in records:
         if settings.direct:
-            prompt, output = direct_prompt(record.history, settings.history, images=sees), record.candidate.response
+            prompt, output = direct_prompt(record.history, settings.history, images=images), record.candidate.response
             found.append(_chat(prompt, output))
             continue
         manner = (manners or {}).get(record.dialogue) if record.rewritten is None else None
         rng = generator(seed, "control", record.id)
-        control = drawn_control(record.candidate, manner, settings.control_share, rng)
-        prompt = supporter_prompt(record.history, settings.history, control, images=sees)
+        control = sampled_control(record.candidate, manner, settings.control_share, rng)
+        prompt = supporter_prompt(record.history, settings.history, control, images=images)
         found.append(_chat(prompt, render_turn(record.candidate)))
     return found
 
 
 def _chat(prompt: Sequence[Message], output: str) -> list[dict[str, Any]]:
     return [*(dict(message) for message in prompt), {"role": "assistant", "content": output}]
-
-
-def _with_pictures(records: Sequence[SerRecord], settings: SupporterSettings) -> list[SerRecord]:
-    """The records with the whole paths of their pictures; an error that names the record if one cannot be read."""
-    readable: set[str] = set()
-    found = []
-    for record in records:
-        history = with_whole_paths(record.history, settings.media)
-        shown = set(pictures_of(history[-settings.history :] if settings.history else history))
-        for path in sorted(shown - readable):
-            try:
-                open_picture(path)
-            except PictureError as error:
-                raise InputError(f"record '{record.id}': {error.what}", file=error.file, do=error.do) from None
-        readable |= shown
-        found.append(record.model_copy(update={"history": history}))
-    return found
 
 
 # --- adapters ---------------------------------------------------------------------------------------------------------
@@ -150,8 +134,6 @@ def merge_adapter(adapter: Path, base: str | Path, out: Path) -> None:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"it does not fit the base model: {first}", file=adapter, do="Give its own base.") from error
     tokenizer = load_tokenizer(adapter if (adapter / "tokenizer_config.json").is_file() else start)
-    unfinished = out.with_name(out.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    save_model(merged, tokenizer, unfinished, model_card(adapter) or model_card(start), start)
-    (unfinished / "model").rename(out)
-    unfinished.rmdir()
+    with tempfile.TemporaryDirectory(dir=out.parent) as unfinished:
+        save_model(merged, tokenizer, Path(unfinished), model_card(adapter) or model_card(start), start)
+        (Path(unfinished) / "model").rename(out)

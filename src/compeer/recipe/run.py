@@ -37,9 +37,9 @@ from compeer.evaluate import evaluate_run
 from compeer.evaluate.supporters import starting_supporters
 from compeer.io import file_hash, only_one
 from compeer.models.catalogue import find_base, is_base
-from compeer.models.embedded import SMOLLM2
 from compeer.models.embedder import Embedder
-from compeer.models.local import model_folder
+from compeer.models.packaged import SMOLLM2
+from compeer.models.resolve import model_folder
 from compeer.policy import train_supporter
 from compeer.policy.grpo import GrpoSettings, train_grpo
 from compeer.policy.sources import open_sources

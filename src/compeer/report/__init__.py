@@ -1,5 +1,7 @@
-"""What a run found, for people: figures, curves, warnings and examples in one self-contained HTML file."""
+"""What was found, for people: the report of a run, the report of an evaluation, and the card of a dataset."""
 
-from compeer.report.page import write_report
+from compeer.report.card import write_card
+from compeer.report.evaluation import write_evaluation
+from compeer.report.run import write_report
 
-__all__ = ["write_report"]
+__all__ = ["write_card", "write_evaluation", "write_report"]

@@ -1,31 +1,41 @@
 """The dataset card of a build: `card.html`, one self-contained page, and `card.md`, a README for a dataset repository.
 
 Both say the same: what the records are, how their labels came about, what was counted, probed, checked and dropped, and
-how to make them again. Dialogue text stands in the records to look at, and nowhere else.
+how to make them again. `card.jinja` has the prose of both; the Markdown file leaves out the charts, whose numbers all
+stand in tables. Dialogue text stands in the records to look at, and nowhere else. Every file but the records may be
+missing or broken.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from html import unescape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from compeer.reasoning import LABELS, STEPS
-from compeer.report import card_folder, card_sections
-from compeer.report.card_figures import RecordCounts, count_records
-from compeer.report.tables import Table
-from compeer.report.wording import listing, percent
-from compeer.ser.record import SerRecord, StepLabel
+from compeer.io import read_json
+from compeer.reasoning import EMOTIONS, LABELS, STAGES, STEPS, STRATEGIES
+from compeer.report.card_counts import NONE, RecordCounts, count_records, quantile
+from compeer.report.charts import Bar, Dot, bar_chart, dot_chart, nice_ticks
+from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.wording import (
+    DASH,
+    PREFERENCE_WORDS,
+    count,
+    decimal,
+    interval,
+    listing,
+    percent,
+    with_interval,
+    without_place,
+)
+from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 
 FILES = (
     *("screened.jsonl", "splits.jsonl", "contexts.jsonl", "turns.jsonl", "records.jsonl", "profiles.jsonl"),
@@ -34,6 +44,12 @@ FILES = (
 """What a build may hold, in the order in which it is made."""
 SHOWN_UTTERANCES = 8
 """Of an example's history, the last ones."""
+MOST_ROWS = 12
+"""Of values or kinds that may be many; the largest are shown."""
+SOURCES = ("human", "llm", "silver", NONE)
+_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
+"""As hubs of datasets name them."""
+_LEFT_OUT = {"dropped": "dropped, by reason", "failed": "calls that failed, by kind", "masked": "masked, by kind"}
 _PREFERRED = {
     "candidate": ("better", "worse"),
     "reference": ("worse", "better"),
@@ -48,173 +64,311 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
     `examples` is the number of records to look at; 0 keeps all dialogue text out of the card.
     """
     counts = count_records(folder / "records.jsonl", examples, seed)
-    told = _told(folder, counts)
-    written = []
-    for name, escape in (("card.md", False), ("card.html", True)):
-        page = _environment(escape).get_template(f"{name}.jinja").render(**told)
-        unfinished = folder / f"{name}.unfinished"
-        unfinished.write_bytes(page.encode("utf-8", errors="replace"))  # a model may write half a surrogate pair
-        os.replace(unfinished, folder / name)
-        written.append(folder / name)
-    return written[0], written[1]
-
-
-def _told(folder: Path, counts: RecordCounts) -> dict[str, Any]:
-    """All that the two templates show."""
-    named = (*FILES, "clusters.json")
-    manifests = {name: found for name in named if (found := _object(folder / f"{name}.manifest.json"))}
-    probes, findings = _rows(folder / "probes.json", "probes"), _rows(folder / "check.json", "findings")
-    sections = [
-        card_folder.what_it_is(counts, card_folder.warnings_of(counts, probes, findings)),
-        card_sections.how_many(counts),
-        card_sections.label_balance(counts),
-        card_sections.agreement(_object(folder / "agreement.json")),
-        card_folder.probes_section(probes),
-        card_folder.check_section(findings),
-        card_sections.derived_decisions(counts),
-        card_sections.lengths(counts),
-        card_sections.strategies_and_feelings(counts),
-        card_folder.dropped_section(manifests),
-        card_folder.personality_section(_object(folder / "clusters.json"), _elbow(folder / "elbow.svg")),
-        card_folder.calls_section(manifests),
-        card_folder.repeat_section(manifests, {name: n for name in FILES if (n := _lines(folder / name)) is not None}),
-        card_folder.licence_section(counts.of("source")),
-    ]
-    return {
+    content = {
         "title": f"SER records from {listing(counts.of('source'))}",
         "languages": counts.of("language"),
-        "size": _size(counts.records),
-        "sections": [section for section in sections if section is not None],
+        **{"emotion_names": EMOTIONS, "stage_names": STAGES, "strategy_names": STRATEGIES},
+        "size": next((name for bound, name in _SIZES.items() if counts.records < bound), "10M<n<100M"),
+        "counts": counts,
+        **{"find": find, "number": number},
+        **_counted(counts),
+        **_labelled(counts, read_json(folder / "agreement.json")),
+        **_measured(counts),
+        **_checked(_rows(folder / "probes.json", "probes"), _rows(folder / "check.json", "findings")),
+        **_made(folder),
+        **_clustered(folder),
         "examples": [_example(record) for record in counts.examples],
         "last": SHOWN_UTTERANCES,
     }
-
-
-def _object(path: Path) -> dict[str, Any] | None:
-    """What a JSON file holds; None where it is missing or broken."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    markdown = write_page(folder / "card.md", "card.jinja", markdown=True, **content)
+    return markdown, write_page(folder / "card.html", "card.jinja", **content)
 
 
 def _rows(path: Path, key: str) -> list[dict[str, Any]]:
-    found = (_object(path) or {}).get(key)
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    return [row for row in as_list(find(read_json(path), key)) if isinstance(row, dict)]
 
 
-def _elbow(path: Path) -> Markup | None:
-    """The drawing of the elbow as a picture within the page: its own styles stay its own."""
-    try:
-        drawing = path.read_bytes()
-    except OSError:
-        return None
-    said = re.search(r"<title>(.*?)</title>", drawing.decode("utf-8", errors="replace"), re.DOTALL)
-    return Markup(
-        '<figure class="picture"><figcaption>How many clusters: the elbow, and the clusters on two axes.</figcaption>'
-        '<img src="data:image/svg+xml;base64,{}" alt="{}"></figure>'
-    ).format(base64.b64encode(drawing).decode(), unescape(said[1]) if said else "The elbow curve")
+# --- what the records hold --------------------------------------------------------------------------------------------
 
 
-def _lines(path: Path) -> int | None:
-    if not path.is_file():
-        return None
+def _counted(counts: RecordCounts) -> dict[str, Any]:
+    """Records by split and by everything else that tells them apart."""
+    by_split = Counter[str]()
+    for (_, split), times in counts.by_split["source"].items():
+        by_split[split] += times
+    splits = [split for split in SPLITS if by_split[split]]
+    by_value = []
+    for aspect, found in counts.by_split.items():
+        values = counts.of(aspect)
+        for value in values[:MOST_ROWS] if values != [NONE] else []:
+            times_by_split = [found[value, split] for split in splits]
+            by_value.append([aspect, value, *map(count, times_by_split), count(sum(times_by_split))])
+    return {
+        "splits": {split: by_split[split] for split in splits},
+        "aspects": Table("Records by what tells them apart, and by split.", ["by", "value", *splits, "all"], by_value),
+    }
+
+
+def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict[str, Any]:
+    """True and False by step, source and kind; the four classes of preference; how far annotators agree."""
+    balance = []
+    for step in STEPS:
+        for source in SOURCES:
+            true, false = (counts.steps[step, source, value] for value in (True, False))
+            if true or false:
+                balance.append([LABELS[step], source, count(true), count(false), percent(false / (true + false))])
+    totals = {source: sum(counts.preferences[source, value] for value in PREFERENCES) for source in SOURCES}
+    sources = [source for source in SOURCES if totals[source]]
+    preferences = []
+    for better in PREFERENCES:
+        given = [(counts.preferences[source, better], totals[source]) for source in sources]
+        preferences.append([PREFERENCE_WORDS[better], *(f"{count(n)} ({percent(n / total)})" for n, total in given)])
+    kinds = [
+        [LABELS[step], source, kind, count(times)]
+        for step in STEPS
+        for source in SOURCES
+        for kind, times in _kinds(counts, step, source).items()
+    ]
+    agreed = []
+    for name, found in as_dict(find(agreement, "questions")).items():
+        low, value, high = (_known(found["alpha"][key], lambda a: decimal(a, 3)) for key in ("low", "value", "high"))
+        equal, split = _known(found["percent"], percent), count(found["without_consensus"])
+        agreed.append([name, count(found["items"]), equal, value, f"{low} to {high}", split])
+    head = ["question", "items", "equal", "Krippendorff's α", "95 % interval", "without consensus"]
+    return {
+        "label_tables": [
+            Table("Verdicts on steps, by who gave them.", ["step", "source", "True", "False", "share False"], balance),
+            Table("Which response is better, by who says so.", ["class", *sources], preferences if sources else []),
+        ],
+        "kind_charts": [
+            bar_chart(f"kinds-{step}", f"{LABELS[step]}: False verdicts by kind", _bars(found))
+            for step in STEPS
+            if (found := _kinds(counts, step, *SOURCES))
+        ],
+        "kinds": kinds,
+        "agreement": Table("Of first labels.", head, agreed),
+    }
+
+
+def _known(value: float | None, words: Any) -> str:
+    return NONE if value is None else str(words(value))
+
+
+def _kinds(counts: RecordCounts, step: str, *sources: str) -> dict[str, int]:
+    """False verdicts on a step by kind, the most frequent first."""
+    found = Counter[str]()
+    for (part, source, kind), times in counts.kinds.items():
+        found[kind] += times if part == step and source in sources else 0
+    return dict(sorted((+found).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _bars(times: Mapping[str, int]) -> list[Bar]:
+    shown = list(times.items())[:MOST_ROWS]
+    rest = sum(times.values()) - sum(number for _, number in shown)
+    return [Bar(name, [number]) for name, number in [*shown, *([("all others", rest)] if rest else [])]]
+
+
+def _measured(counts: RecordCounts) -> dict[str, Any]:
+    """How long histories, steps and responses are."""
+    order = ["history, in utterances", *(f"{step} step, {value}" for step in STEPS for value in (True, False))]
+    order += ["response", "better response", "worse response"]
+    lengths = []
+    for name in order:
+        if found := counts.lengths.get(name):
+            mean = sum(length * times for length, times in found.items()) / found.total()
+            cells = [count(quantile(found, share)) for share in (0.05, 0.5, 0.95, 1)]
+            lengths.append([name[0].upper() + name[1:], *cells, decimal(mean, 1)])
+    charts = [_histogram("histories", "Histories, in utterances", counts, {"history, in utterances": "histories"})]
+    pair = {"better response": "better", "worse response": "worse"}
+    if all(counts.lengths.get(name) for name in pair):
+        charts.append(_histogram("pairs", "Better and worse responses, in words: share of each", counts, pair))
+    else:
+        charts.append(_histogram("responses", "Responses, in words", counts, {"response": "responses"}))
+    return {
+        "length_charts": charts,
+        "lengths": Table(
+            "Lengths in words (in Chinese, characters) unless said otherwise.",
+            ["what", "5th percentile", "median", "95th percentile", "longest", "mean"],
+            lengths,
+        ),
+    }
+
+
+def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str]) -> Markup:
+    """Shares of lengths in about ten ranges, the last one open."""
+    found = [counts.lengths[name] for name in series]
+    reach = max((quantile(lengths, 0.95) or 1) for lengths in found)
+    width = max(1, round(nice_ticks(0, reach, about=10)[1]))
+    starts = range(0, max(width, reach + 1), width)
+    bars = []
+    for start in starts:
+        last = start == starts[-1]
+        inside = [
+            sum(n for length, n in one.items() if length >= start and (last or length < start + width)) for one in found
+        ]
+        name = f"{start}+" if last else str(start) if width == 1 else f"{start}–{start + width - 1}"
+        bars.append(Bar(name, [n / one.total() for n, one in zip(inside, found, strict=True)]))
+    return bar_chart(key, title, bars, list(series.values()), percent)
+
+
+# --- the other files of a build ---------------------------------------------------------------------------------------
+
+
+def _checked(probes: list[dict[str, Any]], findings: list[dict[str, Any]]) -> dict[str, Any]:
+    """What can be guessed without the history, and what the check found."""
+    rows = [
+        [
+            str(probe.get("label", DASH)),
+            str(probe.get("sees", DASH)),
+            with_interval(
+                decimal(number(probe, "balanced_accuracy"), 3), interval(number(probe, "low"), number(probe, "high"))
+            ),
+            decimal(number(probe, "chance")),
+            decimal(number(probe, "limit")),
+            count(number(probe, "tested")),
+            _passed(probe),
+        ]
+        for probe in probes
+    ]
+    labels = dict.fromkeys(row[0] for row in rows)
+    # The probe that guesses best decides; one without a value comes last.
+    best = [max((row for row in rows if row[0] == label), key=lambda row: row[2].strip(DASH)) for label in labels]
+    head = ["what is guessed", "from", "balanced accuracy", "chance", "limit", "labels", "within the limit"]
+    return {
+        "guessed": sorted({str(probe.get("label")) for probe in probes if probe.get("passed") is False}),
+        "findings": [[str(one.get("name", DASH)), str(one.get("says", DASH)), _passed(one)] for one in findings],
+        "failed": [str(finding.get("name")) for finding in findings if finding.get("passed") is False],
+        "probe_charts": [_probe_chart(index, label, probes) for index, label in enumerate(labels)],
+        "best_probes": Table("The probe that guesses best, with its 95 % interval. Lower is better.", head, best),
+        "probes": Table("All probes, with 95 % intervals. Lower is better.", head, rows),
+    }
+
+
+def _passed(found: Mapping[str, Any]) -> str:
+    passed = found.get("passed")
+    return "yes" if passed is True else "no" if passed is False else DASH
+
+
+def _probe_chart(index: int, label: str, probes: list[dict[str, Any]]) -> Markup:
+    here = [probe for probe in probes if str(probe.get("label", DASH)) == label]
+    keys = ("balanced_accuracy", "low", "high")
+    dots = [Dot(str(probe.get("sees", DASH))[:24], *(number(probe, key) for key in keys)) for probe in here]
+    known = [value for dot in dots for value in (dot.value, dot.low, dot.high) if value is not None]
+    limits = [limit for probe in here if (limit := number(probe, "limit")) is not None]
+    ticks = nice_ticks(min([*known, *limits, 0.4]), max([*known, *limits, 0.7]), about=4)
+    mark = ("limit", limits[0]) if limits else ("chance", number(here[0], "chance"))
+    return dot_chart(f"probe-{index}", f"Guessing {label}", dots, ticks, mark, left=165)
+
+
+def _made(folder: Path) -> dict[str, Any]:
+    """What the stages left out and asked, the files, the exact settings, what was read, and the versions."""
+    named = (*FILES, "clusters.json")
+    manifests = {name: found for name in named if (found := read_json(folder / f"{name}.manifest.json"))}
+    left_out = [
+        _numbers(f"{name}: {words}.", find(manifest, "counts", group))
+        for name, manifest in manifests.items()
+        for group, words in _LEFT_OUT.items()
+    ]
+    calls = [_numbers(f"{name}: calls to models.", manifest.get("calls")) for name, manifest in manifests.items()]
+    settings = {
+        name: {key: without_place(manifest[key]) for key in ("settings", "inputs", "versions") if key in manifest}
+        for name, manifest in manifests.items()
+    }
+    hashes = {
+        file: find(entry, "sha256")
+        for manifest in manifests.values()
+        for file, entry in as_dict(manifest.get("files")).items()
+    }
+    code = {"Settings, seed and hashes of what was read, by file": settings, "Hashes of the files": hashes}
+    lines = [[name, count(_line_count(folder / name))] for name in FILES if (folder / name).is_file()]
+    screen = find(manifests.get("screened.jsonl"), "counts", "screen")
+    return {
+        "screened": [number(screen, name) for name in ("read", "kept", "dropped")],
+        "left_out": [table for table in left_out if table.rows],
+        "calls": [table for table in calls if table.rows],
+        "versions": list(dict.fromkeys(str(one["compeer"]) for one in manifests.values() if "compeer" in one)),
+        "lines": Table("Files of the build.", ["file", "lines"], lines),
+        "code": [(title, json.dumps(found, indent=1, ensure_ascii=False)) for title, found in code.items() if found],
+    }
+
+
+def _numbers(caption: str, found: Any) -> Table:
+    """Named numbers, the largest first."""
+    known = [(name, value) for name, inner in _flat(found) if (value := as_number(inner)) is not None]
+    rows = [[name, count(value)] for name, value in sorted(known, key=lambda item: (-item[1], item[0]))]
+    return Table(caption, ["what", "number"], rows)
+
+
+def _flat(found: Any, before: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in as_dict(found).items():
+        yield from _flat(value, f"{before}{key}: ") if isinstance(value, dict) else [(f"{before}{key}", value)]
+
+
+def _line_count(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def _size(records: int) -> str:
-    """The size as hubs of datasets name it."""
-    names = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
-    return next((name for bound, name in names.items() if records < bound), "10M<n<100M")
+def _clustered(folder: Path) -> dict[str, Any]:
+    """How the participants' manners were clustered, with the drawing of the elbow as a picture of its own."""
+    clusters, path = read_json(folder / "clusters.json"), folder / "elbow.svg"
+    elbow = None
+    if path.is_file():
+        drawing = path.read_bytes()
+        title = re.search(r"<title>(.*?)</title>", drawing.decode("utf-8", errors="replace"), re.DOTALL)
+        alt = unescape(title[1]) if title else "The elbow curve"
+        elbow = {"data": base64.b64encode(drawing).decode(), "alt": alt}
+    participants = as_dict(find(clusters, "participants"))
+    findings = [(name, find(found, "elbow", "said")) for name, found in participants.items()]
+    return {
+        "clusters": clusters,
+        "elbow": elbow,
+        "elbows": [(name, finding) for name, finding in findings if isinstance(finding, str)],
+        "manners": [
+            (name, cluster) for name, found in participants.items() for cluster in as_list(find(found, "clusters"))
+        ],
+    }
 
 
 # --- records to look at -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class StepShown:
-    """A step with its verdict, which names what is wrong, and how that came about."""
-
-    label: str
-    decision: str
-    text: str
-    right: bool | None
-    verdict: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Example:
-    """A record as people look at it; the responses stand in the order in which a judge sees them."""
-
-    id: str
-    about: list[str]
-    earlier: int
-    history: list[tuple[str, str]]
-    steps: list[StepShown]
-    responses: list[tuple[str, str, str]]
-    preference: str
-
-
-def _example(record: SerRecord) -> Example:
+def _example(record: SerRecord) -> dict[str, Any]:
+    """A record as people read it; the responses stand in the order in which a judge sees them."""
     about = [record.split, record.source, record.language, f"round {record.round}", f"by {record.author}"]
     about += [f"rewritten: {record.rewritten}"] if record.rewritten else []
     about += [f"by rule: {listing(record.derived)}"] if record.derived else []
     preference = record.preference
     ours, theirs = _PREFERRED[preference.value] if preference else ("", "")
     responses = [("Candidate", ours, record.candidate.response), ("Reference", theirs, record.reference)]
-    shown = responses if record.candidate_first else responses[::-1]
     if record.reference == record.candidate.response:
-        shown = [("Response", "", record.reference)]
+        responses = [("Response", "", record.reference)]
     how = [preference.source, preference.how, preference.reason] if preference else ["not compared"]
-    return Example(
-        id=record.id,
-        about=about,
-        earlier=max(0, len(record.history) - SHOWN_UTTERANCES),
-        history=[(said.speaker, said.text) for said in record.history[-SHOWN_UTTERANCES:]],
-        steps=[_step_shown(record, step) for step in STEPS],
-        responses=shown,
-        preference=_sentences(how),
-    )
+    return {
+        "id": record.id,
+        "about": about,
+        "earlier": max(0, len(record.history) - SHOWN_UTTERANCES),
+        "history": [(one.speaker, one.text) for one in record.history[-SHOWN_UTTERANCES:]],
+        "steps": [_step(record, step) for step in STEPS],
+        "responses": responses if record.candidate_first else responses[::-1],
+        "preference": _sentences(how),
+    }
 
 
-def _step_shown(record: SerRecord, part: Any) -> StepShown:
-    step = record.candidate.step(part)
-    label: StepLabel | None = getattr(record.labels, part, None)
+def _step(record: SerRecord, part: Any) -> dict[str, Any]:
+    """A step with its verdict, which names what is wrong, and how that came about."""
+    step, label = record.candidate.step(part), getattr(record.labels, part, None)
+    shown = {"label": LABELS[part], "decision": step.decision, "text": step.text}
     if label is None:
-        return StepShown(LABELS[part], step.decision, step.text, None, "not judged yet", "")
+        return {**shown, "right": None, "verdict": "not judged yet", "why": ""}
     verdict = f"{label.value}: {label.kind}" if label.kind else str(label.value)
-    why = _sentences([label.source, label.how, label.reason])
-    return StepShown(LABELS[part], step.decision, step.text, label.value, verdict, why)
+    return {
+        **shown,
+        "right": label.value,
+        "verdict": verdict,
+        "why": _sentences([label.source, label.how, label.reason]),
+    }
 
 
 def _sentences(parts: Sequence[str | None]) -> str:
     return "; ".join(part.strip().rstrip(".") for part in parts if part)
-
-
-# --- rendering --------------------------------------------------------------------------------------------------------
-
-
-def _environment(escape: bool) -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(lambda name: files("compeer.report").joinpath(name).read_text(encoding="utf-8")),
-        autoescape=escape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"md": _markdown, "percent": percent, "json": json.dumps}
-    environment.globals["numeric"] = _numeric
-    return environment
-
-
-def _numeric(table: Table) -> list[bool]:
-    """Which columns hold numbers, and so stand to the right."""
-    return [all(re.match(r"[\d−–+]", row[index]) for row in table.rows) for index in range(len(table.head))]
-
-
-def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    return re.sub(r"([\\`*_\[\]<>#|~$])", r"\\\1", " ".join(str(text).split()))

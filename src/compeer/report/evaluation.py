@@ -1,8 +1,8 @@
 """The report of an evaluation: one self-contained HTML page made from an evaluation's folder alone.
 
 `write_evaluation(FOLDER)` reads `figures.json`, `scores.jsonl`, `judged.jsonl` and the dialogues' logs and writes
-`report.html` beside them: the figures with their intervals and what they rest on, what failed and why, what it cost,
-and every transcript to page through. Of `figures.json` the page looks at
+`report.html` beside them: the metrics with their intervals and what they rest on, what failed and why, what it cost,
+and every transcript to page through. Of `figures.json` the page reads
 
     protocol, supporter, seeker, judges, mode, seed, scenarios, repeats, settings, versions, hashes
     figures     esc-eval: the fields of `EscEvalFigures`; sage: emotion, success, failure, replies, by_repeat
@@ -18,88 +18,69 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from compeer.errors import InputError
-from compeer.report.evaluation_curves import spark
-from compeer.report.evaluation_figures import (
-    charts_of,
-    cost_table,
-    failure_tables,
-    figure_tables,
-    limits_of,
-    part_tables,
-    tiles_of,
-    warnings_of,
+from compeer.evaluate.esc_eval import DIMENSIONS, HIGHEST
+from compeer.report.charts import Bar, Curve, Dot, bar_chart, dot_chart, emotion_chart
+from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.transcripts import Transcript, read_transcripts
+from compeer.report.wording import (
+    DASH,
+    count,
+    decimal,
+    listing,
+    without_place,
 )
-from compeer.report.evaluation_parts import Transcript, read_scores, transcripts_of
-from compeer.report.reading import as_number
-from compeer.report.tables import Table
-from compeer.report.wording import DASH, language_name, listing, plural, without_place
+from compeer.statistics import Estimate, mean
 
 PROTOCOLS = {"esc-eval": "ESC-Eval", "sage": "SAGE"}
+HUNDRED = (0.0, 25.0, 50.0, 75.0, 100.0)
 
 
 def write_evaluation(folder: Path) -> Path:
     """Writes the folder's `report.html`, whole or not at all, and returns its path."""
-    figures = _figures(folder / "figures.json")
-    scores = read_scores(folder)
-    page = render_evaluation(figures, transcripts_of(folder, scores))
-    path = folder / "report.html"
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_bytes(page.encode("utf-8", errors="replace"))  # a model may write half a surrogate pair
-    os.replace(unfinished, path)
-    return path
-
-
-def render_evaluation(figures: Mapping[str, Any], transcripts: Sequence[Transcript]) -> str:
-    """The page as text."""
-    script = _packaged("evaluation.js")
-    environment = Environment(
-        loader=FunctionLoader(_packaged),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["language"] = language_name
-    environment.globals.update(numeric=_numeric, spark=lambda one: spark(one.emotions, one.kind))
-    return environment.get_template("evaluation.html.jinja").render(
-        title=f"{PROTOCOLS[figures['protocol']]}: {_model(figures.get('supporter'))}",
-        what_was_run=_what_was_run(figures),
-        contents=[
-            ("came-out", "What came out"),
-            ("figures", "The figures"),
-            ("failures", "What failed"),
-            ("repeat", "Cost, settings and hashes"),
-            ("transcripts", "Transcripts"),
-        ],
-        tiles=tiles_of(figures),
-        warnings=warnings_of(figures),
-        limits=limits_of(figures),
-        charts=charts_of(figures, transcripts),
-        figure_tables=figure_tables(figures, transcripts),
-        part_tables=part_tables(figures, transcripts),
-        failure_tables=failure_tables(figures),
-        cost_table=cost_table(figures),
-        folded=_folded(figures),
+    written = _read_figures(folder / "figures.json")
+    transcripts = read_transcripts(folder)
+    metrics, is_sage = as_dict(written.get("figures")), written["protocol"] == "sage"
+    script = files("compeer.report").joinpath("evaluation.js").read_text(encoding="utf-8")
+    return write_page(
+        folder / "report.html",
+        "evaluation.html.jinja",
+        protocol=PROTOCOLS[written["protocol"]],
+        is_sage=is_sage,
+        written=written,
+        metrics=metrics,
+        supporter=_model(written.get("supporter")),
+        seeker=_model(written.get("seeker")),
+        judges=[_model(judge) for judge in as_list(written.get("judges"))],
+        scenarios=number(written, "scenarios"),
+        main=metrics.get("emotion" if is_sage else "average"),
+        broken=sum(as_number(times) or 0 for times in as_dict(find(written, "failures", "infrastructure")).values()),
+        charts=_charts(is_sage, metrics, transcripts),
+        coverage=_coverage_table(transcripts),
+        by_language=_by_language(transcripts),
+        dimensions=DIMENSIONS,
+        highest=HIGHEST,
+        folded=_folded(written),
         transcripts=transcripts,
-        repeats=any(one.repeat > 1 for one in transcripts),
-        with_feelings=figures["protocol"] == "sage",
-        how_to_read=_how_to_read(figures["protocol"]),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        number=number,
+        find=find,
+        as_dict=as_dict,
+        estimate=_estimate,
+        of=_of,
     )
 
 
-def _figures(path: Path) -> dict[str, Any]:
+def _read_figures(path: Path) -> dict[str, Any]:
     do = "Give the folder of an evaluation: compeer evaluate esc-eval, or sage, makes one."
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -112,56 +93,17 @@ def _figures(path: Path) -> dict[str, Any]:
     return found
 
 
-def _packaged(name: str) -> str:
-    return files("compeer.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _numeric(table: Table, scores: bool = False) -> list[bool]:
-    """For each column whether it holds figures, which stand on the right; words stand on the left.
-
-    Of a table of `scores` all columns do: a word there stands in a score's place.
-    """
-
-    def is_figure(cell: str) -> bool:
-        return scores or cell == DASH or any(character.isdigit() for character in cell[:2])
-
-    return [all(map(is_figure, cells)) for cells in zip(*table.rows, strict=True)]
-
-
-def _what_was_run(figures: Mapping[str, Any]) -> str:
-    named = figures.get("judges")
-    judges = [_model(judge) for judge in named] if isinstance(named, list) else []
-    judged = f" Scored by {listing(judges)}." if judges else ""
-    repeats = figures.get("repeats")
-    times = f", {repeats} times each" if isinstance(repeats, int) and repeats > 1 else ""
-    return (
-        f"{_model(figures.get('supporter'))} supports in the mode {figures.get('mode') or DASH}; "
-        f"{_model(figures.get('seeker'))} plays the seeker in "
-        f"{plural(as_number(figures.get('scenarios')), 'scenario', 'scenarios')}{times}, "
-        f"seed {figures.get('seed', DASH)}.{judged}"
-    )
-
-
 def _model(name: Any) -> str:
     """A model's name; of a path only the last part."""
     return str(without_place(name)).removeprefix("…/") if name else DASH
 
 
-def _how_to_read(protocol: str) -> str:
-    if protocol == "sage":
-        return (
-            "Beside each message of the seeker stands its emotion from 0 to 100, what the reply before it changed, "
-            "and why. The list gives the emotion at the end."
-        )
-    return "The list gives each conversation's mean over the dimensions that were scored, from 0 to 100."
-
-
-def _folded(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _folded(written: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Settings, hashes and versions as text; paths and addresses of the machine are left out."""
     return [
-        (name, json.dumps(_without_addresses(without_place(found)), indent=2, ensure_ascii=False))
-        for name, key in (("Settings", "settings"), ("Hashes", "hashes"), ("Versions", "versions"))
-        if isinstance(found := figures.get(key), dict) and found
+        (key.capitalize(), json.dumps(_without_addresses(without_place(found)), indent=2, ensure_ascii=False))
+        for key in ("settings", "hashes", "versions")
+        if (found := as_dict(written.get(key)))
     ]
 
 
@@ -169,3 +111,68 @@ def _without_addresses(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_addresses(inner) for key, inner in value.items() if key != "url"}
     return value
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def _estimate(found: Any) -> Estimate:
+    value, low, high = (number(found, key) for key in ("score", "low", "high"))
+    return Estimate(value=value, low=low, high=high)
+
+
+def _of(part: float | None, whole: float | None) -> str:
+    return f"{count(part)}\u00a0of\u00a0{count(whole)}"
+
+
+# --- charts and tables ------------------------------------------------------------------------------------------------
+
+
+def _charts(is_sage: bool, metrics: Mapping[str, Any], transcripts: Sequence[Transcript]) -> list[Markup]:
+    """Emotion curves, or a dot with its interval for each dimension; beside them how single conversations came out."""
+    if is_sage:
+        first = emotion_chart([Curve(one.emotions, one.kind) for one in transcripts if not one.failed])
+    else:
+        rows = [*((name.capitalize(), find(metrics, "dimensions", name)) for name in DIMENSIONS)]
+        estimates = [(name, _estimate(found)) for name, found in [*rows, ("Average", metrics.get("average"))]]
+        dots = [Dot(name, found.value, found.low, found.high) for name, found in estimates]
+        title = "Score by dimension, with 95 % intervals (higher is better)"
+        first = dot_chart("dimensions", title, dots, HUNDRED, words=lambda value: decimal(value, 0))
+    scores = [one.score for one in transcripts if one.score is not None]
+    title = f"Conversations by {'final emotion' if is_sage else 'mean score'} (higher is better)"
+    second = bar_chart("spread", title, [Bar(name, [times]) for name, times in bands(scores).items()] if scores else [])
+    endings = Counter("failed" if one.failed else one.ending for one in transcripts)
+    if len(endings) > 1:
+        bars = [Bar(name, [times]) for name, times in endings.most_common()]
+        second += bar_chart("endings", "How the conversations ended", bars)
+    return [first, Markup('<div class="stack">{}</div>').format(second)]
+
+
+def bands(scores: Sequence[float]) -> dict[str, int]:
+    """How many scores lie in each fifth of the scale from 0 to 100; a border belongs to the fifth above it."""
+    fifths = Counter(min(int(score // 20), 4) for score in scores)
+    return {f"{20 * fifth} to {20 * fifth + 20}": fifths[fifth] for fifth in range(5)}
+
+
+def _coverage_table(transcripts: Sequence[Transcript]) -> Table:
+    judges = list(dict.fromkeys(judge for one in transcripts for judge in one.by_judge))
+    rows = []
+    for name in DIMENSIONS:
+        cells, reasons = [], Counter[str]()
+        for judge in judges:
+            asked = [one for one in transcripts if judge in one.by_judge]
+            scored = sum(number(one.by_judge, judge, name) is not None for one in asked)
+            cells.append(_of(scored, len(transcripts)))
+            reasons.update(str(why) for one in asked if (why := find(one.unscored, judge, name)))
+        rows.append([name.capitalize(), *cells, ", ".join(f"{why} {times}" for why, times in reasons.items()) or DASH])
+    caption = "Conversations scored, by dimension and judge. What is unscored is in no figure."
+    return Table(caption, ["dimension", *judges, "unscored, why"], rows if judges else [])
+
+
+def _by_language(transcripts: Sequence[Transcript]) -> dict[str, tuple[float | None, int, int]]:
+    """For each language the mean score, how many conversations were scored, and how many there are."""
+    found: dict[str, list[float | None]] = {}
+    for one in sorted(transcripts, key=lambda one: one.language):
+        found.setdefault(one.language, []).append(one.score)
+    known = {language: [score for score in scores if score is not None] for language, scores in found.items()}
+    return {language: (mean(known[language]), len(known[language]), len(found[language])) for language in found}

@@ -1,142 +1,121 @@
-"""Puts the report together: reads the run, asks each module for its section, and writes one HTML file whole.
+"""The page builder that all reports share: one template environment, tables, lenient reading, one way to write.
 
-The page needs nothing from outside and no script. It holds no clock time and no path of the machine, so that a run that
-was stopped and went on gives the same page as one that was left in peace.
+A report is most needed when something went wrong, so what is missing or unreadable becomes None and is shown as a dash.
+Prose and markup live in the templates, which get numbers, tables and charts from here. A page needs nothing from
+outside, holds no clock time and no path of the machine, and is the same for the same files.
 """
 
 from __future__ import annotations
 
-import os
-from importlib.resources import files
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from compeer.models.catalogue import find_base, is_base
-from compeer.models.shipped import is_shipped
-from compeer.report.charts import MANY_POINTS
-from compeer.report.drawn import judge_chart, reward_charts, supervised_charts, supporter_charts
-from compeer.report.headlines import headlines
-from compeer.report.limits import limits_of, warnings_of
-from compeer.report.reading import RunFigures, find, read_run
-from compeer.report.said import examples
-from compeer.report.tables import data_tables, judge_tables, supporter_tables
-from compeer.report.wording import count, language_name, listing, percent, plural, toml, without_place
+from compeer.io import atomic
+from compeer.report import wording
+from compeer.report.wording import DASH
 
 
-def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
-    """Writes what the run found to `path`, one self-contained HTML file, whole or not at all."""
-    page = render_report(read_run(run, recipe))
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_bytes(page.encode("utf-8", errors="replace"))  # a model may write half a surrogate pair
-    os.replace(unfinished, path)
+@dataclass(frozen=True)
+class Table:
+    """A caption, column heads (the first for the rows' names), and rows of text."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """For each column whether it holds numbers, which stand on the right; words stand on the left."""
+
+        def is_number(cell: str) -> bool:
+            return cell == DASH or any(character.isdigit() for character in cell[:2])
+
+        return [all(map(is_number, cells)) for cells in zip(*self.rows, strict=True)]
 
 
-def render_report(figures: RunFigures) -> str:
-    """The page as text."""
-    environment = Environment(
-        loader=FunctionLoader(lambda name: files("compeer.report").joinpath(name).read_text(encoding="utf-8")),
+@cache
+def environment(markdown: bool = False) -> Environment:
+    """The templates of this package. Values are escaped for HTML, or for Markdown."""
+    found = Environment(
+        loader=PackageLoader("compeer.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_markdown if markdown else None,
     )
-    recipe = without_place(dict(figures.recipe))
-    settings = toml(recipe)
-    return environment.get_template("report.html.jinja").render(
-        name=str(recipe.get("name", "run")),
-        what_was_run=_what_was_run(figures, recipe),
-        versions=_from_manifests(figures, "versions"),
-        machine=_from_manifests(figures, "machine"),
-        headlines=headlines(figures),
-        warnings=warnings_of(figures),
-        limits=limits_of(figures),
-        data_tables=data_tables(figures),
-        judge_charts=[*supervised_charts(figures, "2-judge")[:1], judge_chart(figures)],
-        judge_tables=judge_tables(figures),
-        judge_training=_supervised(figures, "2-judge"),
-        sft_charts=supervised_charts(figures, "3-sft"),
-        sft_training=_supervised(figures, "3-sft"),
-        reward_charts=reward_charts(figures),
-        reward_training=_by_reward(figures),
-        many_points=MANY_POINTS,
-        supporter_tables=supporter_tables(figures),
-        supporter_charts=supporter_charts(figures),
-        examples=examples(figures),
-        settings=settings,
-        places_left_out="…/" in settings,
-    )
+    found.filters |= {name: word for name, word in vars(wording).items() if callable(word)}
+    found.filters["headings"] = lambda body: re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body)
+    found.filters["json"] = lambda value: Markup(json.dumps(value))
+    found.globals |= {name: getattr(wording, name) for name in ("interval", "estimated", "estimated_share")}
+    found.globals["Table"] = Table
+    found.globals["kit"] = "markdown.jinja" if markdown else "html.jinja"
+    found.globals["layout"] = "page.md.jinja" if markdown else "page.html.jinja"
+    return found
 
 
-def _from_manifests(figures: RunFigures, key: str) -> dict[str, str]:
-    """Versions or machine, as the stages recorded them; where stages differ, all of them."""
-    found: dict[str, list[str]] = {}
-    for manifest in figures.manifests.values():
-        entries = manifest.get(key)
-        for name, value in entries.items() if isinstance(entries, dict) else []:
-            seen = found.setdefault(str(name), [])
-            if (text := str(without_place(value))) not in seen:
-                seen.append(text)
-    return {name: " / ".join(values) for name, values in found.items()}
+def _markdown(value: Any) -> Any:
+    """Text that Markdown shows as it is, on one line."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(re.sub(r"([\\`*_\[\]<>#|~$])", r"\\\1", " ".join(str(value).split())))
 
 
-def _what_was_run(figures: RunFigures, recipe: dict[str, Any]) -> list[str]:
-    corpus = find(recipe, "ser", "corpus")
-    languages = find(recipe, "ser", "languages")
-    spoken = [language_name(str(code)) for code in languages] if isinstance(languages, list | tuple) else []
-    return [
-        f"Recipe {recipe.get('name', 'without a name')}, seed {recipe.get('seed', 'not known')}.",
-        f"The corpus is {'the sample that comes with the package' if corpus == 'sample' else corpus or 'not known'}"
-        f" ({count(figures.number('1-ser', 'dialogues'))} dialogues, "
-        f"{listing(spoken) if spoken else 'all languages'}).",
-        _started(find(recipe, "judge", "model"), find(recipe, "sft", "model")),
-        _learnt(recipe),
-        "All are measured on dialogues of the corpus kept out of training.",
-    ]
+def write_page(path: Path, template: str, markdown: bool = False, **content: Any) -> Path:
+    """Renders a template to a file, whole or not at all."""
+    page = environment(markdown).get_template(template).render(**content)
+    if markdown:
+        page = re.sub(r"\n{3,}", "\n\n", page).rstrip() + "\n"
+    with atomic(path) as unfinished:
+        unfinished.write_bytes(page.encode("utf-8", errors="replace"))  # a model may write half a surrogate pair
+    return path
 
 
-def _started(judge: Any, supporter: Any) -> str:
-    if is_shipped(str(judge)) and is_shipped(str(supporter)):
-        return "Judge and supporter start as those that come with the package, trained on a larger corpus before."
-    if judge == supporter:
-        return f"Judge and supporter both start from {_model(judge)}."
-    return f"The judge starts from {_model(judge)}, the supporter from {_model(supporter)}."
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file of lines; other lines are passed over, and so is a file that is not there."""
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row
 
 
-def _learnt(recipe: dict[str, Any]) -> str:
-    """Who learns what from whom; what was taken as it is learns nothing here."""
-    judge, sft = (find(recipe, part, "steps") != 0 for part in ("judge", "sft"))
-    told = "learns to tell right steps and better responses" if judge else "is not trained further"
-    first = "first learns from the corpus (SFT), then" if sft else "is not fine-tuned further (SFT), but learns"
-    return f"The judge {told}. The supporter {first} by the judge's rewards (GRPO)."
+def find(value: Any, *keys: str) -> Any:
+    """What lies at a path of keys, or None."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
-def _model(name: Any) -> str:
-    if name == "embedded":
-        return "the packaged SmolLM2-135M-Instruct"
-    if is_shipped(str(name)):
-        return f"the packaged {name}"
-    if is_base(str(name)):
-        return find_base(str(name)).title
-    return str(name or "a model that is not known")
+def as_number(value: Any) -> float | None:
+    """The value if it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
-def _supervised(figures: RunFigures, stage: str) -> str:
-    chats, steps = figures.number(stage, "chats"), figures.number(stage, "steps")
-    too_long = figures.number(stage, "too_long")
-    if steps == 0:
-        return "It was not trained here: the model was taken as it is."
-    left_out = f" {plural(too_long, 'was', 'were')} too long and left out." if too_long else ""
-    return f"Trained for {plural(steps, 'step', 'steps')} on {plural(chats, 'chat', 'chats')}.{left_out}"
+def number(value: Any, *keys: str) -> float | None:
+    """The finite number at a path of keys, or None."""
+    return as_number(find(value, *keys))
 
 
-def _by_reward(figures: RunFigures) -> str:
-    size = find(figures.manifests.get("4-grpo"), "settings", "group")
-    group = f" in groups of {size}" if isinstance(size, int) else ""
-    steps = plural(figures.number("4-grpo", "steps"), "step", "steps")
-    outputs, histories = (count(figures.number("4-grpo", key)) for key in ("outputs", "histories"))
-    return (
-        f"{steps}, {outputs} outputs{group} for {histories} histories. "
-        f"Groups whose raw scores tied, and so taught nothing: {percent(figures.number('4-grpo', 'tied_groups'))}."
-    )
+def as_dict(value: Any) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []

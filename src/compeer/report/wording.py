@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
+
+from compeer.reasoning import LABELS
+from compeer.statistics import Estimate
 
 DASH = "–"
 _BLANK = "\u00a0"  # keeps a number and its sign on one line
@@ -12,6 +16,12 @@ _SUPPORTERS = {"untrained": "Untrained", "packaged": "As packaged", "sft": "SFT"
 BEST_OF = "best-of-"
 """How the name begins of outputs that the judge chose among several."""
 _LANGUAGES = {"en": "English", "zh": "Chinese"}
+PREFERENCE_WORDS = {
+    "candidate": "the candidate is better",
+    "reference": "the reference is better",
+    "both": "both are good",
+    "neither": "neither is acceptable",
+}
 
 
 def decimal(value: float | None, digits: int = 2) -> str:
@@ -58,9 +68,24 @@ def with_interval(value: str, bounds: str) -> str:
     return f"{value} {bounds.replace(' ', _BLANK)}".strip()
 
 
+def estimated(estimate: Estimate, digits: int = 2) -> str:
+    """A value with its interval."""
+    return with_interval(decimal(estimate.value, digits), interval(estimate.low, estimate.high, digits))
+
+
+def estimated_share(estimate: Estimate) -> str:
+    """A share with its interval, in per cent."""
+    return with_interval(percent(estimate.value), percent_interval(estimate.low, estimate.high))
+
+
 def listing(names: Sequence[str]) -> str:
     """Names as a phrase: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
+
+
+def named(estimates: Mapping[str, Estimate], words: Callable[[Estimate], str]) -> str:
+    """Names, each with its estimate, as a phrase."""
+    return listing([f"{supporter_name(name)}{_BLANK}{words(found)}" for name, found in estimates.items()])
 
 
 def plural(number: float | None, one: str, many: str) -> str:
@@ -73,6 +98,11 @@ def supporter_name(name: str) -> str:
     if name.startswith(BEST_OF):
         return f"Best of {name.removeprefix(BEST_OF)}"
     return _SUPPORTERS.get(name, name)
+
+
+def part_name(name: str) -> str:
+    """A part of an output as people call it."""
+    return {str(part): label for part, label in LABELS.items()}.get(name, name.capitalize())
 
 
 def language_name(code: str) -> str:
@@ -95,25 +125,12 @@ def without_place(value: Any) -> Any:
 def toml(values: dict[str, Any], table: str = "") -> str:
     """Settings as TOML, to be saved and run again; what is None is left out, as a recipe leaves it out."""
     plain = {key: value for key, value in values.items() if not isinstance(value, dict) and value is not None}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    # JSON writes strings, numbers and lists as TOML does, but for one sign.
+    lines = [
+        f"{key} = {json.dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f") for key, value in plain.items()
+    ]
     for key, value in values.items():
         if isinstance(value, dict):
             name = f"{table}.{key}" if table else key
             lines += ["", f"[{name}]", toml(value, name)]
     return "\n".join(lines)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(inner) for inner in value)}]"
-    if isinstance(value, str):
-        return '"' + "".join(_toml_character(character) for character in value) + '"'
-    return repr(value)
-
-
-def _toml_character(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return character if character.isprintable() else f"\\U{ord(character):08x}"

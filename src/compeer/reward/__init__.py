@@ -1,17 +1,16 @@
 """UnifiReward: one judge for the three steps and the response."""
 
-from compeer.reward.conversation import Case, record_case
-from compeer.reward.form import Form, Judge
+from compeer.reward.conversation import Case, JudgeForm, record_case
 from compeer.reward.judge import LocalJudge
+from compeer.reward.judges import PairJudge, open_judge
 from compeer.reward.metrics import collapsed_verdicts, evaluate_judge
-from compeer.reward.pair import PairJudge
-from compeer.reward.score import Judgment, Score, Unscored, score
+from compeer.reward.score import Judge, Judgment, Score, Unscored, score
 from compeer.reward.train import RewardSettings, train_judge
 
 __all__ = [
     "Case",
-    "Form",
     "Judge",
+    "JudgeForm",
     "Judgment",
     "LocalJudge",
     "PairJudge",
@@ -20,6 +19,7 @@ __all__ = [
     "Unscored",
     "collapsed_verdicts",
     "evaluate_judge",
+    "open_judge",
     "record_case",
     "score",
     "train_judge",

@@ -1,43 +1,40 @@
-"""Judges side by side on one test set, each beside its blind twin and beside the figures of the paper.
+"""Judges side by side on one test set, each beside its blind twin and beside the published numbers.
 
 Judging may need a GPU; comparing does not. So judgments are kept in a file of their own, a line a record:
 
     {"id": "r1", "shown": "5f1c…", "judgment": {"steps": {"history": 0.93, …}, "response": {"candidate": 0.61, …}, …}}
     {"id": "r2", "shown": "08ab…", "unscored": "the history is too long"}
 
-where `shown` is a digest of what was judged: a line is refused if its record has another text by now. Everything here
-is a pure function of records and judgments. A judge may have been trained several times, with one seed each. Its figure
-is the mean over seeds; the interval draws dialogues and, independently, seeds, both with replacement. Drawing S seeds
-of S finds only (S − 1)/S of the variance between them, so the seeds' deviations are stretched by √(S / (S − 1)); with
-three seeds the interval is still on the narrow side, and the spread (the standard deviation over seeds) stands beside
-it. What is said of one seed holds for that model only.
+where `shown` is a digest of the text: a line is refused if its record has another text by now.
 
-The blind twin is the same judge, trained and asked without histories. The margin, judge minus twin, is taken seed by
-seed on the records that both judged and with the same draws for both; so is the difference between two judges.
+A judge may have been trained several times, with one seed each. A metric is the mean over seeds; its interval samples
+dialogues and, independently, seeds. Sampling S seeds of S finds only (S − 1)/S of the variance between them, so the
+seeds' deviations are stretched by √(S / (S − 1)); with three seeds the interval is still on the narrow side, and the
+standard deviation over seeds (`spread`) stands beside it. The blind twin is the same judge, trained and asked without
+histories. The margin, judge minus twin, is taken seed by seed on the records that both judged and with the same samples
+for both; so is the difference between two judges.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from compeer.errors import InputError, from_validation
-from compeer.io import read_json_lines
-from compeer.reasoning import STEPS, Part
-from compeer.reward.metrics import REPEATS, drawn_figures, part_verdicts, shown_digest, test_set_hash
+from compeer.io import Frozen, read_json_lines, write_text
+from compeer.reasoning import PARTS, STEPS, Part
+from compeer.reward.judges import join
+from compeer.reward.metrics import REPEATS, Judgments, part_verdicts, sampled_metrics, test_set_hash, text_digest
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import PREFERENCES, SerRecord
-from compeer.statistics import Numbers, drawn_interval, generator, group_weights
+from compeer.statistics import Estimate, Numbers, generator, group_weights
 
-Said = Sequence[Judgment | Unscored]
-_PARTS: tuple[Part, ...] = (*STEPS, "response")
-_Drawn = dict[Part, dict[str, Numbers]]
+_Sampled = dict[Part, dict[str, Numbers]]
 _ROUNDING = 1e-6
 """By how much a sum of probabilities may miss 1."""
 
@@ -45,73 +42,62 @@ _ROUNDING = 1e-6
 # --- judgments in a file ----------------------------------------------------------------------------------------------
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _JudgmentLine(Frozen):
     id: str
     shown: str | None = None
-    """A digest of the record as the judge was shown it; older files have none."""
+    """A digest of the record's text; older files have none."""
     judgment: Judgment | None = None
     unscored: str | None = None
 
 
 def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterable[Judgment | Unscored]) -> int:
-    """Writes what a judge said to each record, whole or not at all, and says how many."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    count = 0
-    with unfinished.open("w", encoding="utf-8") as file:
-        for record, said in zip(records, judgments, strict=True):
-            line = _Line(id=record.id, shown=shown_digest(record))
-            if isinstance(said, Unscored):
-                line.unscored = said.reason
-            else:
-                line.judgment = said
-            file.write(line.model_dump_json(exclude_none=True) + "\n")
-            count += 1
-    os.replace(unfinished, path)
-    return count
+    """Writes the judgment of each record, whole or not at all, and returns how many."""
+    lines = []
+    for record, found in zip(records, judgments, strict=True):
+        outcome = {"unscored": found.reason} if isinstance(found, Unscored) else {"judgment": found}
+        line = _JudgmentLine.model_validate({"id": record.id, "shown": text_digest(record), **outcome})
+        lines.append(line.model_dump_json(exclude_none=True) + "\n")
+    write_text(path, "".join(lines))
+    return len(lines)
 
 
 def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | Unscored]:
-    """What was said to each of the records, in their order; one that the file does not have is `Unscored`.
+    """The judgment of each of the records, in their order; one that the file does not have is `Unscored`.
 
     A line about a record that was judged with another text is an error, and so is a probability that is none.
     """
     if not path.is_file():
         raise InputError("there is no such file of judgments.", file=path)
     records = list(records)
-    shown = {record.id: shown_digest(record) for record in records}
+    digests = {record.id: text_digest(record) for record in records}
     found: dict[str, Judgment | Unscored] = {}
     for number, value in read_json_lines(path):
         try:
-            line = _Line.model_validate(value)
+            line = _JudgmentLine.model_validate(value)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
         if line.id in found:
             raise InputError(f"record '{line.id}' is judged twice.", file=path, line=number, field="id")
         if (line.judgment is None) == (line.unscored is None):
             raise InputError("a line holds either a judgment or why there is none.", file=path, line=number)
-        if line.shown is not None and line.shown != shown.get(line.id, line.shown):
+        if line.shown is not None and line.shown != digests.get(line.id, line.shown):
             what = f"record '{line.id}' has another text, or its responses another order, than when it was judged."
             do = "Give the records that were judged, or judge these with `compeer reward judge`."
             raise InputError(what, file=path, line=number, field="shown", do=do)
-        for name, chance in _chances(asdict(line.judgment) if line.judgment else {}, "judgment"):
-            if not 0 <= chance <= 1 + _ROUNDING:
-                raise InputError(f"{chance} is not a probability.", file=path, line=number, field=name)
+        for name, probability in _numbers(asdict(line.judgment) if line.judgment else {}, "judgment"):
+            if not 0 <= probability <= 1 + _ROUNDING:
+                raise InputError(f"{probability} is not a probability.", file=path, line=number, field=name)
         found[line.id] = line.judgment or Unscored(line.unscored or "")
     return [found.get(record.id, Unscored("not in the file of judgments")) for record in records]
 
 
-def _chances(value: Any, name: str) -> Iterator[tuple[str, float]]:
+def _numbers(value: Any, name: str) -> Iterator[tuple[str, float]]:
     """Every number in a judgment, with the name of its field; all are probabilities."""
     if isinstance(value, float):
         yield name, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _chances(inner, f"{name}.{key}")
-    elif isinstance(value, list | tuple):
-        for place, inner in enumerate(value):
-            yield from _chances(inner, f"{name}.{place}")
+    elif isinstance(value, Mapping | list | tuple):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _numbers(inner, f"{name}.{key}")
 
 
 # --- what is compared -------------------------------------------------------------------------------------------------
@@ -119,37 +105,28 @@ def _chances(value: Any, name: str) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True)
 class JudgedSet:
-    """What one judge said to the records of a test set, by training seed, and what its blind twin said."""
+    """One judge's judgments of the records of a test set, by training seed, and those of its blind twin."""
 
     records: Sequence[SerRecord]
-    seeds: Mapping[int, Said]
-    twin: Mapping[int, Said] = field(default_factory=dict)
+    seeds: Mapping[int, Judgments]
+    twin: Mapping[int, Judgments] = field(default_factory=dict)
 
 
 def always_true(records: Sequence[SerRecord]) -> JudgedSet:
     """The baseline that accepts every step, and gives the most frequent preference to every pair."""
     values = [record.preference.value for record in records if record.preference]
-    usual = max(PREFERENCES, key=values.count)
-    said = Judgment(steps=dict.fromkeys(STEPS, 1.0), response={usual: 1.0})
-    return JudgedSet(records, {0: [said] * len(records)})
+    lazy = Judgment(steps=dict.fromkeys(STEPS, 1.0), response={max(PREFERENCES, key=values.count): 1.0})
+    return JudgedSet(records, {0: [lazy] * len(records)})
 
 
 def combined(process: JudgedSet, outcome: JudgedSet) -> JudgedSet:
     """PRM + ORM as one judge, seed by seed: the steps by the one, the response by the other."""
 
-    def both(steps: Mapping[int, Said], responses: Mapping[int, Said]) -> dict[int, Said]:
+    def both(steps: Mapping[int, Judgments], responses: Mapping[int, Judgments]) -> dict[int, Judgments]:
         shared = sorted(set(steps) & set(responses))
-        return {seed: [_joined(*pair) for pair in zip(steps[seed], responses[seed], strict=True)] for seed in shared}
+        return {seed: [join(*pair) for pair in zip(steps[seed], responses[seed], strict=True)] for seed in shared}
 
     return JudgedSet(process.records, both(process.seeds, outcome.seeds), both(process.twin, outcome.twin))
-
-
-def _joined(process: Judgment | Unscored, outcome: Judgment | Unscored) -> Judgment | Unscored:
-    if isinstance(process, Unscored):
-        return process
-    if isinstance(outcome, Unscored):
-        return outcome
-    return replace(outcome, steps=process.steps, threshold=process.threshold)
 
 
 def compare_judges(
@@ -158,9 +135,9 @@ def compare_judges(
     repeats: int = REPEATS,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """All figures of all judges as plain data, the always-True baseline first; all must have judged one test set.
+    """All metrics of all judges as plain data, the always-True baseline first; all must have judged one test set.
 
-    `pairs` names judges whose difference (first minus second) is wanted as well. Every figure is a mapping of `value`,
+    `pairs` names judges whose difference (first minus second) is wanted as well. Every metric is a mapping of `value`,
     `low`, `high`, `by_seed` and, of several seeds, `spread`.
     """
     if not rows:
@@ -185,86 +162,84 @@ def compare_judges(
 
 
 def _row(name: str, judged: JudgedSet, weights: Numbers, seed: int) -> dict[str, Any]:
-    scored = [sum(isinstance(one, Judgment) for one in said) for said in judged.seeds.values()]
     return {
         "judge": name,
         "seeds": sorted(judged.seeds),
-        "scored": scored,
-        "parts": _estimates(_drawn(judged.records, judged.seeds, weights), seed),
-        "twin": _estimates(_drawn(judged.records, judged.twin, weights), seed),
+        "scored": [sum(isinstance(one, Judgment) for one in found) for found in judged.seeds.values()],
+        "parts": _estimates(_sampled(judged.records, judged.seeds, weights), seed),
+        "twin": _estimates(_sampled(judged.records, judged.twin, weights), seed),
         "margin": difference(judged, JudgedSet(judged.records, judged.twin), weights, seed),
     }
 
 
 def difference(ours: JudgedSet, theirs: JudgedSet, weights: Numbers, seed: int = 0) -> dict[str, Any]:
-    """Every figure of one judge minus the other's: the same seeds, the same records, the same draws.
+    """Every metric of one judge minus the other's: the same seeds, the same records, the same samples.
 
     The two may hold the records in different orders. A judge with a single seed is held against every seed of the
     other.
     """
-    places = {record.id: place for place, record in enumerate(theirs.records)}
-    order = [places[record.id] for record in ours.records]
-    left: dict[int, Said] = {}
-    right: dict[int, Said] = {}
-    for one, other in _paired_seeds(ours.seeds, theirs.seeds):
-        said = [(a, theirs.seeds[other][b]) for a, b in zip(ours.seeds[one], order, strict=True)]
-        shared = [pair if not any(isinstance(j, Unscored) for j in pair) else (_LEFT_OUT, _LEFT_OUT) for pair in said]
-        number = len(left)
+    indices = {record.id: index for index, record in enumerate(theirs.records)}
+    order = [indices[record.id] for record in ours.records]
+    left: dict[int, Judgments] = {}
+    right: dict[int, Judgments] = {}
+    for number, (one, other) in enumerate(_paired_seeds(ours.seeds, theirs.seeds)):
+        both = [(a, theirs.seeds[other][b]) for a, b in zip(ours.seeds[one], order, strict=True)]
+        shared = [pair if not any(isinstance(j, Unscored) for j in pair) else (_LEFT_OUT, _LEFT_OUT) for pair in both]
         left[number], right[number] = [a for a, _ in shared], [b for _, b in shared]
-    drawn = [
+    samples = [
         {part: {name: one[part][name] - other[part][name] for name in one[part]} for part in one if part in other}
-        for one, other in zip(_drawn(ours.records, left, weights), _drawn(ours.records, right, weights), strict=True)
+        for one, other in zip(
+            _sampled(ours.records, left, weights), _sampled(ours.records, right, weights), strict=True
+        )
     ]
-    return _estimates(drawn, seed)
+    return _estimates(samples, seed)
 
 
 _LEFT_OUT = Unscored("not judged by both")
 
 
-def _paired_seeds(ours: Mapping[int, Said], theirs: Mapping[int, Said]) -> list[tuple[int, int]]:
+def _paired_seeds(ours: Mapping[int, Judgments], theirs: Mapping[int, Judgments]) -> list[tuple[int, int]]:
     if len(ours) == 1 or len(theirs) == 1:
         return [(one, other) for one in sorted(ours) for other in sorted(theirs)]
     return [(one, one) for one in sorted(set(ours) & set(theirs))]
 
 
-def _drawn(records: Sequence[SerRecord], seeds: Mapping[int, Said], weights: Numbers) -> list[_Drawn]:
-    """For each seed the draws of all figures of the parts that were judged."""
-    found: list[_Drawn] = []
+def _sampled(records: Sequence[SerRecord], seeds: Mapping[int, Judgments], weights: Numbers) -> list[_Sampled]:
+    """For each seed the samples of all metrics of the parts that were judged."""
+    found: list[_Sampled] = []
     for seed in sorted(seeds):
-        verdicts = [part_verdicts(records, seeds[seed], part) for part in _PARTS]
-        found.append({one.part: drawn_figures(one, weights) for one in verdicts if len(one)})
+        verdicts = [part_verdicts(records, seeds[seed], part) for part in PARTS]
+        found.append({one.part: sampled_metrics(one, weights) for one in verdicts if len(one)})
     return found
 
 
-def _estimates(seeds: Sequence[_Drawn], seed: int) -> dict[str, Any]:
-    parts = [part for part in _PARTS if seeds and all(part in one for one in seeds)]
+def _estimates(seeds: Sequence[_Sampled], seed: int) -> dict[str, Any]:
+    parts = [part for part in PARTS if seeds and all(part in one for one in seeds)]
     return {
         part: {name: _estimate(np.stack([one[part][name] for one in seeds]), seed) for name in seeds[0][part]}
         for part in parts
     }
 
 
-def over_seeds(draws: Numbers, seed: int) -> Numbers:
-    """The mean over training seeds (rows) for each column; from the second column on the seeds are drawn as well.
+def over_seeds(samples: Numbers, seed: int) -> Numbers:
+    """The mean over training seeds (rows) for each column; from the second column on seeds are sampled as well.
 
-    The same seed draws the same rows, so that two judges with equally many can be held against each other.
+    The same seed samples the same rows, so that two judges with equally many can be held against each other.
     """
-    means: Numbers = draws.mean(0)
-    count = len(draws)
+    means: Numbers = samples.mean(0)
+    count = len(samples)
     if count > 1:
-        shares = generator(seed, "seeds").multinomial(count, np.full(count, 1 / count), draws.shape[1] - 1).T / count
-        means[1:] += np.sqrt(count / (count - 1)) * ((shares - 1 / count) * draws[:, 1:]).sum(0)
+        shares = generator(seed, "seeds").multinomial(count, np.full(count, 1 / count), samples.shape[1] - 1).T / count
+        means[1:] += np.sqrt(count / (count - 1)) * ((shares - 1 / count) * samples[:, 1:]).sum(0)
     return means
 
 
-def _estimate(draws: Numbers, seed: int) -> dict[str, Any]:
-    means = over_seeds(draws, seed)
-    found: dict[str, Any] = {"value": _number(means[0]), "by_seed": [_number(value) for value in draws[:, 0]]}
-    if len(draws) > 1:
-        found["spread"] = _number(draws[:, 0].std(ddof=1))
-    interval = drawn_interval(means[1:]) if found["value"] is not None else None
-    found["low"], found["high"] = interval or (None, None)
-    return found
+def _estimate(samples: Numbers, seed: int) -> dict[str, Any]:
+    means = Estimate.of_draws(over_seeds(samples, seed), samples.shape[1] - 1, fewest=0)
+    found: dict[str, Any] = {"value": means.value, "by_seed": [_number(value) for value in samples[:, 0]]}
+    if len(samples) > 1:
+        found["spread"] = _number(samples[:, 0].std(ddof=1))
+    return {**found, "low": means.low, "high": means.high}
 
 
 def _number(value: float) -> float | None:

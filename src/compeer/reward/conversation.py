@@ -1,11 +1,10 @@
 """The conversation in which a judge is asked. One builder serves training and judging.
 
-UnifiReward is asked in one chat of four rounds, each seeing the verdicts before it. A process judge is asked about each
-step in a chat of its own, and an outcome judge about the responses alone; such chats are the *branches* of a case, and
-all begin with the same history. Training takes whole chats with their verdicts; judging feeds the same text piece by
-piece and reads the verdicts off. Who has just read three right steps is soon ready to call the response right too: a
-UnifiReward that looks at the responses `alone` as well has a second branch, in which it compares them as the outcome
-judge does, and then names the strategy of the candidate's, not knowing which one step 3 asks for.
+UnifiReward is asked in one chat of four rounds: the three steps and then the responses, each round after the verdicts
+before it. Its rivals are asked the same questions apart: a process judge (PRM) about each step in a chat of its own, an
+outcome judge (ORM) about the responses without the reasoning. Such chats are the *branches* of a case, and all begin
+with the same history. With `alone` UnifiReward has a second pass: a branch that compares the responses as the outcome
+judge does and then names the strategy of the candidate's, without knowing which one step 3 asks for.
 """
 
 from __future__ import annotations
@@ -15,9 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from compeer.dialogue import Utterance, transcript
+from compeer.io import Frozen
 from compeer.reasoning import (
     MAX_RESPONSE,
     MAX_STEP,
@@ -30,8 +33,7 @@ from compeer.reasoning import (
     render_step,
     render_turn,
 )
-from compeer.reward.form import Form
-from compeer.reward.guards import gains_nothing, own_sentences, quoted, says_nothing, speaks_to_the_judge, visible
+from compeer.reward.anti_gaming import own_sentences, quoted, says_nothing, speaks_to_the_judge, visible, void_reason
 from compeer.ser.record import Preferred, SerRecord
 from compeer.statistics import generator, words
 
@@ -42,19 +44,27 @@ BEFORE_VERDICT = "\nVerdict:"
 MAX_REASON = 200
 """Characters of a reason that a judge is taught."""
 MISSING = "(missing)"
-NOT_SHOWN = "(not shown)"
-_BY_PLACE = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
+HIDDEN = "(not shown)"
+_BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
 """Words by which annotators name one of two responses: they mean nothing once the order is another."""
 
 
-@cache
-def _prompt(name: str) -> str:
-    return files("compeer.reward").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").rstrip("\n")
+class JudgeForm(Frozen):
+    """What a judge is asked and how it answers, as in its training; it stands in the model's card."""
 
-
-@cache
-def _wordings() -> dict[str, list[str]]:
-    return tomllib.loads(files("compeer.reward").joinpath("prompts", "reasons.toml").read_text(encoding="utf-8"))
+    kind: Literal["unified", "process", "outcome"] = Field(
+        default="unified", description="the judge: UnifiReward, steps alone (PRM) or responses alone (ORM)"
+    )
+    reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
+    history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
+    blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
+    marked: bool = Field(
+        default=True, description="UnifiReward: it is told which response was written after the steps, and as what"
+    )
+    alone: bool = Field(
+        default=False,
+        description="UnifiReward: a second chat compares the responses without the steps, and names one's strategy",
+    )
 
 
 @dataclass(frozen=True)
@@ -68,43 +78,53 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Question:
-    """One round: what the judge is asked about which part, and the words it may answer with.
-
-    `kind` is no part: it asks for the strategy of the candidate's response.
-    """
+class JudgeQuestion:
+    """One round: which part is asked about, and the words that may answer. `kind` asks for the response's strategy."""
 
     part: Part | Literal["kind"]
     text: str
     words: tuple[str, ...]
     asked: bool = True
-    """Whether the judge is needed: a step that is missing is False without asking."""
+    """Whether the judge is needed: a missing step is False without asking."""
     images: tuple[str, ...] = ()
-    """Pictures that go with the history, by path or address, for judges that see."""
+    """Pictures of the history, by path or address, for multimodal judges."""
     history: str = ""
-    """The history that a chat opens with, as it is shown; what follows it in the same message is the question."""
+    """The history at the start of a chat, as the judge reads it."""
 
     @property
     def content(self) -> str | list[dict[str, Any]]:
-        """The round as the content of a message: text, or pictures and then text."""
+        """The content of the message: text, or pictures and then text."""
         if not self.images:
             return self.text
         pictures = [{"type": "image", "url" if "://" in image else "path": image} for image in self.images]
         return [*pictures, {"type": "text", "text": self.text}]
 
 
-def system_message(form: Form) -> dict[str, Any]:
-    """The message that opens every chat with a judge."""
-    return {"role": "system", "content": _prompt("system_reasons" if form.reasons else "system")}
+@cache
+def prompt_text(name: str) -> str:
+    """A prompt of this room, by the name of its file."""
+    return files("compeer.reward").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").rstrip("\n")
 
 
-def branches(case: Case, form: Form, images: bool = False) -> list[list[Question]]:
-    """The chats in which a case is judged, each a list of rounds that see each other.
+@cache
+def _wordings() -> dict[str, list[str]]:
+    return tomllib.loads(files("compeer.reward").joinpath("prompts", "reasons.toml").read_text(encoding="utf-8"))
 
-    With `images` the pictures of the utterances that are shown go with the history; a judge that reads text only is
-    told nothing of them.
+
+def system_message(form: JudgeForm) -> dict[str, Any]:
+    """The message at the start of every chat with a judge."""
+    return {"role": "system", "content": prompt_text("system_reasons" if form.reasons else "system")}
+
+
+# --- the rounds of a case ---------------------------------------------------------------------------------------------
+
+
+def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[JudgeQuestion]]:
+    """The chats in which a case is judged, each a list of rounds that follow each other.
+
+    With `images`, for multimodal judges, the pictures of the visible utterances go with the history.
     """
-    response = _shown_response(case, form)
+    response = _visible_response(case, form)
     compared = _response_round(case, response, with_notes=form.kind == "unified" and form.marked)
     if form.kind == "process":
         found = [[_step_round(case.output, part, earlier=STEPS[:number])] for number, part in enumerate(STEPS)]
@@ -115,30 +135,32 @@ def branches(case: Case, form: Form, images: bool = False) -> list[list[Question
         rounds = [_step_round(case.output, first), *(_step_round(case.output, part, "next_step") for part in others)]
         found = [[*rounds, *compared]]
         if form.alone and compared:
-            found.append(
-                _response_round(case, response, with_notes=False) + ([] if form.reasons else [_kind_round(case)])
-            )
-    shown = () if form.blind else case.history[-form.history :] if form.history else case.history
-    history = NOT_SHOWN if form.blind else visible(transcript(shown))
-    pictures = tuple(media.path for u in shown for media in u.media if media.kind == "image") if images else ()
-    return [[_opening(branch[0], history, pictures), *branch[1:]] for branch in found]
+            kind_text = prompt_text("kind").format(name="A" if case.candidate_first else "B")
+            kind = JudgeQuestion("kind", kind_text, STRATEGIES)
+            found.append(_response_round(case, response, with_notes=False) + ([] if form.reasons else [kind]))
+    utterances = () if form.blind else case.history[-form.history :] if form.history else case.history
+    history = HIDDEN if form.blind else visible(transcript(utterances))
+    pictures = tuple(pictures_of(utterances)) if images else ()
+
+    def with_history(question: JudgeQuestion) -> JudgeQuestion:
+        text = prompt_text("opening").format(history=history, question=question.text)
+        return replace(question, text=text, images=pictures, history=history)
+
+    return [[with_history(branch[0]), *branch[1:]] for branch in found]
 
 
-def _opening(question: Question, history: str, pictures: tuple[str, ...]) -> Question:
-    text = _prompt("opening").format(history=history, question=question.text)
-    return replace(question, text=text, images=pictures, history=history)
-
-
-def _step_round(output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()) -> Question:
+def _step_round(
+    output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()
+) -> JudgeQuestion:
     """The round about a step; `earlier` steps are quoted before it, without verdicts."""
-    shown = _shown_step(output, part)
-    before = "".join(f"Earlier note: {_shown_step(output, other) or MISSING}\n" for other in earlier)
-    text = before + _prompt(prompt).format(step=shown or MISSING)
-    return Question(part, text, STEP_WORDS, asked=shown is not None)
+    step = _visible_step(output, part)
+    before = "".join(f"Earlier note: {_visible_step(output, other) or MISSING}\n" for other in earlier)
+    text = before + prompt_text(prompt).format(step=step or MISSING)
+    return JudgeQuestion(part, text, STEP_WORDS, asked=step is not None)
 
 
-def _shown_step(output: ParsedTurn, part: Part) -> str | None:
-    """A step as the judge reads it, or None if there is no language to be seen in it, or it speaks to the judge."""
+def _visible_step(output: ParsedTurn, part: Part) -> str | None:
+    """A step as the judge reads it, or None if no language is visible in it, or it speaks to the judge."""
     step = output.parts.get(part)
     if step is None or isinstance(step, str) or not (text := quoted(step.text, MAX_STEP)):
         return None
@@ -147,11 +169,11 @@ def _shown_step(output: ParsedTurn, part: Part) -> str | None:
     return render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
 
 
-def _response_round(case: Case, response: str | None, with_notes: bool) -> list[Question]:
-    """The round that compares the response, as it is shown, with the reference; none where there are not two.
+def _response_round(case: Case, response: str | None, with_notes: bool) -> list[JudgeQuestion]:
+    """The round that compares the response with the reference; none where there are not two.
 
-    Where the notes were shown (`with_notes`), it is said which of the two was written after them, and as what kind of
-    help it was meant: a verdict on the steps says nothing about a response that may be anyone's.
+    With `with_notes` the judge learns which of the two was written after the notes, and as what kind of help: a verdict
+    on the steps says nothing about a response that may be anyone's.
     """
     if case.reference is None or response is None:
         return []
@@ -160,45 +182,40 @@ def _response_round(case: Case, response: str | None, with_notes: bool) -> list[
     meant = f" (after these notes, meant as {plan.strategy})" if with_notes and isinstance(plan, StrategyStep) else ""
     marked = [f"{meant}: {replies[0]}", f": {replies[1]}"]
     first, second = marked if case.candidate_first else marked[::-1]
-    return [Question("response", _prompt("responses").format(first=first, second=second), RESPONSE_WORDS)]
+    return [JudgeQuestion("response", prompt_text("responses").format(first=first, second=second), RESPONSE_WORDS)]
 
 
-def _shown_response(case: Case, form: Form) -> str | None:
+def _visible_response(case: Case, form: JudgeForm) -> str | None:
     """The response as the judge reads it, before it is quoted, or None if there is none."""
     response = case.output.parts.get("response")
-    return own_sentences(response, _steps_told(case, form)) if isinstance(response, str) else None
+    return own_sentences(response, _steps_of(case, form)) if isinstance(response, str) else None
 
 
-def void_response(case: Case, form: Form) -> str | None:
+def void_response(case: Case, form: JudgeForm) -> str | None:
     """Why the response of a case counts for nothing whatever such a judge says of it, or None."""
     response = case.output.parts.get("response")
     if not isinstance(response, str) or form.kind == "process":
         return None
-    said = [utterance.text for utterance in case.history]
-    return gains_nothing(response, case.reference, said, _steps_told(case, form))
+    return void_reason(response, case.reference, [one.text for one in case.history], _steps_of(case, form))
 
 
-def _steps_told(case: Case, form: Form) -> list[str]:
-    """What the steps say, for a judge that is to see whether a response fits them."""
-    return (
-        [step.text for step in case.output.parts.values() if not isinstance(step, str)]
-        if form.kind == "unified"
-        else []
-    )
+def _steps_of(case: Case, form: JudgeForm) -> list[str]:
+    """The texts of the steps, for a judge that reads them before the response."""
+    steps = [step.text for step in case.output.parts.values() if not isinstance(step, str)]
+    return steps if form.kind == "unified" else []
 
 
-def _kind_round(case: Case) -> Question:
-    return Question("kind", _prompt("kind").format(name="A" if case.candidate_first else "B"), STRATEGIES)
+# --- chats to learn from ----------------------------------------------------------------------------------------------
 
 
 def chat(
-    case: Case, answers: Sequence[str], form: Form | None = None, branch: int = 0, images: bool = False
+    case: Case, answers: Sequence[str], form: JudgeForm | None = None, branch: int = 0, images: bool = False
 ) -> list[dict[str, Any]]:
-    """The whole chat of one branch with the judge's answers, as a model is trained on it; `images` if it sees.
+    """The whole chat of one branch with the judge's answers, as a model is trained on it.
 
     Where nobody knows the kind of the response, it is not asked for.
     """
-    form = form or Form()
+    form = form or JudgeForm()
     messages: list[dict[str, Any]] = [system_message(form)]
     rounds = branches(case, form, images)[branch]
     if rounds[-1].part == "kind" and len(answers) == len(rounds) - 1:
@@ -210,10 +227,9 @@ def chat(
 
 
 def chats(
-    record: SerRecord, form: Form, candidate_first: bool | None = None, images: bool = False
+    record: SerRecord, form: JudgeForm, candidate_first: bool | None = None, images: bool = False
 ) -> list[list[dict[str, Any]]]:
-    """The chats that teach a judge a record's labels, one a branch; the order of the responses is the recorded one
-    unless another is given. A judge that sees is given the `images` too."""
+    """The chats that teach a judge a record's labels, one a branch, in the recorded order unless another is given."""
     first = record.candidate_first if candidate_first is None else candidate_first
     case = replace(record_case(record), candidate_first=first)
     found = []
@@ -225,23 +241,20 @@ def chats(
     return found
 
 
-def _answer(record: SerRecord, part: Part, form: Form, candidate_first: bool) -> str:
-    verdict = _verdict(record, part, candidate_first)
-    return f"{_reason(record, part, verdict)}{BEFORE_VERDICT} {verdict}" if form.reasons else verdict
-
-
-def _verdict(record: SerRecord, part: Part, candidate_first: bool) -> str:
+def _answer(record: SerRecord, part: Part, form: JudgeForm, candidate_first: bool) -> str:
     if part == "response":
         assert record.preference is not None, "a case without a preference has no such round"
-        return response_word(record.preference.value, candidate_first)
-    return "True" if getattr(record.labels, part).value else "False"
+        verdict = response_word(record.preference.value, candidate_first)
+    else:
+        verdict = "True" if getattr(record.labels, part).value else "False"
+    return f"{_reason(record, part, verdict)}{BEFORE_VERDICT} {verdict}" if form.reasons else verdict
 
 
 def _reason(record: SerRecord, part: Part, verdict: str) -> str:
     """The annotator's own reason, or else a sentence by rule from the label."""
     label: Any = record.preference if part == "response" else getattr(record.labels, part)
     given = quoted(label.reason or "", MAX_REASON)
-    if given and not (part == "response" and _BY_PLACE & set(words(given))):
+    if given and not (part == "response" and _BY_POSITION & set(words(given))):
         return given
     kind = getattr(label, "kind", None)
     names = {"True": "true", "False": "false_kind" if kind else "false", "A": "better", "B": "better"}
@@ -250,18 +263,33 @@ def _reason(record: SerRecord, part: Part, verdict: str) -> str:
     return wording.format(kind=kind, better=verdict, worse="B" if verdict == "A" else "A")
 
 
+def pictures_of(history: Sequence[Utterance]) -> list[str]:
+    """The pictures of a history, by path or address, in their order."""
+    return [media.path for utterance in history for media in utterance.media if media.kind == "image"]
+
+
+def with_whole_paths(history: Sequence[Utterance], folder: str | Path) -> tuple[Utterance, ...]:
+    """The history with paths relative to the folder made whole; addresses stay as they are."""
+    whole = Path(folder).absolute()
+
+    def placed(utterance: Utterance) -> Utterance:
+        media = tuple(
+            one if "://" in one.path else one.model_copy(update={"path": str(whole / one.path)})
+            for one in utterance.media
+        )
+        return utterance.model_copy(update={"media": media}) if media else utterance
+
+    return tuple(placed(utterance) for utterance in history)
+
+
 def record_case(record: SerRecord) -> Case:
     """A record as a case to be judged; without a preference there is no reference to compare with."""
-    return Case(
-        history=record.history,
-        output=parse_turn(render_turn(record.candidate)),
-        reference=record.reference if record.preference else None,
-        candidate_first=record.candidate_first,
-    )
+    output = parse_turn(render_turn(record.candidate))
+    return Case(record.history, output, record.reference if record.preference else None, record.candidate_first)
 
 
 def carried_out(case: Case, kinds: Sequence[Mapping[str, float]]) -> float | None:
-    """The probability that the response carries out step 3, given how likely each strategy was found, if it was."""
+    """The probability that the response carries out step 3, given that of each strategy, where it was asked for."""
     plan = case.output.parts.get("strategy")
     if not kinds or not isinstance(plan, StrategyStep):
         return None
@@ -269,14 +297,14 @@ def carried_out(case: Case, kinds: Sequence[Mapping[str, float]]) -> float | Non
 
 
 def response_word(preferred: Preferred, candidate_first: bool) -> str:
-    """The word for a preference, given which response was shown first."""
+    """The word for a preference, given which response comes first."""
     if preferred in ("both", "neither"):
         return preferred.capitalize()
     return "A" if (preferred == "candidate") == candidate_first else "B"
 
 
 def preferred(word: str, candidate_first: bool) -> Preferred:
-    """The preference that a word means, given which response was shown first."""
+    """The preference that a word means, given which response comes first."""
     if word == "Both":
         return "both"
     if word == "Neither":

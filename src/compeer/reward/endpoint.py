@@ -1,65 +1,62 @@
 """A judge behind any language model: a server that speaks OpenAI's protocol, or a model in this process.
 
-The rounds of a branch are one chat: each question is asked after the answers to those before it. Branches and cases
-are asked at the same time, as many as the model likes. A model that was trained as a judge (vLLM serving its folder,
-say) is asked in exactly the chat of its training; any other gets a longer instruction that explains what is asked and
-how to answer, so that it can stand beside trained judges in a table.
+The rounds of a branch are one chat: each question is asked after the answers to those before it. Branches and cases are
+asked at the same time, as many as the model takes. A model that was trained as a judge is asked in exactly the chat of
+its training; any other gets a longer instruction that explains what is asked and how to answer.
 
 An answer is read strictly: the verdict alone, or a last line that is the verdict. What cannot be read is asked again
 with the complaint, and then makes the case `Unscored`; nothing is guessed from an essay. A verdict in words has no
-probability of its own: it counts as 1, and the others as 0.
-
-The pictures of a history go with it, as `compeer.reward.pictures` says. Where they cannot be shown the case is
-`Unscored`: a judge that did not see what the seeker showed has not judged the same conversation.
+probability of its own: it counts as 1, and the others as 0. A case whose pictures the model cannot get is `Unscored`
+too: such a judge has not judged the same conversation.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import mimetypes
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
-from compeer.reasoning import STEPS, Part
+from compeer.models.cache import CachedModel
+from compeer.pipeline import in_blocks
+from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import (
     BEFORE_VERDICT,
     Case,
-    Question,
+    JudgeForm,
+    JudgeQuestion,
     branches,
-    carried_out,
-    preferred,
+    prompt_text,
     system_message,
     void_response,
 )
-from compeer.reward.form import Form
-from compeer.reward.guards import quoted
-from compeer.reward.pictures import Unseen, picture_blocks
-from compeer.reward.score import Judgment, Order, Unscored, judgment
+from compeer.reward.score import Answers, Judgment, Unscored
 from compeer.ser.asking import Answer, Complaint, Read, ask_until_read
-from compeer.ser.record import PREFERENCES, Preferred
 
 _OTHER_WORDS = {"对": "True", "错": "False", "都好": "Both", "都不好": "Neither"}
 _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
 _LABEL = re.compile(r"(?:verdict|判断|结论)\s*[:：]\s*", re.IGNORECASE)
 _AROUND = " \t*_`\"'“”‘’.。()[]"
 _CONTROL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>")
+_NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
 
 
 class ModelJudge:
     """Judges by asking a model in words; `trained` says that it was trained as a judge of this form.
 
     With `both_orders` the responses are compared a second time in the other order, and the verdicts averaged.
-    `media` is the folder from which paths of pictures count.
+    `media` is the folder that paths of pictures are relative to.
     """
 
     def __init__(
         self,
         model: TextModel,
-        form: Form | None = None,
+        form: JudgeForm | None = None,
         *,
         trained: bool = False,
         both_orders: bool = False,
@@ -69,11 +66,12 @@ class ModelJudge:
         progress: Callable[[int], None] | None = None,
         media: str | Path = "",
     ) -> None:
-        self.form = form or Form()
+        self.form = form or JudgeForm()
         self._media = media
         self._model, self._both_orders, self._retries = model, both_orders, retries
         self._name = name or model.name
-        self._system = _trained_system(self.form) if trained else untrained_system(self.form)
+        own: Message = {"role": "system", "content": system_message(self.form)["content"]}
+        self._system = own if trained else untrained_system(self.form)
         self._trained = trained
         longest = max_tokens or (192 if self.form.reasons else 16)
         self._sampling = Sampling(temperature=0, max_tokens=longest)
@@ -90,10 +88,10 @@ class ModelJudge:
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order; many are asked about at the same time."""
         asked = [self._begin(case) for case in cases]
-        open_branches = [(number, branch) for number, chats in enumerate(asked) for branch in chats]
         left = [len(chats) for chats in asked]
         self._progress(left.count(0))
-        blocks = _blocks(open_branches, self._model.batch_size)
+        every = [(number, branch) for number, chats in enumerate(asked) for branch in chats]
+        blocks = in_blocks(every, self._model.batch_size)
 
         async def work() -> None:
             for block in blocks:  # one iterator for all workers: each takes the next block when it is free
@@ -107,31 +105,36 @@ class ModelJudge:
                 workers.create_task(work())
         return [_judgment(case, self.form, chats) for case, chats in zip(cases, asked, strict=True)]
 
-    def _begin(self, case: Case) -> list[_Branch]:
+    def _begin(self, case: Case) -> list[_AskedBranch]:
         turned = replace(case, candidate_first=not case.candidate_first)
         found = []
-        for own, other in zip(self._branches(case), self._branches(turned), strict=True):
-            rounds: list[tuple[Question, ...]] = [(question,) for question in own]
-            if self._both_orders:  # what comes after a comparison in both orders speaks of the one that was last
+        for own, other in zip(self._questions(case), self._questions(turned), strict=True):
+            rounds: list[tuple[JudgeQuestion, ...]] = [(question,) for question in own]
+            if self._both_orders:  # what comes after a comparison in both orders refers to the last one
                 for number in [n for n, question in enumerate(own) if question.part == "response"]:
                     rounds[number:] = [(own[number], other[number]), *((one,) for one in other[number + 1 :])]
-            found.append(_Branch(rounds, [self._system]))
+            found.append(_AskedBranch(rounds, [self._system]))
         return found
 
-    def _branches(self, case: Case) -> list[list[Question]]:
-        """The chats of a case; one who was not trained is told which kinds of help there are."""
+    def _questions(self, case: Case) -> list[list[JudgeQuestion]]:
+        """The chats of a case; an untrained model gets the list of the kinds of help."""
         found = branches(case, self.form, images=True)
         if self._trained:
             return found
-        return [[_with_words(question) if question.part == "kind" else question for question in one] for one in found]
 
-    async def _ask(self, block: Sequence[_Branch]) -> None:
+        def listed(question: JudgeQuestion) -> JudgeQuestion:
+            text = f"{question.text} {', '.join(question.words)}?"
+            return replace(question, text=text) if question.part == "kind" else question
+
+        return [[listed(question) for question in one] for one in found]
+
+    async def _ask(self, block: Sequence[_AskedBranch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
         for branch in block:
-            branch.look(self._model, self._media)
+            branch.load_pictures(self._model, self._media)
         for number in range(max(len(branch.rounds) for branch in block)):
-            going = [branch for branch in block if number < len(branch.rounds) and branch.problem is None]
-            rows = [(branch, question) for branch in going for question in branch.rounds[number]]
+            active = [branch for branch in block if number < len(branch.rounds) and branch.problem is None]
+            rows = [(branch, question) for branch in active for question in branch.rounds[number]]
             asked = [(branch, question) for branch, question in rows if question.asked]
             answers = iter(await self._answers(asked))
             for branch, question in rows:
@@ -139,7 +142,7 @@ class ModelJudge:
         for branch in block:
             branch.pictures = []  # they are large, and there may be thousands of cases
 
-    async def _answers(self, asked: Sequence[tuple[_Branch, Question]]) -> list[Answer[str]]:
+    async def _answers(self, asked: Sequence[tuple[_AskedBranch, JudgeQuestion]]) -> list[Answer[str]]:
         grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
         requests = [
             Request(branch.messages_with(question), grammar=grammars[question.words]) for branch, question in asked
@@ -157,82 +160,67 @@ class ModelJudge:
 
 # --- one branch of a case ---------------------------------------------------------------------------------------------
 
-_NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
-
 
 @dataclass
-class _Branch:
-    """A chat as far as it has come. A round has one question, or two where the responses are shown in both orders."""
+class _AskedBranch:
+    """A branch as far as it has come. A round has one question, or two where responses come in both orders."""
 
-    rounds: Sequence[tuple[Question, ...]]
+    rounds: Sequence[tuple[JudgeQuestion, ...]]
     messages: list[Message]
-    answers: list[tuple[Question, Read[str]]] = field(default_factory=list)
+    answers: list[tuple[JudgeQuestion, Read[str]]] = field(default_factory=list)
     problem: str | None = None
     pictures: list[dict[str, Any]] = field(default_factory=list)
 
-    def look(self, model: TextModel, media: str | Path) -> None:
-        """Takes up the pictures of the history; where they cannot be shown, why."""
+    def load_pictures(self, model: TextModel, media: str | Path) -> None:
+        """Reads the pictures of the history; where that fails, notes why."""
         if any(question.asked for questions in self.rounds for question in questions):
             try:
                 self.pictures = picture_blocks(self.rounds[0][0].images, model, media)
-            except Unseen as error:
+            except PicturesRefused as error:
                 self.problem = str(error)
 
-    def messages_with(self, question: Question) -> tuple[Message, ...]:
-        """The chat so far and a question; the pictures stand with the history, which opens the chat."""
-        system, opening, *others = (*self.messages, _user(question))
+    def messages_with(self, question: JudgeQuestion) -> tuple[Message, ...]:
+        """The chat so far and a question; the pictures stand with the history, in the first message."""
+        system, first, *others = (*self.messages, _user(question))
         if self.pictures:
-            text = {"type": "text", "text": opening["content"]}
-            opening = {"role": "user", "content": [*self.pictures, text]}
-        return (system, opening, *others)
+            first = {"role": "user", "content": [*self.pictures, {"type": "text", "text": first["content"]}]}
+        return (system, first, *others)
 
-    def take(self, question: Question, answer: Answer[str], reasons: bool) -> None:
-        """Adds an answer to the chat; of one that is none, why."""
+    def take(self, question: JudgeQuestion, answer: Answer[str], reasons: bool) -> None:
+        """Adds an answer to the chat; of one that is none, notes why."""
         if isinstance(answer, Failure):
             self.problem = f"the judge could not be asked ({answer.kind}): {answer.reason}"
         elif not isinstance(answer, Read):
             self.problem = f"the judge's answer cannot be read: {answer.complaint}"
         else:
-            said = answer.text.strip() if reasons else answer.value
-            self.messages += [_user(question), {"role": "assistant", "content": said}]
+            text = answer.text.strip() if reasons else answer.value
+            self.messages += [_user(question), {"role": "assistant", "content": text}]
             self.answers.append((question, answer))
 
 
-def _judgment(case: Case, form: Form, chats: Sequence[_Branch]) -> Judgment | Unscored:
+def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Judgment | Unscored:
     if problem := next((branch.problem for branch in chats if branch.problem is not None), None):
         return Unscored(problem)
-    steps: dict[Part, float] = {}
-    compared: dict[Order, dict[int, dict[Preferred, float]]] = {}
-    kinds: list[dict[str, float]] = []
-    reasons: dict[Part, str] = {}
+    found = Answers()
     for number, branch in enumerate(chats):
         first = case.candidate_first
-        for question, answer in (said for said in branch.answers if said[0].asked):
-            if question.part == "kind":
-                kinds.append({word: float(word == answer.value) for word in question.words})
-                continue
-            reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
-            if label and reason.strip():
-                reasons.setdefault(question.part, quoted(reason, len(reason)))
+        for question, answer in (one for one in branch.answers if one[0].asked):
+            found.add(question, [float(word == answer.value) for word in question.words], number, first)
             if question.part == "response":
-                chosen = preferred(answer.value, first)
-                order: Order = "candidate first" if first else "reference first"
-                compared.setdefault(order, {})[number] = {value: float(value == chosen) for value in PREFERENCES}
                 first = not first  # a second comparison in the same chat is in the other order
-            else:
-                steps[question.part] = float(answer.value == "True")
-    if form.kind != "outcome":  # a step that is there, but in which nothing can be seen, is False
-        steps = {part: steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
-    return judgment(steps, compared, 0.5, reasons, void_response(case, form), carried_out(case, kinds))
+            reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
+            if label and reason.strip() and question.part != "kind":
+                found.reasons.setdefault(question.part, quoted(reason, len(reason)))
+    return found.judgment(case, form, void_response(case, form))
 
 
-# --- what is said and how it is read ----------------------------------------------------------------------------------
+# --- questions and answers --------------------------------------------------------------------------------------------
 
 
-def untrained_system(form: Form) -> Message:
+def untrained_system(form: JudgeForm) -> Message:
     """The instruction for a model that was not trained as a judge."""
-    answer = _prompt("untrained_answer_reason" if form.reasons else "untrained_answer_verdict")
-    return {"role": "system", "content": _prompt("untrained_system").format(answer=answer)}
+    answer = prompt_text("untrained_answer_reason" if form.reasons else "untrained_answer_verdict")
+    return {"role": "system", "content": prompt_text("untrained_system").format(answer=answer)}
 
 
 def read_verdict(text: str, allowed: Sequence[str]) -> str | Complaint:
@@ -254,11 +242,11 @@ def read_verdict(text: str, allowed: Sequence[str]) -> str | Complaint:
     return last
 
 
-def _word(said: str, allowed: Sequence[str]) -> str | None:
+def _word(text: str, allowed: Sequence[str]) -> str | None:
     """The verdict that a line, or what stands after `Verdict:` in it, is."""
-    said = said.strip(_AROUND)
-    said = _OTHER_WORDS.get(said, said)
-    return next((word for word in allowed if word.lower() == said.lower()), None)
+    text = text.strip(_AROUND)
+    text = _OTHER_WORDS.get(text, text)
+    return next((word for word in allowed if word.lower() == text.lower()), None)
 
 
 def verdict_grammar(allowed: Sequence[str], reasons: bool) -> str:
@@ -270,23 +258,42 @@ def verdict_grammar(allowed: Sequence[str], reasons: bool) -> str:
     return f'start: reason "Verdict: " verdict\nreason: /[^\\s][^\\n]{{1,400}}\\n/\nverdict: {words}'
 
 
-def _with_words(question: Question) -> Question:
-    return replace(question, text=f"{question.text} {', '.join(question.words)}?")
-
-
-def _user(question: Question) -> Message:
+def _user(question: JudgeQuestion) -> Message:
     """A round's question. Control tokens that it quotes are broken up, so that no text can forge an answer."""
     text = _CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", question.text)
     return {"role": "user", "content": text}
 
 
-def _trained_system(form: Form) -> Message:
-    return {"role": "system", "content": system_message(form)["content"]}
+# --- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def _prompt(name: str) -> str:
-    return files("compeer.reward").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").rstrip("\n")
+class PicturesRefused(Exception):
+    """The model cannot get a picture, and why."""
 
 
-def _blocks(items: Sequence[tuple[int, _Branch]], size: int) -> Iterator[Sequence[tuple[int, _Branch]]]:
-    yield from (items[start : start + size] for start in range(0, len(items), size))
+def picture_blocks(paths: Sequence[str], model: TextModel, media: str | Path = "") -> list[dict[str, Any]]:
+    """The parts of a message that hold the pictures; relative paths count from the folder `media`.
+
+    A server gets them in the message itself (OpenAI's `image_url`, a file as a data URL) and refuses the request if its
+    model is not multimodal. A model in this process reads files.
+    """
+    if not paths:
+        return []
+    multimodal: bool | None = getattr(model, "sees", None)
+    if multimodal is False or isinstance(model, CachedModel):  # a cache of answers does not read the files
+        raise PicturesRefused("the history has pictures, and the judge's model cannot be shown any")
+    if multimodal:
+        return [{"type": "image", "path": path if "://" in path else str(Path(media) / path)} for path in paths]
+    return [{"type": "image_url", "image_url": {"url": _address(path, Path(media))}} for path in paths]
+
+
+def _address(path: str, media: Path) -> str:
+    """An address as it is, and a file as a data URL."""
+    if "://" in path or path.startswith("data:"):
+        return path
+    file = media / path
+    try:
+        data = base64.b64encode(file.read_bytes()).decode()
+    except OSError as error:
+        raise PicturesRefused(f"the picture {file} cannot be read: {error.strerror}") from None
+    return f"data:{mimetypes.guess_type(file.name)[0] or 'image/png'};base64,{data}"

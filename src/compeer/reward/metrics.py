@@ -1,17 +1,15 @@
 """How good a judge is: its verdicts against a test set's labels, beside one that always says True.
 
-Records are taken with what a judge said to each, a `Judgment` or `Unscored`. Every part is measured on the records that
-have both a label and a verdict for it: an outcome judge has no figures for the steps, a process judge none for the
-response. What a judge failed on is counted by reason and left out, never taken for a verdict.
+Every part is measured on the records that have both a label and a verdict for it: an outcome judge has no metrics for
+the steps, a process judge none for the response. What a judge failed on is counted by reason and left out.
 
-Figures of a step: Weighted-F1, recall and precision of False, balanced accuracy, the AUC of the probability of True,
-and the shares of False among labels and verdicts. Of the response: Weighted-F1 and accuracy over the four preferences,
-their confusion, and the accuracy of what a score is made of, whether the candidate is acceptable (`candidate` or
-`both`). Beside them what one scores who always says True, or always the most frequent preference. They are given again
-for each source of labels, and the recall of False for each kind of mistake.
+Of a step: Weighted-F1, recall and precision of False, balanced accuracy, the AUC of the probability of True, and the
+shares of False. Of the response: Weighted-F1 and accuracy over the four preferences, their confusion, and the accuracy
+of what a score is made of, whether the candidate is acceptable. Beside them what one gets who always says True, or
+always the most frequent preference; all again by source of labels, and the recall of False by kind of mistake.
 
-Intervals are 95 % percentile bootstrap intervals. Dialogues are drawn, not records, because records of one dialogue
-share their texts; see `compeer.statistics` for how a thousand draws are made at once.
+Intervals are 95 % percentile bootstrap intervals. Dialogues are sampled, not records, because records of one dialogue
+share their texts; `compeer.statistics` describes how a thousand samples are computed at once.
 """
 
 from __future__ import annotations
@@ -20,59 +18,48 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from compeer.reasoning import STEPS, Part, render_turn
+import compeer.statistics as stats
+from compeer.reasoning import PARTS, STEPS, Part, render_turn
 from compeer.reward.conversation import record_case
-from compeer.reward.score import Judgment, Unscored
-from compeer.ser.record import ACCEPTABLE, PREFERENCES, SerRecord, is_judged
-from compeer.statistics import (
-    Numbers,
-    Places,
-    accuracy_of,
-    auc_by_group,
-    balanced_accuracy_of,
-    confusion_by_group,
-    drawn_interval,
-    group_weights,
-    precision_of,
-    ratio,
-    recall_of,
-    reweighted,
-    weighted_f1_of,
-)
+from compeer.reward.score import Judge, Judgment, Unscored
+from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord, is_judged
+from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
-if TYPE_CHECKING:
-    from compeer.reward.form import Judge
+Judgments = Sequence[Judgment | Unscored]
+Indices = npt.NDArray[np.int64]
 
 REPEATS = 1000
+BINS = 10
+Bins = Literal["equal mass", "equal width"]
+_GOOD = [PREFERENCES.index(value) for value in ACCEPTABLE]
+_BAD = [index for index in range(len(PREFERENCES)) if index not in _GOOD]
 
 
 def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]:
-    """The figures of a judge on those records that have all labels."""
+    """The metrics of a judge on those records that have all labels."""
     tested = [record for record in records if is_judged(record)]
-    return judge_figures(tested, judge.judge([record_case(record) for record in tested]))
+    return judge_metrics(tested, judge.judge([record_case(record) for record in tested]))
+
+
+# --- what a test set is known by --------------------------------------------------------------------------------------
 
 
 def test_set_hash(records: Sequence[SerRecord]) -> str:
-    """What a test set is known by: any other id, text, label or order of two responses gives another hash.
-
-    The order of the records does not matter.
-    """
+    """A hash of ids, texts, labels and the order of the two responses, whatever the order of the records."""
     digests = sorted(_record_digest(record) for record in records)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def shown_digest(record: SerRecord) -> str:
-    """What was judged is known by: any other history, candidate, reference or order gives another digest.
-
-    Labels are no part of it: they may be corrected after a judge was asked.
-    """
-    return _digest(_shown(record))[:16]
+def text_digest(record: SerRecord) -> str:
+    """A digest of history, candidate, reference and their order; labels may be corrected after a judge was asked."""
+    return _digest(_texts(record))[:16]
 
 
 def _record_digest(record: SerRecord) -> str:
@@ -81,14 +68,14 @@ def _record_digest(record: SerRecord) -> str:
         [
             record.id,
             record.dialogue,
-            *_shown(record),
+            *_texts(record),
             [[label.value, label.source, label.kind] for label in labels],
             [record.preference.value, record.preference.source] if record.preference else None,
         ]
     )
 
 
-def _shown(record: SerRecord) -> list[Any]:
+def _texts(record: SerRecord) -> list[Any]:
     history = [[utterance.speaker, utterance.text] for utterance in record.history]
     return [history, render_turn(record.candidate), record.reference, record.candidate_first]
 
@@ -104,197 +91,268 @@ def _digest(content: list[Any]) -> str:
 class Verdicts:
     """One part's labels beside a judge's verdicts on it, an entry a record that has both.
 
-    Classes are given by their place: False and True for a step, the order of `PREFERENCES` for the response. `chances`
-    are the probabilities of True, or of an acceptable response.
+    Classes are given by their index: False and True for a step, the order of `PREFERENCES` for the response.
+    `probabilities` are those of True, or of an acceptable response.
     """
 
     part: Part
-    dialogues: Places
-    truth: Places
-    said: Places
-    chances: Numbers
-    sources: tuple[str, ...]
-    kinds: tuple[str | None, ...]
     size: tuple[int, int]
     """How many dialogues the test set has, and how many classes the part."""
+    dialogues: Indices
+    truth: Indices
+    verdicts: Indices
+    probabilities: Numbers
+    sources: npt.NDArray[np.object_]
+    kinds: npt.NDArray[np.object_]
 
     def __len__(self) -> int:
         return len(self.truth)
 
-    def of_source(self, source: str) -> Verdicts:
-        """Only those whose label comes from there."""
-        return self._only([one == source for one in self.sources])
-
-    def of_kind(self, kind: str) -> Verdicts:
-        """Only those that are wrong in that way."""
-        return self._only([one == kind for one in self.kinds])
-
-    def _only(self, chosen: list[bool]) -> Verdicts:
-        rows = np.flatnonzero(chosen)
-        return Verdicts(
-            self.part,
-            self.dialogues[rows],
-            self.truth[rows],
-            self.said[rows],
-            self.chances[rows],
-            tuple(self.sources[row] for row in rows),
-            tuple(self.kinds[row] for row in rows),
-            self.size,
-        )
+    def only(self, chosen: npt.NDArray[np.bool_]) -> Verdicts:
+        """The entries that are chosen."""
+        names = ("dialogues", "truth", "verdicts", "probabilities", "sources", "kinds")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
-def acceptable_chance(judgment: Judgment) -> float | None:
-    """The probability that the response is as good as the reference or better; None if they were not compared."""
-    return sum(judgment.response.get(value, 0.0) for value in ACCEPTABLE) if judgment.response else None
-
-
-def part_verdicts(records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored], part: Part) -> Verdicts:
+def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part) -> Verdicts:
     """The labels and verdicts of one part, for the records that have both."""
-    places = {name: place for place, name in enumerate(sorted({record.dialogue for record in records}))}
+    indices = dialogue_indices(records)
     rows: list[tuple[int, int, int, float, str, str | None]] = []
     for record, judgment in zip(records, judgments, strict=True):
         if isinstance(judgment, Unscored):
             continue
-        dialogue = places[record.dialogue]
+        dialogue = indices[record.dialogue]
         if part == "response":
-            choice, chance = judgment.preferred(), acceptable_chance(judgment)
-            if record.preference is None or choice is None or chance is None or math.isnan(chance):
+            choice, probability = judgment.preferred(), judgment.acceptable()
+            if record.preference is None or choice is None or probability is None or math.isnan(probability):
                 continue
-            truth, said = PREFERENCES.index(record.preference.value), PREFERENCES.index(choice)
-            rows.append((dialogue, truth, said, chance, record.preference.source, None))
+            truth, verdict = PREFERENCES.index(record.preference.value), PREFERENCES.index(choice)
+            rows.append((dialogue, truth, verdict, probability, record.preference.source, None))
         elif record.labels is not None and not math.isnan(judgment.steps.get(part, math.nan)):
-            label = getattr(record.labels, part)
-            said = int(judgment.step(part))
-            rows.append((dialogue, int(label.value), said, judgment.steps[part], label.source, label.kind))
-    dialogues, truths, answers, chances, sources, kinds = zip(*rows, strict=True) if rows else ((),) * 6
-    return Verdicts(
-        part,
-        np.array(dialogues, dtype=np.int64),
-        np.array(truths, dtype=np.int64),
-        np.array(answers, dtype=np.int64),
-        np.array(chances, dtype=np.float64),
-        tuple(sources),
-        tuple(kinds),
-        (len(places), len(PREFERENCES) if part == "response" else 2),
-    )
+            label, verdict = getattr(record.labels, part), int(judgment.step(part))
+            rows.append((dialogue, int(label.value), verdict, judgment.steps[part], label.source, label.kind))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
+    types: list[Any] = [np.int64, np.int64, np.int64, np.float64, object, object]
+    arrays = (np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True))
+    size = (len(indices), len(PREFERENCES) if part == "response" else 2)
+    return Verdicts(part, size, *arrays)
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
+def dialogue_indices(records: Sequence[SerRecord]) -> dict[str, int]:
+    """The index of each dialogue."""
+    return {name: index for index, name in enumerate(sorted({record.dialogue for record in records}))}
 
 
-def drawn_figures(verdicts: Verdicts, weights: Numbers) -> dict[str, Numbers]:
-    """Each figure of a part for each row of dialogue weights (`group_weights`: the first row is the sample itself)."""
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def sampled_metrics(verdicts: Verdicts, weights: Numbers) -> dict[str, Numbers]:
+    """Each metric of a part for each row of dialogue weights (`group_weights`: the first row is the sample itself)."""
     confusions = _confusions(verdicts, weights)
-    found = {"weighted_f1": weighted_f1_of(confusions)}
+    found = {"weighted_f1": stats.weighted_f1_of(confusions)}
     if verdicts.part != "response":
         return {
             **found,
-            "weighted_f1_always_true": weighted_f1_of(_always(confusions, place=1)),
-            "recall_false": recall_of(confusions, 0),
-            "precision_false": precision_of(confusions, 0),
-            "balanced_accuracy": balanced_accuracy_of(confusions),
-            "auc": auc_by_group(verdicts.dialogues, verdicts.truth == 1, verdicts.chances, weights),
+            "weighted_f1_always_true": stats.weighted_f1_of(_always(confusions, 1)),
+            "recall_false": stats.recall_of(confusions, 0),
+            "precision_false": stats.precision_of(confusions, 0),
+            "balanced_accuracy": stats.balanced_accuracy_of(confusions),
+            "auc": stats.auc_by_group(verdicts.dialogues, verdicts.truth == 1, verdicts.probabilities, weights),
             "false_share": ratio(confusions[:, 0].sum(-1), confusions.sum((-2, -1))),
             "said_false": ratio(confusions[:, :, 0].sum(-1), confusions.sum((-2, -1))),
         }
     most_frequent = _always(confusions, int(confusions[0].sum(-1).argmax()))
-    good = [PREFERENCES.index(value) for value in ACCEPTABLE]
-    is_good = np.isin(verdicts.truth, good)
-    bad = [place for place in range(len(PREFERENCES)) if place not in good]
-    decisions = np.stack([_merged(confusions, bad, bad, good), _merged(confusions, good, bad, good)], axis=-2)
+    is_good = np.isin(verdicts.truth, _GOOD)
+    decisions = np.stack([_decided(confusions[:, _BAD]), _decided(confusions[:, _GOOD])], axis=-2)
     return {
         **found,
-        "accuracy": accuracy_of(confusions),
-        "acceptable_accuracy": accuracy_of(decisions),
-        "acceptable_balanced_accuracy": balanced_accuracy_of(decisions),
-        "acceptable_auc": auc_by_group(verdicts.dialogues, is_good, verdicts.chances, weights),
+        "accuracy": stats.accuracy_of(confusions),
+        "acceptable_accuracy": stats.accuracy_of(decisions),
+        "acceptable_balanced_accuracy": stats.balanced_accuracy_of(decisions),
+        "acceptable_auc": stats.auc_by_group(verdicts.dialogues, is_good, verdicts.probabilities, weights),
         "acceptable_share": ratio(decisions[:, 1].sum(-1), decisions.sum((-2, -1))),
-        "weighted_f1_majority": weighted_f1_of(most_frequent),
-        "majority_share": accuracy_of(most_frequent),
+        "weighted_f1_majority": stats.weighted_f1_of(most_frequent),
+        "majority_share": stats.accuracy_of(most_frequent),
     }
 
 
 def _confusions(verdicts: Verdicts, weights: Numbers) -> Numbers:
-    by_dialogue = confusion_by_group(verdicts.dialogues, verdicts.truth, verdicts.said, verdicts.size)
+    by_dialogue = stats.confusion_by_group(verdicts.dialogues, verdicts.truth, verdicts.verdicts, verdicts.size)
     return reweighted(weights, by_dialogue)
 
 
-def _always(confusions: Numbers, place: int) -> Numbers:
-    """The confusions of a judge that gives the answer at that place to everything."""
+def _always(confusions: Numbers, index: int) -> Numbers:
+    """The confusions of a judge that gives the answer with that index to everything."""
     lazy = np.zeros_like(confusions)
-    lazy[..., place] = confusions.sum(-1)
+    lazy[..., index] = confusions.sum(-1)
     return lazy
 
 
-def _merged(confusions: Numbers, truths: list[int], bad: list[int], good: list[int]) -> Numbers:
-    """Of records whose label is one of `truths`: how many were called bad, and how many good."""
-    rows = confusions[:, truths].sum(-2)
-    return np.stack([rows[:, bad].sum(-1), rows[:, good].sum(-1)], axis=-1)
+def _decided(confusions: Numbers) -> Numbers:
+    """How many were called bad, and how many good."""
+    rows = confusions.sum(-2)
+    return np.stack([rows[:, _BAD].sum(-1), rows[:, _GOOD].sum(-1)], axis=-1)
 
 
-def with_intervals(figures: dict[str, Numbers]) -> dict[str, Any]:
-    """Drawn figures as plain data: each value (None where it has none), and under `intervals` each interval."""
-    values = {name: float(draws[0]) if np.isfinite(draws[0]) else None for name, draws in figures.items()}
-    intervals = {
-        name: drawn_interval(draws[1:]) if values[name] is not None else None for name, draws in figures.items()
-    }
-    return {**values, "intervals": intervals}
+def with_intervals(metrics: Mapping[str, Numbers]) -> dict[str, Any]:
+    """Sampled metrics as plain data: each value (None where it has none), and under `intervals` each interval."""
+    found = {name: Estimate.of_draws(values, len(values) - 1, fewest=0) for name, values in metrics.items()}
+    intervals = {name: None if one.low is None else (one.low, one.high) for name, one in found.items()}
+    return {**{name: one.value for name, one in found.items()}, "intervals": intervals}
 
 
-def judge_figures(
-    records: Sequence[SerRecord],
-    judgments: Sequence[Judgment | Unscored],
-    repeats: int = REPEATS,
-    seed: int = 0,
+def group_means(groups: Indices, columns: Sequence[npt.ArrayLike], weights: Numbers) -> list[Numbers]:
+    """The mean of each column for each row of group weights."""
+    values = np.stack([np.ones(len(groups)), *(np.asarray(column, dtype=np.float64) for column in columns)], axis=-1)
+    sums = np.zeros((weights.shape[1], values.shape[1]))
+    np.add.at(sums, groups, values)
+    totals = reweighted(weights, sums)
+    return [ratio(totals[:, number], totals[:, 0]) for number in range(1, values.shape[1])]
+
+
+def judge_metrics(
+    records: Sequence[SerRecord], judgments: Judgments, repeats: int = REPEATS, seed: int = 0
 ) -> dict[str, Any]:
-    """All figures of given judgments as plain data; a part that was never judged has none, and no key."""
+    """All metrics of given judgments as plain data; a part that was never judged has none, and no key."""
     failures = [judgment.reason for judgment in judgments if isinstance(judgment, Unscored)]
-    figures: dict[str, Any] = {
+    found: dict[str, Any] = {
         "records": len(records),
         "scored": len(judgments) - len(failures),
         "unscored": dict(Counter(failures).most_common()),
         "dialogues": len({record.dialogue for record in records}),
         "test_set": test_set_hash(records),
     }
-    weights = group_weights(figures["dialogues"], repeats, seed)
-    parts: tuple[Part, ...] = (*STEPS, "response")
-    for part in parts:
+    weights = group_weights(found["dialogues"], repeats, seed)
+
+    def summary(verdicts: Verdicts) -> dict[str, Any]:
+        return {"judged": len(verdicts), **with_intervals(sampled_metrics(verdicts, weights))}
+
+    for part in PARTS:
         verdicts = part_verdicts(records, judgments, part)
         if len(verdicts):
-            details = _response_details if part == "response" else _step_details
-            figures[part] = {
-                **_summary(verdicts, weights),
-                **details(verdicts, weights),
-                "sources": _by(verdicts.sources, verdicts.of_source, lambda found: _summary(found, weights)),
-            }
-    return figures
-
-
-def _summary(verdicts: Verdicts, weights: Numbers) -> dict[str, Any]:
-    return {"judged": len(verdicts), **with_intervals(drawn_figures(verdicts, weights))}
+            details = _response_details(verdicts) if part == "response" else _step_details(verdicts, weights)
+            sources = {one: summary(verdicts.only(verdicts.sources == one)) for one in sorted(set(verdicts.sources))}
+            found[part] = {**summary(verdicts), **details, "sources": sources}
+    return found
 
 
 def _step_details(verdicts: Verdicts, weights: Numbers) -> dict[str, Any]:
-    def found(wrong: Verdicts) -> dict[str, Any]:
-        recalls = recall_of(_confusions(wrong, weights), 0)
-        return {"labels": len(wrong), **with_intervals({"recall_false": recalls})}
-
-    return {"kinds": _by(verdicts.kinds, verdicts.of_kind, found)}
-
-
-def _response_details(verdicts: Verdicts, weights: Numbers) -> dict[str, Any]:
-    confusion = _confusions(verdicts, weights[:1])[0]
-    said = {PREFERENCES[place]: int(count) for place, count in enumerate(confusion.sum(0)) if count}
-    return {"said": said, "classes": list(PREFERENCES), "confusion": confusion.astype(int).tolist()}
+    found: dict[str, Any] = {}
+    for kind in sorted({kind for kind in verdicts.kinds if kind is not None}):
+        wrong = verdicts.only(verdicts.kinds == kind)
+        recalls = stats.recall_of(_confusions(wrong, weights), 0)
+        found[kind] = {"labels": len(wrong), **with_intervals({"recall_false": recalls})}
+    return {"kinds": found}
 
 
-def _by(
-    names: Sequence[str | None], only: Callable[[str], Verdicts], figure: Callable[[Verdicts], dict[str, Any]]
-) -> dict[str, Any]:
-    return {name: figure(only(name)) for name in sorted({name for name in names if name is not None})}
+def _response_details(verdicts: Verdicts) -> dict[str, Any]:
+    confusion = _confusions(verdicts, np.ones((1, verdicts.size[0])))[0]
+    given = {PREFERENCES[index]: int(count) for index, count in enumerate(confusion.sum(0)) if count}
+    return {"said": given, "classes": list(PREFERENCES), "confusion": confusion.astype(int).tolist()}
 
 
-def collapsed_verdicts(figures: dict[str, Any]) -> list[str]:
+def collapsed_verdicts(metrics: Mapping[str, Any]) -> list[str]:
     """The parts on which the judge says the same to everything, so that it can teach nothing there."""
-    found = [str(part) for part in STEPS if part in figures and figures[part]["said_false"] in (0.0, 1.0)]
-    return [*found, "response"] if len(figures.get("response", {}).get("said", ())) == 1 else found
+    found = [str(part) for part in STEPS if part in metrics and metrics[part]["said_false"] in (0.0, 1.0)]
+    return [*found, "response"] if len(metrics.get("response", {}).get("said", ())) == 1 else found
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+#
+# A judge is calibrated if, of the steps it calls True with probability 0.7, seven in ten are True. In each bin of
+# probabilities the mean is held against the share that came true; the expected calibration error is the mean gap,
+# weighted by the bins' sizes. As in Nixon et al. (2019) all probabilities of True, or of an acceptable response, are
+# used, and bins hold equally many or are equally wide; equal probabilities share a bin. The error is never negative,
+# and a perfectly calibrated judge has some on a small set, as has its interval: compare judges on one test set only.
+
+
+@dataclass(frozen=True)
+class ReliabilityPoint:
+    """One bin: how many, the mean probability, and the share that came true."""
+
+    count: int
+    said: float
+    came_true: float
+
+
+def bins_of(probabilities: Numbers, how: Bins, count: int = BINS) -> Indices:
+    """The bin of each probability, numbered from 0; equal probabilities share one."""
+    inner = np.linspace(0, 1, count + 1)[1:-1]
+    edges = inner if how == "equal width" else np.unique(np.quantile(probabilities, inner, method="inverted_cdf"))
+    return np.searchsorted(edges, probabilities, side="left").astype(np.int64)
+
+
+def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: int = BINS) -> list[ReliabilityPoint]:
+    """The points of a reliability plot, from low probabilities to high; empty bins have none."""
+    bins = bins_of(probabilities, how, count) if len(probabilities) else np.zeros(0, dtype=np.int64)
+    rows = [bins == number for number in np.unique(bins)]
+    return [ReliabilityPoint(int(r.sum()), float(probabilities[r].mean()), float(came_true[r].mean())) for r in rows]
+
+
+def calibration_metrics(
+    records: Sequence[SerRecord], judgments: Judgments, bins: int = BINS, repeats: int = REPEATS, seed: int = 0
+) -> dict[str, Any]:
+    """Errors with intervals and the points of the plots: of each step's True, and of an acceptable response.
+
+    The Brier score, the mean squared gap, has no bins; always saying one half gets 0.25.
+    """
+    weights = group_weights(len({record.dialogue for record in records}), repeats, seed)
+    found: dict[str, Any] = {}
+    for part in PARTS:
+        verdicts = part_verdicts(records, judgments, part)
+        if not len(verdicts):
+            continue
+        came_true = np.isin(verdicts.truth, _GOOD if part == "response" else [1]).astype(np.float64)
+        values = verdicts.probabilities
+        gaps = values - came_true
+        mass, width = (
+            _sampled_error(gaps, bins_of(values, how, bins), verdicts.dialogues, weights)
+            for how in ("equal mass", "equal width")
+        )
+        (squares,) = group_means(verdicts.dialogues, [gaps**2], weights)
+        found[part] = {
+            "judged": len(verdicts),
+            **with_intervals({"ece_equal_mass": mass, "ece_equal_width": width, "brier": squares}),
+            "points": [asdict(point) for point in reliability(values, came_true, "equal mass", bins)],
+            "points_equal_width": [asdict(point) for point in reliability(values, came_true, "equal width", bins)],
+        }
+    return found
+
+
+def _sampled_error(gaps: Numbers, bins: Indices, dialogues: Indices, weights: Numbers) -> Numbers:
+    """The calibration error for each row of weights: a bin's size times its mean gap is the sum of its gaps."""
+    sums = np.zeros((weights.shape[1], int(bins.max()) + 1))
+    np.add.at(sums, (dialogues, bins), gaps)
+    counts = np.bincount(dialogues, minlength=weights.shape[1]).astype(np.float64)
+    return ratio(np.abs(reweighted(weights, sums)).sum(-1), reweighted(weights, counts))
+
+
+# --- the order of the responses ---------------------------------------------------------------------------------------
+
+
+def position_metrics(
+    records: Sequence[SerRecord], judgments: Judgments, repeats: int = REPEATS, seed: int = 0
+) -> dict[str, Any]:
+    """How the order sways a judge that was asked in both: 0 is best for both metrics.
+
+    `changed` is the share of pairs that get another verdict in the other order; `first_minus_second` the mean, over
+    pairs and orders, of P(the first is better) − P(the second is better), positive for a judge that favours the first.
+    """
+    indices = dialogue_indices(records)
+    rows: list[tuple[int, float, float]] = []
+    for record, judgment in zip(records, judgments, strict=True):
+        if isinstance(judgment, Judgment) and len(judgment.orders) == 2:
+            ahead, behind = judgment.orders["candidate first"], judgment.orders["reference first"]
+            changed = max(ahead, key=ahead.__getitem__) != max(behind, key=behind.__getitem__)
+            leaning = (_lead(ahead, "candidate", "reference") + _lead(behind, "reference", "candidate")) / 2
+            rows.append((indices[record.dialogue], float(changed), leaning))
+    if not rows:
+        return {"pairs": 0}
+    dialogues, changes, leanings = zip(*rows, strict=True)
+    weights = group_weights(len(indices), repeats, seed)
+    means = group_means(np.array(dialogues, dtype=np.int64), [changes, leanings], weights)
+    return {"pairs": len(rows), **with_intervals(dict(zip(("changed", "first_minus_second"), means, strict=True)))}
+
+
+def _lead(order: Mapping[Preferred, float], first: Preferred, second: Preferred) -> float:
+    return order.get(first, 0.0) - order.get(second, 0.0)

@@ -1,16 +1,15 @@
 """Several outputs for one history, ranked against each other: what serving and best-of-n need, where no reference is.
 
-Every output is compared with some of the others, the *anchors*: all of them while they are few, later a fixed number,
-so that the work grows in proportion to the outputs. A pair is judged twice, each output once as the candidate and
-shown first, so that neither place nor role favours one. The share of a comparison that an output wins is the
-probability that it is the better one, and half that of "both" and "neither"; against itself it is one half. Then
+Every output is compared with some of the others, the *anchors*: all while they are few, later a fixed number. A pair is
+judged twice, each output once as the candidate and first, so that neither position nor role favours one. The share of a
+comparison that an output wins is the probability that it is the better one, and half that of "both" and "neither";
+against itself it is one half. Then
 
     score = Σ over the steps (2·p(True) − 1)  +  2·wins − 1,    wins = mean share over the anchors
 
-which is what the score of an output is expected to be (METHOD: a step counts +1 or −1, and so does the response), with
-the other outputs in the place of the reference. Since all are compared with the same anchors, an output that is no
-better than another in any step and any comparison never stands before it. A broken output comes last, and is not shown
-to the judge; one that the judge failed on comes before those, with the reason.
+which is the expected score of an output with the others in the place of the reference. Since all are compared with the
+same anchors, an output that is no better than another in any step and any comparison never stands before it. A broken
+output comes last, unjudged; one that the judge failed on comes before those, with the reason.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from dataclasses import dataclass, field
 
 from compeer.dialogue import Utterance
 from compeer.reasoning import STEPS, ParsedTurn, Part
+from compeer.reward.anti_gaming import COPIED_REFERENCE
 from compeer.reward.conversation import Case
-from compeer.reward.form import Judge
-from compeer.reward.guards import COPIED_REFERENCE
-from compeer.reward.score import Judgment, Unscored
+from compeer.reward.score import Judge, Judgment, Unscored
 from compeer.ser.record import Preferred
 from compeer.statistics import generator, words
 
@@ -38,10 +36,9 @@ Ask = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One output's place. `score` is None where the output is broken or the judge failed on it.
+    """One output's rank. `score` is None where the output is broken or the judge failed on it: `problem` says why.
 
-    `problem` says why, or which failure left out some of its comparisons. `wins` is None where responses were not
-    compared: a single output, or a judge of steps alone.
+    `wins` is None where responses were not compared: a single output, or a judge of steps only.
     """
 
     index: int
@@ -67,9 +64,9 @@ async def arank(
     asked = comparisons(responses, chosen)
     cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
     found = dict(zip(asked, await judge.ajudge(cases), strict=True))
-    if unheard := _unheard(found):  # what they were compared with may be more than the judge takes
-        alone = [Case(tuple(history), outputs[index], None) for index in unheard]
-        found |= {(index, None): one for index, one in zip(unheard, await judge.ajudge(alone), strict=True)}
+    if unjudged := _unjudged(found):  # what they were compared with may be more than the judge takes
+        single = [Case(tuple(history), outputs[index], None) for index in unjudged]
+        found |= {(index, None): one for index, one in zip(unjudged, await judge.ajudge(single), strict=True)}
     same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
     shares = shares_of(found)
     failures = {index: entry.reason for ask, entry in found.items() if isinstance(entry, Unscored) for index in ask}
@@ -93,12 +90,12 @@ async def arank(
 def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> list[int]:
     """Which outputs the others are compared with: all up to eight, then as many as ⌈log₂ n⌉ + 1, or `count` of them.
 
-    They are drawn by what they say, so that the order in which outputs are given changes nothing.
+    They are sampled by their text, so that the order of the outputs changes nothing.
     """
     few = len(responses) <= COMPARE_ALL
     wanted = count if count is not None else len(responses) if few else math.ceil(math.log2(len(responses))) + 1
-    drawn = sorted(responses, key=lambda index: (generator(seed, "anchors", responses[index]).random(), index))
-    return sorted(drawn[: max(1, wanted)])
+    sampled = sorted(responses, key=lambda index: (generator(seed, "anchors", responses[index]).random(), index))
+    return sorted(sampled[: max(1, wanted)])
 
 
 def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[Ask]:
@@ -123,7 +120,7 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
     A response that counts for nothing (it repeats the history, say, or is too long) loses to any that does not, even
     if the judge could not be asked both ways.
     """
-    heard = {ask[0] for ask, entry in found.items() if isinstance(entry, Judgment)}
+    judged = {ask[0] for ask, entry in found.items() if isinstance(entry, Judgment)}
     void = {
         ask[0]
         for ask, entry in found.items()
@@ -134,23 +131,25 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
         if other is None:
             continue
         back = found.get((other, one))
-        if (one in void) != (other in void) and {one, other} <= heard:
+        if (one in void) != (other in void) and {one, other} <= judged:
             shares[one, other] = 0.0 if one in void else 1.0
         elif isinstance(entry, Judgment) and isinstance(back, Judgment) and entry.response and back.response:
             shares[one, other] = (won(entry.response) + 1 - won(back.response)) / 2
     return shares
 
 
-def _unheard(found: Mapping[Ask, Judgment | Unscored]) -> list[int]:
-    """The outputs that the judge said nothing about whenever they were compared."""
+def _unjudged(found: Mapping[Ask, Judgment | Unscored]) -> list[int]:
+    """The outputs without a judgment whenever they were compared."""
     compared = {index for index, other in found if other is not None}
     return sorted(compared - {index for (index, _), entry in found.items() if isinstance(entry, Judgment)})
 
 
 def steps_of(index: int, found: Mapping[Ask, Judgment | Unscored]) -> dict[Part, float]:
     """An output's step probabilities, over all times it was asked about; they are the same but for rounding."""
-    seen = [entry.steps for ask, entry in found.items() if ask[0] == index and isinstance(entry, Judgment)]
-    return {part: sum(values) / len(values) for part in STEPS if (values := [one[part] for one in seen if part in one])}
+    given = [entry.steps for ask, entry in found.items() if ask[0] == index and isinstance(entry, Judgment)]
+    return {
+        part: sum(values) / len(values) for part in STEPS if (values := [one[part] for one in given if part in one])
+    }
 
 
 def won(response: Mapping[Preferred, float]) -> float:
@@ -170,18 +169,18 @@ def ranking(
     cannot be placed among the others.
     """
     found = []
-    for index, chances in steps.items():
+    for index, probabilities in steps.items():
         met = [shares[index, anchor] for anchor in anchors if (index, anchor) in shares]
-        alone = not any(index != anchor and (index, anchor) in shares for anchor in anchors)
-        values = [chances[part] for part in STEPS if part in chances]
+        unmatched = not any(index != anchor and (index, anchor) in shares for anchor in anchors)
+        values = [probabilities[part] for part in STEPS if part in probabilities]
         if any(not math.isfinite(value) for value in [*values, *met]):
             found.append(Ranked(index, None, problem="the judge's probabilities are not numbers"))
-        elif (not values and not met) or (anchors and alone and index in failures):
+        elif (not values and not met) or (anchors and unmatched and index in failures):
             found.append(Ranked(index, None, problem=failures.get(index, "the judge gave no verdict")))
         else:
             wins = sum(met) / len(met) if met else None
             score = sum(2 * value - 1 for value in values) + (2 * wins - 1 if wins is not None else 0.0)
-            found.append(Ranked(index, score, wins, chances, failures.get(index)))
+            found.append(Ranked(index, score, wins, probabilities, failures.get(index)))
     return sorted(found, key=lambda entry: (entry.score is None, -(entry.score or 0.0), entry.index))
 
 

@@ -1,21 +1,21 @@
 """From a judge's verdicts to a score: five parts of +1 or −1 each, a total in −5 … +5. Pure functions.
 
-A part that is missing, unreadable, over-long or cut off scores −1 whatever the judge might say, and whether the format
-is complete the parser decides: a broken output is never better off than a bad one. A response that copies the
-reference or the history scores −1 too. Only a failure of the judge itself leaves a score without a total: that is
-`unscored`, with the reason.
+A part that is missing, unreadable, over-long or cut off scores −1 whatever the judge might say, and the parser decides
+whether the format is complete: a broken output is never better off than a bad one. A response that copies the reference
+or the history scores −1 too. Only a failure of the judge leaves a score without a total: `unscored`, with the reason.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
-from compeer.reward.guards import COPIED_REFERENCE
-from compeer.reward.looks import LookWeights, weighed
+from compeer.reward.anti_gaming import COPIED_REFERENCE
+from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, carried_out, preferred
+from compeer.reward.second_pass import PassWeights, weighed
 from compeer.ser.record import ACCEPTABLE, Preferred
 
 Sign = Literal[-1, 1]
@@ -24,28 +24,34 @@ Order = Literal["candidate first", "reference first"]
 
 @dataclass(frozen=True)
 class Judgment:
-    """What a judge said. `steps` holds the probability of True for each step asked about; `response` that of each
-    preference, or None if the responses were not compared."""
+    """A judge's verdicts: the probability of True for each step asked about, and of each preference.
+
+    `response` is None if the responses were not compared.
+    """
 
     steps: Mapping[Part, float]
     response: Mapping[Preferred, float] | None = None
     threshold: float = 0.5
     orders: Mapping[Order, Mapping[Preferred, float]] = field(default_factory=dict)
-    """The preferences by the order in which the responses were shown; both, if both were asked."""
+    """The preferences by the order of the responses; both, if both were asked."""
     reasons: Mapping[Part, str] = field(default_factory=dict)
     """The judge's own words, where it gives reasons."""
     looks: tuple[Mapping[Preferred, float], ...] = ()
-    """The preferences by the chat in which the responses were compared, where there are two: with the steps, alone."""
+    """The preferences of each pass, where there are two: after the steps, and without them."""
     carried: float | None = None
     """The probability that the response carries out step 3, where the judge was asked what kind of help it is."""
     void: str | None = None
-    """Why the response counts for nothing whatever was said about it: a copy, or nothing that can be seen."""
+    """Why the response counts for nothing whatever the verdict: a copy, say, or nothing visible."""
 
     def step(self, part: Part) -> bool:
         return self.steps[part] >= self.threshold
 
     def preferred(self) -> Preferred | None:
         return max(self.response, key=lambda value: self.response[value]) if self.response else None  # type: ignore[index]
+
+    def acceptable(self) -> float | None:
+        """The probability that the response is as good as the reference or better; None if not compared."""
+        return sum(self.response.get(value, 0.0) for value in ACCEPTABLE) if self.response else None
 
 
 @dataclass(frozen=True)
@@ -55,47 +61,99 @@ class Unscored:
     reason: str
 
 
-def judgment(
-    steps: Mapping[Part, float],
-    compared: Mapping[Order, Mapping[int, Mapping[Preferred, float]]],
-    threshold: float,
-    reasons: Mapping[Part, str],
-    void: str | None,
-    carried: float | None = None,
-    weights: LookWeights | None = None,
-) -> Judgment | Unscored:
-    """What a judge said, put together; `compared` has by order the verdict on the responses of each branch.
+class Judge(Protocol):
+    """Anything that can judge outputs. It never raises on an output: where it fails, it says why."""
 
-    Orders are averaged, branches are weighed, and a copy of the reference is at most as good as it.
-    """
-    orders = {order: weighed([*said.values()]) for order, said in compared.items()}
-    branches = sorted({branch for said in compared.values() for branch in said})
-    looks = [weighed([said[branch] for said in compared.values() if branch in said]) for branch in branches]
-    chances = [*steps.values(), *(chance for order in orders.values() for chance in order.values()), carried or 0.0]
-    if not all(math.isfinite(chance) for chance in chances):
-        return Unscored("the judge's probabilities are not numbers")
-    response: dict[Preferred, float] | None = None
-    if orders:
-        response = weighed(looks, carried, steps, weights)
-        if void == COPIED_REFERENCE:
-            same = response["candidate"] + response["reference"] + response["both"]
-            response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}
-    return Judgment(steps, response, threshold, orders, reasons, tuple(looks) if len(looks) > 1 else (), carried, void)
+    @property
+    def name(self) -> str:
+        """What to call it in tables."""
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """A judgment for each case, in their order."""
+
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """The same for async callers."""
+
+
+@dataclass
+class Answers:
+    """A judge's answers about one case, as they come in; `judgment` puts them together."""
+
+    steps: dict[Part, float] = field(default_factory=dict)
+    compared: dict[Order, dict[int, Mapping[Preferred, float]]] = field(default_factory=dict)
+    """By order, the verdict on the responses of each branch that has one."""
+    kinds: list[Mapping[str, float]] = field(default_factory=list)
+    """The probability of each strategy of the response, each time this was asked."""
+    reasons: dict[Part, str] = field(default_factory=dict)
+
+    def add(self, question: JudgeQuestion, probabilities: Sequence[float], branch: int, candidate_first: bool) -> None:
+        """Takes the probabilities of the words that may answer a question, in their order."""
+        answer = dict(zip(question.words, probabilities, strict=True))
+        if question.part == "response":
+            order: Order = "candidate first" if candidate_first else "reference first"
+            named = {preferred(word, candidate_first): value for word, value in answer.items()}
+            self.compared.setdefault(order, {})[branch] = named
+        elif question.part == "kind":
+            self.kinds.append(answer)
+        else:
+            self.steps[question.part] = answer["True"]
+
+    def judgment(
+        self,
+        case: Case,
+        form: JudgeForm,
+        void: str | None,
+        threshold: float = 0.5,
+        weights: PassWeights | None = None,
+        read: Case | None = None,
+    ) -> Judgment | Unscored:
+        """One judgment: orders are averaged, passes are weighed, a copy of the reference is at most as good as it.
+
+        `read` is the case as the judge read it, where parts were too long.
+        """
+        steps, plan = self.steps, carried_out(read or case, self.kinds)
+        if form.kind != "outcome":  # a step that is there, but in which nothing is visible, is False
+            steps = {part: self.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
+        orders = {order: weighed([*found.values()]) for order, found in self.compared.items()}
+        branches = sorted({branch for found in self.compared.values() for branch in found})
+        passes = [weighed([one[branch] for one in self.compared.values() if branch in one]) for branch in branches]
+        values = [*steps.values(), *(value for order in orders.values() for value in order.values()), plan or 0.0]
+        if not all(map(math.isfinite, values)):
+            return Unscored("the judge's probabilities are not numbers")
+        response: dict[Preferred, float] | None = None
+        if orders:
+            response = weighed(passes, plan, steps, weights)
+            if void == COPIED_REFERENCE:
+                same = response["candidate"] + response["reference"] + response["both"]
+                response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}
+        looks = tuple(passes) if len(passes) > 1 else ()
+        return Judgment(steps, response, threshold, orders, self.reasons, looks, plan, void)
 
 
 @dataclass(frozen=True)
 class Score:
-    """Five parts and their total; `response` is None where there was no reference to compare with."""
+    """What an output earned, and the only thing that carries it to an advantage.
 
-    steps: dict[Part, Sign] = field(default_factory=dict)
+    A judge gives five parts and their total; `response` is None where there was no reference to compare with. Other
+    sources of rewards give a total and parts of their own (`more`). `sources` holds the total of each source where
+    several were added up. Without a total, `unscored` says why.
+    """
+
+    steps: Mapping[Part, Sign] = field(default_factory=dict)
     response: Sign | None = None
     format: Sign | None = None
-    total: int | None = None
+    total: float | None = None
     unscored: str | None = None
+    more: Mapping[str, float | None] = field(default_factory=dict)
+    sources: Mapping[str, float | None] = field(default_factory=dict)
 
     def parts(self) -> dict[str, int | None]:
-        """The five parts by name."""
+        """The five parts of a judge by name, None where there is none."""
         return {**{str(part): self.steps.get(part) for part in STEPS}, "response": self.response, "format": self.format}
+
+    def given(self) -> dict[str, float | None]:
+        """The parts that the source gave: a judge's five, and others."""
+        return {**(self.parts() if self.format else {}), **self.more}
 
 
 def score(parsed_turn: ParsedTurn, judgment: Judgment | Unscored) -> Score:
@@ -116,7 +174,7 @@ def score(parsed_turn: ParsedTurn, judgment: Judgment | Unscored) -> Score:
     response: Sign | None = None
     if "response" in parsed_turn.missing or judgment.void:
         response = -1
-    elif judgment.response and any(math.isnan(chance) for chance in judgment.response.values()):
+    elif judgment.response and any(map(math.isnan, judgment.response.values())):
         return Score(format=complete, unscored="the judge gave no verdict on the response")
     elif judgment.response:
         response = 1 if judgment.preferred() in ACCEPTABLE else -1

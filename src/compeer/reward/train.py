@@ -1,63 +1,61 @@
-"""Training a judge: a generative reward model, taught by the verdicts of SER records.
+"""Training a judge: a generative reward model that learns the verdicts of SER records.
 
-A judge is trained in the form in which it will be asked, which its card keeps. Which records it sees how often is
-decided before training: sources of labels can be weighted, records with mistakes drawn more often, and the order of the
-two responses drawn anew each time a record comes round. With `evaluate_every` some dialogues are held out, the best
-weights on them are kept, and the threshold for False is tuned on them if they are enough.
+A judge is trained in the form in which it will be asked, which its card keeps. How often it gets each record is decided
+before training: sources of labels can be weighted, records with mistakes sampled more often, and the order of the two
+responses sampled anew in each epoch.
+
+With `evaluate_every` some dialogues are held out. Every so many steps the judge is measured on them by the mean
+Weighted-F1 of its parts; the best weights are kept beside the checkpoints and put back at the end, and the threshold
+for False is tuned if there are enough records. A training that was killed goes on with the measurements up to its last
+whole checkpoint; one that stopped because nothing got better has a checkpoint of that step, and is not taken up again.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 from pydantic import Field
+from safetensors.torch import load_file, save_file
+from transformers import TrainerCallback
 
-from compeer.dialogue import Utterance
+from compeer.engine.multimodal import PictureError, open_picture, picture_reader
+from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
-from compeer.models.local import load_tokenizer, model_folder
-from compeer.models.spread import first_process
-from compeer.models.training import CARD, SftSettings, train_sft
-from compeer.models.vision import PictureError, open_picture, picture_reader
+from compeer.io import write_text
+from compeer.models.distributed import first_process
+from compeer.models.resolve import model_folder
+from compeer.models.training import CARD, SftSettings, last_checkpoint, train_sft
 from compeer.reasoning import STEPS
 from compeer.reward.compare import write_judgments
-from compeer.reward.conversation import branches, chats, record_case
-from compeer.reward.form import Form
+from compeer.reward.conversation import JudgeForm, chats, pictures_of, record_case, with_whole_paths
 from compeer.reward.judge import LocalJudge
-from compeer.reward.looks import find_weights
-from compeer.reward.validation import Watch, best_threshold, hold_out, judged, part_figures
+from compeer.reward.metrics import Judgments
+from compeer.reward.score import Judgment
+from compeer.reward.second_pass import FEWEST, fit_weights
 from compeer.ser.record import SerRecord
-from compeer.statistics import generator
+from compeer.statistics import generator, mean, weighted_f1
 
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+THRESHOLDS = tuple(round(0.05 * number, 2) for number in range(1, 20))
 
 
-class RewardSettings(SftSettings):
-    """How the judge is trained."""
+class RewardSettings(JudgeForm, SftSettings):
+    """How the judge is trained, and the form in which it will be asked; with `alone`, `batch` counts both chats."""
 
     model: str = Field(default="embedded", description="the model to start from: a folder, or 'embedded'")
-    kind: Literal["unified", "process", "outcome"] = Field(
-        default="unified", description="UnifiReward, steps alone (PRM) or responses alone (ORM)"
-    )
-    reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
-    history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
-    blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
-    marked: bool = Field(default=True, description="UnifiReward is told which response was written after the steps")
-    alone: bool = Field(
-        default=False,
-        description="UnifiReward looks at the responses once more without the steps; `batch` counts both chats",
-    )
     sources: dict[Literal["human", "llm", "silver"], NonNegative] = Field(
-        default={}, description="how often records of a label source are drawn, beside 1 for the others"
+        default={}, description="how often records of a label source are sampled, beside 1 for the others"
     )
-    balance: float = Field(default=0, ge=0, lt=1, description="share of False among the steps drawn; 0: as they are")
+    balance: float = Field(default=0, ge=0, lt=1, description="share of False among the sampled steps; 0: as they are")
     order: Literal["recorded", "drawn"] = Field(
-        default="recorded", description="order of the two responses: as recorded, or drawn anew each epoch"
+        default="recorded", description="order of the two responses: as recorded, or sampled anew each epoch"
     )
     response_weight: float = Field(
         default=1.0, gt=0, description="weight of the response's verdict in UnifiReward's loss; a step's is 1"
@@ -72,11 +70,11 @@ class RewardSettings(SftSettings):
     )
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
     patience: int = Field(default=0, ge=0, description="measurements without a better one before stopping; 0: never")
-    media: str = Field(default="", description="the folder from which paths of pictures count, for a judge that sees")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal judge")
 
     @property
-    def form(self) -> Form:
-        return Form(**{name: getattr(self, name) for name in Form.model_fields})
+    def form(self) -> JudgeForm:
+        return JudgeForm(**{name: getattr(self, name) for name in JudgeForm.model_fields})
 
 
 def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: Path, seed: int) -> dict[str, Any]:
@@ -84,99 +82,86 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     usable = [record for record in records if is_usable(record, settings.form)]
     model = model_folder(settings.model)
     card = {"role": "judge", **settings.form.model_dump()}
-    if sees := picture_reader(model) is not None:
-        usable = with_pictures(usable, settings)
+    if images := picture_reader(model) is not None:
+        usable = usable if settings.blind else with_pictures(usable, settings.media, settings.history)
         card |= {"media": settings.media} if settings.media else {}
     title = "Training the judge"
     weigh = None
     if settings.kind == "unified" and settings.response_weight != 1:
-        from compeer.models.weighing import round_weights
+        from compeer.models.training import round_weights
 
         weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight)
     if not settings.evaluate_every or len({record.dialogue for record in usable}) < 2:
-        chosen = training_chats(usable, settings, seed, sees)
+        chosen = training_chats(usable, settings, seed, images)
         return train_sft(model, chosen, settings, folder, seed, title, card, weigh=weigh)
     training, held_out = hold_out(usable, settings.validation, seed)
-    batch = max(8, settings.batch)
-    tokenizer = load_tokenizer(model)
-    watch = Watch(held_out, settings.form, model, tokenizer, folder, settings.evaluate_every, settings.patience, batch)
-    chosen = training_chats(training, settings, seed, sees)
-    how = settings.model_copy(update={"steps": watch.stopped() or settings.steps})  # what stopped early has ended
-    figures = train_sft(model, chosen, how, folder, seed, title, card, callbacks=[watch], weigh=weigh)
-    said = judged(LocalJudge(folder / "model", batch, threshold=0.5), held_out)
+    validation = Validation(held_out, settings, model, folder)
+    chosen = training_chats(training, settings, seed, images)
+    how = settings.model_copy(update={"steps": validation.stopped() or settings.steps})  # what stopped early has ended
+    metrics = train_sft(model, chosen, how, folder, seed, title, card, callbacks=[validation], weigh=weigh)
+    judgments = _judged(LocalJudge(folder / "model", max(8, settings.batch), threshold=0.5), held_out)
     if first_process():
-        write_judgments(folder / "validated.jsonl", held_out, said)
-    threshold = best_threshold(held_out, said)
+        write_judgments(folder / "validated.jsonl", held_out, judgments)
+    threshold = best_threshold(held_out, judgments)
     card = {**card, "threshold": threshold}
-    if looks := find_weights(held_out, said, settings.contradiction_cost):
-        card["looks"] = looks.model_dump()
+    if weights := fit_weights(held_out, judgments, settings.contradiction_cost):
+        card["looks"] = weights.model_dump()
     (folder / "model" / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
     return {
-        **figures,
+        **metrics,
         "validation_records": len(held_out),
-        "validation_best": dict(watch.best or {}),
-        "validation_last": part_figures(held_out, said),
+        "validation_best": dict(validation.best or {}),
+        "validation_last": part_metrics(held_out, judgments),
         "threshold": threshold,
     }
 
 
-def is_usable(record: SerRecord, form: Form) -> bool:
+def is_usable(record: SerRecord, form: JudgeForm) -> bool:
     """Whether a record has the labels that a judge of this form learns from."""
-    if form.kind == "process":
-        return record.labels is not None
-    if form.kind == "outcome":
-        return record.preference is not None
-    return record.labels is not None and record.preference is not None
+    steps = form.kind == "outcome" or record.labels is not None
+    return steps and (form.kind == "process" or record.preference is not None)
 
 
-def with_pictures(records: Sequence[SerRecord], settings: RewardSettings) -> list[SerRecord]:
-    """The records with the whole paths of their pictures; an error that names the record if one cannot be read."""
-    folder = Path(settings.media).absolute()
+def with_pictures(records: Sequence[SerRecord], media: str | Path, last: int | None) -> list[SerRecord]:
+    """The records with whole paths of their pictures; an error names the record if one of the last cannot be read."""
     readable: set[str] = set()
     found = []
     for record in records:
-        shown = set(branches(record_case(record), settings.form, images=True)[0][0].images)
-        for path in sorted(shown - readable):
+        history = with_whole_paths(record.history, media)
+        visible = set(pictures_of(history[-last:] if last else history))
+        for path in sorted(visible - readable):
             try:
-                open_picture(path, folder)
+                open_picture(path)
             except PictureError as error:
                 raise InputError(f"record '{record.id}': {error.what}", file=error.file, do=error.do) from None
-        readable |= shown
-        found.append(_in_folder(record, folder) if shown else record)
+        readable |= visible
+        found.append(record.model_copy(update={"history": history}))
     return found
 
 
-def _in_folder(record: SerRecord, folder: Path) -> SerRecord:
-    def placed(utterance: Utterance) -> Utterance:
-        media = tuple(one.model_copy(update={"path": str(folder / one.path)}) for one in utterance.media)
-        return utterance.model_copy(update={"media": media})
-
-    return record.model_copy(update={"history": tuple(placed(utterance) for utterance in record.history)})
+# --- which records, how often -----------------------------------------------------------------------------------------
 
 
 def training_chats(
-    records: Sequence[SerRecord], settings: RewardSettings, seed: int, sees: bool = False
+    records: Sequence[SerRecord], settings: RewardSettings, seed: int, images: bool = False
 ) -> list[list[dict[str, Any]]]:
-    """The chats of one epoch, or of all where the order of the responses is drawn anew in each.
-
-    A judge that sees is given the pictures too.
-    """
-    weights = draw_weights(records, settings)
+    """The chats of one epoch, or of all where the order of the responses is sampled anew in each."""
+    weights = sampling_weights(records, settings)
     epochs = 1
     if settings.order == "drawn" and records:
         epochs = math.ceil(settings.steps * settings.batch / len(records))
     found = []
     for epoch in range(epochs):
         rng = generator(seed, "draw", str(epoch))
-        for index in spread(weights, len(records), float(rng.random())):
+        for index in resampled(weights, len(records), float(rng.random())):
             record = records[index]
             first = bool(rng.random() < 0.5) if settings.order == "drawn" else None
-            found.extend(chats(record, settings.form, first, sees))
+            found.extend(chats(record, settings.form, first, images))
     return found
 
 
-def draw_weights(records: Sequence[SerRecord], settings: RewardSettings) -> list[float]:
-    """How often each record is to be drawn, relative to the others."""
+def sampling_weights(records: Sequence[SerRecord], settings: RewardSettings) -> list[float]:
+    """How often each record is sampled, relative to the others."""
     weights = [_source_weight(record, settings) for record in records]
     if weights and not any(weights):
         what = "no record would ever be drawn: all their labels are of sources with weight 0."
@@ -210,13 +195,144 @@ def tilted(weights: Sequence[float], wrong: Sequence[float], share: float) -> li
     return [float(value) for value in weight * np.exp(high * (values - 1))]
 
 
-def spread(weights: Sequence[float], count: int, start: float) -> list[int]:
-    """`count` indices, each as often as its weight's share asks for, up or down to a whole number (systematic
-    resampling); equal weights and as many draws give each index once. `start` in [0, 1) decides the roundings."""
+def resampled(weights: Sequence[float], count: int, start: float) -> list[int]:
+    """Systematic resampling: `count` indices, each as often as its weight's share, rounded up or down.
+
+    `start` in [0, 1) decides the roundings. Equal weights and as many indices give each once.
+    """
     total = sum(weights)
     if not total:
         return []
     edges = np.cumsum(np.array(weights, dtype=float)) / total * count
     edges[-1] = count
-    places = np.arange(count) + start
-    return [int(index) for index in np.searchsorted(edges - 1e-9, places, side="right")]
+    return [int(index) for index in np.searchsorted(edges - 1e-9, np.arange(count) + start, side="right")]
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+
+def hold_out(records: Sequence[SerRecord], share: float, seed: int) -> tuple[list[SerRecord], list[SerRecord]]:
+    """Records to train on and records to validate on; no dialogue is in both."""
+    dialogues = sorted({record.dialogue for record in records})
+    count = min(len(dialogues) - 1, max(1, round(share * len(dialogues))))
+    held = set(generator(seed, "validation").permutation(np.array(dialogues, dtype=object))[:count].tolist())
+    return [r for r in records if r.dialogue not in held], [r for r in records if r.dialogue in held]
+
+
+def part_metrics(records: Sequence[SerRecord], judgments: Judgments) -> dict[str, float]:
+    """Weighted-F1 of each part that was judged; what the judge failed on counts as wrong."""
+    found: dict[str, float] = {}
+    for part in STEPS:
+        if any(isinstance(judgment, Judgment) and part in judgment.steps for judgment in judgments):
+            truth = [getattr(record.labels, part).value for record in records]
+            found[part] = weighted_f1(truth, [j.step(part) if isinstance(j, Judgment) else None for j in judgments])
+    if any(isinstance(judgment, Judgment) and judgment.response for judgment in judgments):
+        truth = [record.preference.value if record.preference else None for record in records]
+        given = [j.preferred() if isinstance(j, Judgment) else None for j in judgments]
+        found["response"] = weighted_f1(truth, given)
+    return found
+
+
+def best_threshold(records: Sequence[SerRecord], judgments: Judgments) -> float:
+    """The probability of True below which a step counts as False, best for the steps' mean Weighted-F1.
+
+    Of several equally good ones the middle is taken: it is the one most likely to hold elsewhere. With fewer than
+    `FEWEST` records whose steps were judged it would be a matter of luck: 0.5.
+    """
+    scored = [(r, j) for r, j in zip(records, judgments, strict=True) if isinstance(j, Judgment) and j.steps]
+    if len(scored) < FEWEST:
+        return 0.5
+    truths = {part: [bool(getattr(record.labels, part).value) for record, _ in scored] for part in STEPS}
+    sums = [
+        sum(weighted_f1(truths[part], [judgment.steps[part] >= threshold for _, judgment in scored]) for part in STEPS)
+        for threshold in THRESHOLDS
+    ]
+    best = [threshold for threshold, one in zip(THRESHOLDS, sums, strict=True) if one >= max(sums) - 1e-9]
+    return best[len(best) // 2]
+
+
+def _judged(judge: LocalJudge, records: Sequence[SerRecord]) -> Judgments:
+    return judge.judge([record_case(record) for record in records])
+
+
+class Validation(TrainerCallback):  # type: ignore[misc]
+    """Measures every `evaluate_every` steps, keeps the best weights, and stops when none got better for long."""
+
+    def __init__(self, records: Sequence[SerRecord], settings: RewardSettings, model: Path, folder: Path) -> None:
+        self._records, self._settings, self._model, self._folder = records, settings, model, folder
+        self._tokenizer = load_tokenizer(model)
+        self._log = folder / "validation.jsonl"
+        self.measured: list[dict[str, Any]] = []
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The best measurement; of equal ones the earliest."""
+        return max(self.measured, key=lambda row: row["mean"]) if self.measured else None
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether so many measurements are not better than the best one that training shall stop."""
+        since = {row["step"] for row in self.measured if self.best and row["step"] > self.best["step"]}
+        return 0 < self._settings.patience <= len(since)
+
+    def stopped(self) -> int | None:
+        """The step at which an earlier call ran out of patience; None if training shall go on."""
+        checkpoint = last_checkpoint(self._folder / "checkpoints")
+        step = int(checkpoint.name.split("-")[1]) if checkpoint else 0
+        self._recall(step)
+        return step if self.out_of_patience else None
+
+    def _recall(self, step: int) -> None:
+        """Takes up the measurements of earlier calls, up to a step."""
+        lines = self._log.read_text(encoding="utf-8").splitlines(keepends=True) if self._log.is_file() else []
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        self.measured = [row for row in rows if row["step"] <= step]
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._recall(state.global_step)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_text(self._log, "".join(json.dumps(row) + "\n" for row in self.measured))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if state.global_step % self._settings.evaluate_every and state.global_step < state.max_steps:
+            return
+        model.eval()
+        judge = LocalJudge(
+            self._model,
+            max(8, self._settings.batch),
+            form=self._settings.form,
+            threshold=0.5,
+            network=model,
+            tokenizer=self._tokenizer,
+        )
+        metrics = part_metrics(self._records, _judged(judge, self._records))
+        model.train()
+        row = {"step": state.global_step, "mean": mean(list(metrics.values())) or 0.0, **metrics}
+        if self.best is None or row["mean"] > self.best["mean"]:
+            self._weights(state.global_step).parent.mkdir(exist_ok=True)
+            trained = {
+                name: one.detach().contiguous().cpu() for name, one in model.named_parameters() if one.requires_grad
+            }
+            save_file(trained, self._weights(state.global_step))
+        self.measured.append(row)
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if self.out_of_patience:
+            control.should_training_stop = control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        for path in (self._folder / "checkpoints").glob("best-*.safetensors"):
+            if self.best and path != self._weights(self.best["step"]):
+                path.unlink()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if self.best is None:
+            return
+        kept = load_file(self._weights(self.best["step"]))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in kept:
+                    parameter.copy_(kept[name].to(parameter.device))
+
+    def _weights(self, step: int) -> Path:
+        return self._folder / "checkpoints" / f"best-{step}.safetensors"

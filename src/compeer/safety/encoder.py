@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compeer.models.embedded import embedded_embedder
 from compeer.models.embedder import Matrix
+from compeer.models.packaged import packaged_embedder
 from compeer.safety.weights import Arrays
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Encoder:
         from safetensors.torch import load_file
         from tokenizers import Tokenizer
 
-        folder = embedded_embedder()
+        folder = packaged_embedder()
         self.device = device
         self.weights: dict[str, torch.Tensor] = load_file(str(folder / "model.safetensors"), device=str(device))
         self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))

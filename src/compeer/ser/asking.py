@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
-from compeer.models.embedded import SMOLLM2
+from compeer.models.packaged import SMOLLM2
 
 T = TypeVar("T")
 

@@ -15,8 +15,6 @@ The simplest seeker gives its messages, and is done; one that asks more than onc
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,6 +22,7 @@ from importlib.resources import files
 from typing import Any, Literal, Protocol
 
 from compeer.dialogue import Utterance
+from compeer.io import value_hash
 from compeer.models.base import Generation, Message, Sampling, TextModel
 from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_step
 from compeer.simulate.conversation import View
@@ -222,7 +221,7 @@ def mark_of(value: Any) -> str | None:
     """A short mark that changes when a prompt or a table of rules does; None for None."""
     if value is None:
         return None
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
+    return value_hash(value)[:16]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from compeer.dialogue import Speaker, Utterance
-from compeer.errors import from_validation
-from compeer.io import Frozen, read_json_lines
+from compeer.io import Frozen, read_lines
 
 Status = Literal["ended", "model failed", "infrastructure failed"]
 
@@ -142,10 +141,4 @@ def view_of(
 
 def read_conversations(path: Path) -> list[Conversation]:
     """The conversations of a file that `run_dialogues` wrote."""
-    found = []
-    for line, value in read_json_lines(path):
-        try:
-            found.append(Conversation.model_validate(value))
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=line, do="Give a file of simulated conversations.") from None
-    return found
+    return list(read_lines(path, Conversation))

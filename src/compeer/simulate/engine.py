@@ -18,26 +18,24 @@ there already are not saved again, but their requests still fill their places in
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from compeer.errors import InputError
+from compeer.io import Frozen, write_lines
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.simulate.agents import Agent
 from compeer.simulate.conversation import Conversation, Outcome, Scenario
-from compeer.simulate.running import RunningDialogue, Taking
+from compeer.simulate.runner import RunningDialogue, Taking
 
 
-class DialogueSettings(BaseModel):
+class DialogueSettings(Frozen):
     """The limits of a simulated conversation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: int = Field(default=5, ge=1, description="seeker turns at most, each with the supporter's answer")
     tokens: int = Field(
@@ -87,10 +85,7 @@ async def run_dialogues(
     groups = [dialogues] if batched else [[dialogue] for dialogue in dialogues]
     await _all(run.advance_group(group) for group in groups)
     conversations = [dialogue.conversation for dialogue in dialogues]
-    lines = [one.model_dump_json(exclude_defaults=True) + "\n" for one in conversations]
-    unfinished = folder / "conversations.jsonl.unfinished"
-    unfinished.write_text("".join(lines), encoding="utf-8", newline="\n")
-    os.replace(unfinished, folder / "conversations.jsonl")
+    write_lines(folder / "conversations.jsonl", conversations)
     return Simulated(conversations, _counts(one.outcome for one in conversations))
 
 

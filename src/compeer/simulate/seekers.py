@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compeer.corpora.reading import json_items
 from compeer.dialogue import language_of
 from compeer.errors import InputError, from_validation
+from compeer.io import Frozen
 from compeer.models.base import Generation, Message
 from compeer.simulate.agents import Complaint, Said, SeekerAgent, chat, mark_of, read_plain
 from compeer.simulate.conversation import Scenario, View
@@ -33,10 +35,8 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 # --- cards ------------------------------------------------------------------------------------------------------------
 
 
-class RoleCard(BaseModel):
+class RoleCard(Frozen):
     """A person to be played. The text is the player's alone; the opening, where there is one, is said as it is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(min_length=1)
     language: Language
@@ -51,10 +51,8 @@ class RoleCard(BaseModel):
         return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
 
-class _OwnCard(BaseModel):
+class _OwnCard(Frozen):
     """A card as our files hold it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(min_length=1)
     language: Language
@@ -110,32 +108,48 @@ def own_cards(language: str) -> Path:
     return Path(str(files("compeer.simulate").joinpath("cards", f"{language}.jsonl")))
 
 
-def read_cards(path: Path) -> list[RoleCard]:
-    """The cards of a file, ours or the released ones; an error names the file, the line or the item, and the field."""
+class Person(Protocol):
+    """Somebody to be played."""
+
+    @property
+    def id(self) -> str: ...
+
+
+SomePerson = TypeVar("SomePerson", bound=Person)
+
+
+def read_people(path: Path, of: Callable[[Any], SomePerson], noun: str, needs: str) -> list[SomePerson]:
+    """The cards or profiles of a file; an error names the file, the line or the item, and the field."""
+    give = f"Give a file of {noun}s, one JSON object a line."
     if not path.is_file():
-        raise InputError("there is no such file.", file=path, do="Give a file of role cards, one JSON object a line.")
-    found: dict[str, RoleCard] = {}
+        raise InputError("there is no such file.", file=path, do=give)
+    found: dict[str, SomePerson] = {}
     for item in json_items(path):
         if isinstance(item, InputError):
             raise item
         try:
-            card = _card_of(item.value)
+            person = of(item.value)
         except ValidationError as error:
             plain = from_validation(error)
-            do = "A card needs id and base, or the fields that the README beside our own cards names."
+            do = f"A {noun} needs {needs}, or the fields that the README beside our own cards names."
             raise item.bad(plain.what, plain.field, do=do) from None
-        if card.id in found:
-            raise item.bad(f"the card '{card.id}' was there before.", "id", do="Give each its own id.")
-        found[card.id] = card
+        if person.id in found:
+            raise item.bad(f"the {noun} '{person.id}' was there before.", "id", do="Give each its own id.")
+        found[person.id] = person
     if not found:
-        raise InputError("there is no card in it.", file=path, do="Give a file of role cards, one JSON object a line.")
+        raise InputError(f"there is no {noun} in it.", file=path, do=give)
     return list(found.values())
 
 
-def _card_of(value: Any) -> RoleCard:
-    if isinstance(value, dict) and "base" in value:
-        return _ReleasedCard.model_validate(value).card()
-    return _OwnCard.model_validate(value).card()
+def read_cards(path: Path) -> list[RoleCard]:
+    """The cards of a file, ours or the released ones."""
+
+    def card(value: Any) -> RoleCard:
+        if isinstance(value, dict) and "base" in value:
+            return _ReleasedCard.model_validate(value).card()
+        return _OwnCard.model_validate(value).card()
+
+    return read_people(path, card, "card", "id and base")
 
 
 # --- playing one ------------------------------------------------------------------------------------------------------

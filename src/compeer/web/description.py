@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
-from compeer.web.answers import ChatAnswer
 from compeer.web.errors import ErrorBody
 
-TITLE = "compeer"
-TEXT = """Talk to a supporter that reasons before it replies.
 
-Chat requests and answers are OpenAI's, so that the official clients work as they are. The steps of the reasoning come
-in `reasoning_content`, the reply in `content`, decisions and the guard's findings in the extra field `compeer`. This
-is research software, not a clinician and not a crisis service."""
+class Health(BaseModel):
+    """Whether the server takes requests."""
 
-_STREAM_EXAMPLE = (
-    'data: {"id":"chatcmpl-…","object":"chat.completion.chunk","created":0,"model":"…","choices":[{"index":0,'
-    '"delta":{"content":"What"},"finish_reason":null,"logprobs":null}]}\n\ndata: [DONE]\n\n'
-)
+    status: Literal["ok"] = "ok"
+    version: str
+
+
 _REFUSALS = {
     400: "The request is not as described; the message says what to mend.",
     401: "A key is needed and is missing or wrong.",
@@ -43,26 +40,6 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
         found[status] = {"model": ErrorBody, "description": _REFUSALS[status]}
         if status in (429, 503):
             found[status]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}}
-    return found
-
-
-def chat_answers() -> dict[int | str, dict[str, Any]]:
-    """Descriptions of what a chat request can get."""
-    stream = {"text/event-stream": {"example": _STREAM_EXAMPLE}}
-    what = "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE]."
-    answer: dict[int | str, dict[str, Any]] = {200: {"model": ChatAnswer, "description": what, "content": stream}}
-    return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
-
-
-def describe_chat(app: FastAPI, keyed: bool) -> dict[str, Any]:
-    """The description of the chat's application."""
-    found = describe(app, TITLE, TEXT)
-    if keyed:
-        found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        for name, path in found["paths"].items():
-            if name.startswith("/v1/") or name == "/metrics":
-                for operation in path.values():
-                    operation["security"] = [{"key": []}]
     return found
 
 

@@ -21,7 +21,7 @@ from compeer.errors import InputError
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _LONGEST_FIELD = 200
 TAG = "("
-"""Begins the names of alternatives, which stand in the places of faults, so that they can be left out there."""
+"""Begins the names of alternatives in a fault's location, so that they can be left out there."""
 
 
 class ErrorDetail(BaseModel):
@@ -97,8 +97,8 @@ async def answer_invalid(_: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return Refusal(400, "The body is not JSON that can be read.", code="invalid_json").response()
-    place = [str(part) for part in first["loc"] if part != "body"]
-    field = readable(".".join(part for part in place if not part.startswith(TAG)))[:_LONGEST_FIELD] or None
+    parts = [str(part) for part in first["loc"] if part != "body"]
+    field = readable(".".join(part for part in parts if not part.startswith(TAG)))[:_LONGEST_FIELD] or None
     if field is None and first["type"] in ("missing", "model_attributes_type", "dict_type"):
         what = "Send a JSON object, with the header Content-Type: application/json."
         return Refusal(400, what, code="invalid_body").response()
@@ -110,8 +110,7 @@ async def answer_http(_: Request, error: Exception) -> JSONResponse:
     """Answers what the framework refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     whats = {404: "There is nothing here. /openapi.json describes what there is.", 405: "Not with this method."}
-    refusal = Refusal(error.status_code, whats.get(error.status_code, "The request cannot be read."))
-    answer = refusal.response()
+    answer = Refusal(error.status_code, whats.get(error.status_code, "The request cannot be read.")).response()
     answer.headers.update(error.headers or {})
     return answer
 

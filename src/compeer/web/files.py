@@ -1,4 +1,4 @@
-"""The page's own files, from the package: read once, and found by their exact names only, so that no path leads out."""
+"""The pages' own files, from the package: read once, found by their exact names only, so that no path leads out."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from starlette.responses import Response
 
 from compeer.web.errors import Refusal
 
-PAGE = "chat.html"
-
 
 class Files:
-    """All files of the page by name."""
+    """All files of the pages by name: the shared ones, and below a folder's name those of another package."""
 
-    def __init__(self) -> None:
+    def __init__(self, **packages: str) -> None:
         self._found = dict(_below(files("compeer.web").joinpath("pages"), ""))
+        for folder, package in packages.items():
+            self._found |= _below(files(package).joinpath("pages"), f"{folder}/")
+
+    def text(self, name: str) -> str:
+        """A file of the package as text."""
+        return self._found[name].decode()
 
     def response(self, name: str) -> Response:
         """A file as an answer; browsers ask anew each time, so that page and server always fit."""
@@ -29,9 +33,6 @@ class Files:
 
 def _below(folder: Traversable, before: str) -> list[tuple[str, bytes]]:
     found = []
-    for one in folder.iterdir() if folder.is_dir() else ():
-        if one.is_dir():
-            found += _below(one, f"{before}{one.name}/")
-        elif not one.name.endswith((".py", ".pyc")):
-            found.append((before + one.name, one.read_bytes()))
+    for one in folder.iterdir():
+        found += _below(one, f"{before}{one.name}/") if one.is_dir() else [(before + one.name, one.read_bytes())]
     return found

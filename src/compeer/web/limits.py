@@ -1,8 +1,7 @@
-"""The door: what every request passes before it is looked at, and what every answer carries.
+"""The middleware in front of an application: host, key, rate and body limits; security headers, counts, faults.
 
-Who may come in (host, key), how often (a bucket of requests for each client), with how much (the body is read here,
-within a size, a time and a budget for all bodies together). On the way out: security headers, counts, and for a fault
-of our own a 500 and a line in the log that says where, and never what was said.
+A body is read here, within a size, a time and a budget for all bodies together. A fault of our own becomes a 500 and a
+line in the log with its place, never its text.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from compeer.web.errors import Refusal, busy
-from compeer.web.metrics import Metrics
 
 _log = logging.getLogger("compeer.web")
 
@@ -65,18 +63,15 @@ class Rate:
         self._left[client] = (left - 1 if left >= 1 else left, now)
         if len(self._left) > _CLIENTS:
             self._left.popitem(last=False)
-        return self._until_one(left)
+        return max(0.0, (1 - left) / self._a_second)
 
     def look(self, client: str, now: float) -> float:
         """The same without counting anything."""
-        return self._until_one(self._refilled(client, now))
+        return max(0.0, (1 - self._refilled(client, now)) / self._a_second)
 
     def _refilled(self, client: str, now: float) -> float:
         left, since = self._left.get(client, (self._most, now))
         return min(self._most, left + (now - since) * self._a_second)
-
-    def _until_one(self, left: float) -> float:
-        return 0.0 if left >= 1 else (1 - left) / self._a_second
 
 
 class Door:
@@ -86,13 +81,14 @@ class Door:
         self,
         app: ASGIApp,
         *,
-        metrics: Metrics,
         keys: Sequence[str] = (),
         hosts: Sequence[str] = (),
         rate: float | None = None,
         longest_body: int | Callable[[Scope], Awaitable[int]],
+        on_response: Callable[[str, int], object] = lambda route, status: None,
     ) -> None:
-        self._app, self._metrics, self._longest = app, metrics, longest_body
+        """`on_response` is called with the route and the status of each answer."""
+        self._app, self._longest, self._on_response = app, longest_body, on_response
         self._keys = [_digest(key) for key in keys]
         self._hosts = {host.lower() for host in hosts}
         self._rate = Rate(rate) if rate else None
@@ -109,8 +105,7 @@ class Door:
             if message["type"] == "http.response.start":
                 started = message["status"]
                 headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers[name] = value
+                headers.update(SECURITY_HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
             else:
                 ended = not message.get("more_body", False)
@@ -132,7 +127,8 @@ class Door:
                 what = "Something went wrong on the server."
                 await Refusal(500, what, code="internal").response()(scope, receive, sending)
         finally:
-            self._metrics.add("compeer_requests_total", route=_route(scope), status=str(started or 499))
+            route = str(getattr(scope.get("route"), "path", "other"))  # one name for all that is not there
+            self._on_response(route, started or 499)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -164,7 +160,7 @@ class Door:
         """The digest of the key that a request carries, if it is one of ours; all are compared, in constant time."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         digest = _digest(given.strip()) if scheme.lower() == "bearer" else ""
-        return next((one for one in [key for key in self._keys if hmac.compare_digest(key, digest)]), None)
+        return next(iter([key for key in self._keys if hmac.compare_digest(key, digest)]), None)
 
     async def _body(self, receive: Receive, announced: int, longest: int) -> bytes:
         """The whole body, which counts as held from now on."""
@@ -193,25 +189,20 @@ class Door:
                 raise Refusal(413, what, code="body_too_large")
             if crowded:
                 raise busy(1)
-        except TimeoutError:
+        except BaseException as error:
             self._held -= sum(map(len, pieces))
-            raise Refusal(408, "The body took too long to arrive.", code="timeout") from None
-        except BaseException:
-            self._held -= sum(map(len, pieces))
+            if isinstance(error, TimeoutError):
+                raise Refusal(408, "The body took too long to arrive.", code="timeout") from None
             raise
         return b"".join(pieces)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """Gives the body once, and then whatever the client does next, which is to leave."""
-    given = False
+    waiting: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> MutableMapping[str, Any]:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return waiting.pop() if waiting else await receive()
 
     return replayed
 
@@ -234,11 +225,6 @@ def client_of(scope: Scope) -> str:
     except ValueError:
         return host
     return str(ipaddress.ip_network(f"{host}/64", strict=False)) if address.version == 6 else host
-
-
-def _route(scope: Scope) -> str:
-    """The route that answered, as it is described; one name for all that is not there."""
-    return str(getattr(scope.get("route"), "path", "other"))
 
 
 def _place(error: BaseException) -> str:

@@ -1,8 +1,7 @@
-"""Running the application on a port until it is told to stop, and then to the end of the streams that are open.
+"""Runs an application on a port until it is stopped, and then to the end of the open answers.
 
-The first Ctrl-C or SIGTERM takes no new connection and lets open answers finish; the second Ctrl-C ends at once.
-Connections that say nothing or half of something are closed, and there are never so many that no file can be opened:
-a thousand of them do no harm.
+The first Ctrl-C or SIGTERM stops new connections and lets open answers finish; the second Ctrl-C ends at once. Silent
+and half-open connections are closed, and there are never so many that no file can be opened.
 """
 
 from __future__ import annotations
@@ -71,26 +70,21 @@ class WatchedProtocol(H11Protocol):
             self.transport.close()
 
 
+OnStart = Callable[[], object] | None
+
+
 def serve(
-    app: ASGIApp,
-    sock: socket.socket,
-    *,
-    grace: float,
-    on_start: Callable[[], object] | None = None,
-    proxies: Sequence[str] = (),
+    app: ASGIApp, sock: socket.socket, *, grace: float, on_start: OnStart = None, proxies: Sequence[str] = ()
 ) -> None:
     """Serves on a bound socket; open answers get `grace` seconds to finish when it is to stop."""
     more_files()
     asyncio.run(server_for(app, grace, on_start, proxies).serve([sock]))
 
 
-def server_for(
-    app: ASGIApp, grace: float, on_start: Callable[[], object] | None = None, proxies: Sequence[str] = ()
-) -> uvicorn.Server:
-    """The server, not yet started. It writes no line a request: addresses and times are nobody's business.
+def server_for(app: ASGIApp, grace: float, on_start: OnStart = None, proxies: Sequence[str] = ()) -> uvicorn.Server:
+    """The server, not yet started. It logs no requests: addresses and times are nobody's business.
 
-    X-Forwarded-For is read only from `proxies`, by their addresses or networks: anybody can write that header, and
-    would else be a new client with every request.
+    X-Forwarded-For is read only from `proxies` (addresses or networks): anybody can write that header.
     """
     config = uvicorn.Config(
         app,
@@ -110,9 +104,9 @@ def server_for(
 
 
 class _Server(uvicorn.Server):
-    """A server that tells when it has started, and ends without raising the signal again that stopped it."""
+    """A server that reports its start, and ends without raising the signal again that stopped it."""
 
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], object] | None) -> None:
+    def __init__(self, config: uvicorn.Config, on_start: OnStart) -> None:
         super().__init__(config)
         self._on_start = on_start
 
@@ -165,13 +159,12 @@ def is_loopback(host: str) -> bool:
 
 
 def most_connections() -> int:
-    """So many connections may be open at a time."""
+    """How many connections may be open at a time."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if files == resource.RLIM_INFINITY else max(files - _KEPT_FILES, files // 2)
 
 
 def more_files() -> None:
-    """As many open connections as the system allows this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Raises the limit on open files as far as the system allows."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

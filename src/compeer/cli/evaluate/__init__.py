@@ -1,16 +1,12 @@
-"""`compeer evaluate`: measure what a supporter is like; a command a file."""
+"""`compeer evaluate`: measure what a supporter is like."""
 
 from __future__ import annotations
 
 import typer
 
-from compeer.cli.evaluate.compare import compare
-from compeer.cli.evaluate.decisions import decisions
-from compeer.cli.evaluate.diversity import diversity
-from compeer.cli.evaluate.esc_eval import esc_eval
+from compeer.cli.evaluate.conversing import esc_eval, sage
+from compeer.cli.evaluate.measuring import compare, decisions, diversity, train_seeker
 from compeer.cli.evaluate.safety import safety
-from compeer.cli.evaluate.sage import sage
-from compeer.cli.evaluate.train_seeker import train_seeker
 
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
 

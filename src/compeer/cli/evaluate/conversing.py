@@ -1,4 +1,4 @@
-"""What `esc-eval` and `sage` share on the command line: options, what it will cost, the run, and what came out."""
+"""`compeer evaluate esc-eval` and `sage`: who plays, what it will cost, the run, and what came out."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.evaluate.cost import Prices
-    from compeer.evaluate.players import Players
-    from compeer.evaluate.rehearsal import Expected
-    from compeer.evaluate.running import Evaluation
-    from compeer.models.opening import ModelSettings
+    from compeer.evaluate.players import Players, Prices
+    from compeer.evaluate.runner import Evaluation, Expected
+    from compeer.models.resolve import ModelSettings
     from compeer.simulate import Scenario
 
 _MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
@@ -83,7 +81,7 @@ def named_players(
 def call_settings(call: Sequence[str] | None, at_once: int) -> ModelSettings:
     """How models are called: what `--call` says, with `--at-once` for both kinds of models."""
     from compeer.cli.training import read_settings
-    from compeer.models.opening import ModelSettings
+    from compeer.models.resolve import ModelSettings
 
     return read_settings(ModelSettings, {"concurrency": at_once, "batch": at_once}, call)
 
@@ -100,8 +98,8 @@ def in_languages(scenarios: Sequence[Scenario], languages: Sequence[str] | None)
 
 def conduct(evaluation: Evaluation, out: Path, calling: ModelSettings, prices: Prices, yes: bool) -> dict[str, Any]:
     """Says what it will cost, asks, runs, writes the report, and says what came out."""
-    from compeer.evaluate.folder import check_folder, claim_folder
-    from compeer.evaluate.running import run_evaluation
+    from compeer.evaluate.players import check_folder, claim_folder
+    from compeer.evaluate.runner import run_evaluation
     from compeer.report.evaluation import write_evaluation
 
     for player in evaluation.players.all:
@@ -124,8 +122,8 @@ def conduct(evaluation: Evaluation, out: Path, calling: ModelSettings, prices: P
 
 def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> None:
     """Shows what is left to do and what it will take; a person agrees before a server is called."""
-    from compeer.evaluate.cost import finished_dialogues
-    from compeer.evaluate.rehearsal import rehearse
+    from compeer.evaluate.players import finished_dialogues
+    from compeer.evaluate.runner import rehearse
 
     dialogues = len(evaluation.repeated)
     done = finished_dialogues(out)
@@ -150,7 +148,7 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
 def _print_expected(players: Players, expected: Mapping[str, Expected], prices: Prices) -> None:
     from rich.table import Table
 
-    from compeer.evaluate.cost import cost_of
+    from compeer.evaluate.players import cost_of
 
     table = Table("role", "model", "calls", "prompt tokens", "answer tokens", "at most", box=None)
     for column in table.columns[2:]:
@@ -180,7 +178,7 @@ def _print_failures(figures: Mapping[str, Any]) -> None:
             console.print(f"  {kind} failure, {count:,} times: {plain(why)}", highlight=False)
 
 
-def shown(figure: Mapping[str, Any], scale: float = 1, digits: int = 1) -> str:
+def with_bounds(figure: Mapping[str, Any], scale: float = 1, digits: int = 1) -> str:
     """A figure with its interval."""
     if figure["score"] is None:
         return "–"
@@ -188,3 +186,130 @@ def shown(figure: Mapping[str, Any], scale: float = 1, digits: int = 1) -> str:
     if figure["low"] is not None:
         bounds = f" [{scale * figure['low']:.{digits}f}, {scale * figure['high']:.{digits}f}]"
     return f"{scale * figure['score']:.{digits}f}{bounds}"
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def esc_eval(
+    supporter: Supporter = None,
+    seeker: Seeker = None,
+    judge: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Who scores: named alike; several are averaged.")
+    ] = None,
+    endpoint: Endpoint = None,
+    mode: ModeOption = None,
+    cards: Annotated[Path | None, typer.Option(metavar="FILE", help="Role cards; ours, if not given.")] = None,
+    language: Languages = None,
+    limit: Limit = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of a conversation.")] = 5,
+    repeats: Repeats = 1,
+    one_call: Annotated[
+        bool | None,
+        typer.Option(
+            "--one-call/--seven-calls",
+            help="Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]",
+        ),
+    ] = None,
+    seed: Seed = 0,
+    at_once: AtOnce = AT_ONCE,
+    max_tokens: MaxTokens = None,
+    call: Call = None,
+    price: Price = None,
+    currency: Currency = "USD",
+    yes: Yes = False,
+    out: Annotated[Path, typer.Option(help="The folder to write; called again, it goes on there.")] = Path("esc-eval"),
+) -> None:
+    """Score a supporter from 0 to 100 in seven dimensions. Without options: the packaged models in all roles."""
+    from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
+    from compeer.evaluate.players import read_prices
+    from compeer.evaluate.runner import choose
+    from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
+
+    players = named_players(supporter, seeker, judge or [], endpoint)
+    languages = language or ([] if cards else ["en"])
+    files = [cards] if cards else [own_cards(one) for one in LANGUAGES]
+    read = [card.scenario for file in files for card in read_cards(file)]
+    scenarios = choose(in_languages(read, languages), limit, seed)
+    calling = call_settings(call, at_once)
+    settings = EscEvalSettings(
+        mode=mode or players.supporter.mode,
+        rounds=rounds,
+        repeats=repeats,
+        supporter_tokens=max_tokens or players.supporter.longest_reply(mode or players.supporter.mode),
+        seeker_tokens=max_tokens or players.seeker.longest("seeker"),
+        judge_tokens=max_tokens or max(one.longest("judge") for one in players.judges),
+        batch=calling.batch if players.any_local else None,
+        one_call=any(one.kind == "embedded" for one in players.judges) if one_call is None else one_call,
+    )
+    evaluation = EscEval(players, scenarios, settings, seed)
+    figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
+    for name, one in {**figures["dimensions"], "average": figures["average"]}.items():
+        typer.echo(f"{name:<12} {with_bounds(one):<22} {one['scored']} of {one['items']} scored")
+
+
+sage = typer.Typer(rich_markup_mode=None)
+
+
+@sage.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    supporter: Supporter = None,
+    seeker: Seeker = None,
+    endpoint: Endpoint = None,
+    mode: ModeOption = None,
+    profiles: Annotated[Path | None, typer.Option(metavar="FILE", help="Profiles; ours, if not given.")] = None,
+    language: Languages = None,
+    limit: Limit = None,
+    rules: Annotated[
+        str, typer.Option(help="sage, sage-released (the last reply is not scored), sage-paper (20 turns), rlver.")
+    ] = "sage",
+    turns: Annotated[int | None, typer.Option(min=1, help="The seeker's messages; as the rules say, if none.")] = None,
+    repeats: Repeats = 1,
+    seed: Seed = 0,
+    at_once: AtOnce = AT_ONCE,
+    max_tokens: MaxTokens = None,
+    call: Call = None,
+    price: Price = None,
+    currency: Currency = "USD",
+    yes: Yes = False,
+    out: Annotated[Path, typer.Option(help="The folder to write; called again, it goes on there.")] = Path("sage"),
+) -> None:
+    """SAGE: seekers with an emotion, which the supporter should lift. Without options: the packaged models."""
+    if context.invoked_subcommand:
+        return
+    from compeer.evaluate.players import read_prices
+    from compeer.evaluate.runner import choose
+    from compeer.evaluate.sage import Sage, SageSettings
+    from compeer.simulate.emotion import preset
+    from compeer.simulate.sentient import own_profiles, read_profiles
+
+    players = named_players(supporter, seeker, None, endpoint)
+    chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
+    read = [profile.scenario for profile in read_profiles(profiles or own_profiles())]
+    scenarios = choose(in_languages(read, language), limit, seed)
+    calling = call_settings(call, at_once)
+    settings = SageSettings(
+        mode=mode or players.supporter.mode,
+        rounds=chosen.turns,
+        repeats=repeats,
+        supporter_tokens=max_tokens or players.supporter.longest_reply(mode or players.supporter.mode),
+        seeker_tokens=max_tokens or players.seeker.longest("sentient seeker"),
+        message_tokens=max_tokens or players.seeker.longest("seeker"),
+        batch=calling.batch if players.any_local else None,
+        rules=chosen,
+    )
+    evaluation = Sage(players, scenarios, settings, seed)
+    figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
+    emotion = figures["emotion"]
+    typer.echo(f"final emotion  {with_bounds(emotion, digits=2)}, {emotion['scored']} of {emotion['items']} scored")
+    for name, title in (("success", "successes"), ("failure", "failures")):
+        typer.echo(f"{title:<14} {figures[name]['count']}, {with_bounds(figures[name], 100)} %")
+
+
+@sage.command()
+def rescore(transcripts: Annotated[Path, typer.Argument(help="Transcripts of the released kind, one a line.")]) -> None:
+    """Mean final emotion, successes and failures of transcripts that somebody else made."""
+    from compeer.evaluate.sage import rescore_command
+
+    typer.echo(rescore_command(transcripts))

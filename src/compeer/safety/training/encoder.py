@@ -28,7 +28,7 @@ def fit(texts: Sequence[Text], seed: int, tell: Callable[[str], None] = lambda _
     """The changes and the heads, learnt from English texts; what is not exactly kept in the file is rounded."""
     import torch
 
-    from compeer.models.local import best_device
+    from compeer.engine.network import best_device
 
     encoder = Encoder(device=best_device())
     rng = generator(seed, "low-rank changes")

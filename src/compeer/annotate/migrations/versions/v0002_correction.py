@@ -1,6 +1,6 @@
-"""A label can be corrected for a while, and then freezes; those that were there before are frozen.
+"""A label can be corrected for a while and then freezes; those from before are frozen.
 
-And items wait in the order of their contents' ids, which nobody sees, and no more in that of their numbers.
+Items wait in the order of their contents' ids, which nobody sees, and no longer in that of their numbers.
 """
 
 import sqlalchemy as sa
@@ -14,6 +14,8 @@ depends_on = None
 
 def upgrade() -> None:
     """Adds when a label freezes, and orders the queue."""
+    if any(column["name"] == "until" for column in sa.inspect(op.get_bind()).get_columns("labels")):
+        return  # a new store
     op.add_column("labels", sa.Column("until", sa.BigInteger(), nullable=True))
     op.create_index(op.f("ix_labels_until"), "labels", ["until"], unique=False)
     _order_by("content")

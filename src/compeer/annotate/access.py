@@ -1,0 +1,380 @@
+"""Who may do what on the server: signing in and out, who makes a request, and how fast somebody may guess.
+
+A person's session is kept by a cookie that scripts cannot read and other sites cannot send; every call that changes
+something must also carry a token that only our own page knows. A program sends its token in a header, which no page
+elsewhere can make a browser do. A session is known by the hash of its random token. A browser in which somebody has
+signed in is known by a second cookie, good for nothing but to tell it from strangers who guess: it is bound to the
+password, and nothing of it is kept.
+
+Wrong guesses of a password or an invitation are counted for the address they come from, and after a few of them it is
+refused for some seconds. They are counted for the account, too, wherever they come from; but an account is never
+refused: whoever tries it after too many wrong guesses waits in a short line until its next guess is due, with one seat
+for each address. A browser that knows the account has a count of its own: whatever strangers guess, its owner gets in
+at once. Few guesses are checked at a time, since each takes much memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+from fastapi import APIRouter, Depends, Request
+from sqlalchemy import delete, insert, select
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.types import Scope
+
+from compeer.annotate import forms, people
+from compeer.annotate.people import DAY, Person, Role, checked_password, hashed_secret, is_secret, require
+from compeer.annotate.projects import projects
+from compeer.annotate.queue import today
+from compeer.annotate.schema import PEOPLE, SESSIONS
+from compeer.annotate.store import Refused, Store, text_of
+from compeer.web.errors import Refusal, busy
+from compeer.web.limits import Rate, client_of
+
+COOKIE, DEVICE = "compeer_session", "compeer_device"
+SESSION_DAYS, DEVICE_DAYS = 7, 365
+LARGEST_IMPORT = 2**25
+"""Bytes of a file of items; larger ones are for the command line."""
+LARGEST_BODY = 2**21
+WRONG_A_MINUTE = 10
+LONGEST_LINE = 5
+"""Addresses that wait for one account; a line is let through one by one, every few seconds."""
+_HASHED_AT_ONCE, _MOST_WAITING = 2, 50
+T = TypeVar("T")
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def log_in(store: Store, name: str, password: str) -> str:
+    """A token for the session that begins; the same refusal whether the name or the password is wrong."""
+    with store.read() as connection:
+        row = connection.execute(select(PEOPLE).where(PEOPLE.c.name == name, PEOPLE.c.active)).first()
+        kept = text_of(connection, row.secret) if row else None
+    right = is_secret(kept, password)  # as slow for a name that nobody has
+    if row is None or kept is None or not right:
+        with store.write() as writing:
+            writing.record("login_failed", {"person": row.id if row else None})
+        raise Refused("forbidden", "the name or the password is wrong.")
+    return begin_session(store, row.id)
+
+
+def begin_session(store: Store, person: int) -> str:
+    """A token for a session of somebody who has proved who they are."""
+    token = secrets.token_urlsafe(32)
+    with store.write(person) as writing:
+        writing.record("logged_in", {})
+        writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.expires < writing.at))
+        session = {"token": _digest(token), "person": person, "expires": writing.at + SESSION_DAYS * DAY}
+        writing.connection.execute(insert(SESSIONS), session)
+    return token
+
+
+def log_out(store: Store, token: str) -> None:
+    """Ends a session."""
+    with store.write() as writing:
+        writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.token == _digest(token)))
+
+
+def person_of(store: Store, token: str) -> Person | None:
+    """Whose session this is; None where there is none, or it has ended."""
+    with store.read() as connection:
+        joined = PEOPLE.join(SESSIONS, SESSIONS.c.person == PEOPLE.c.id)
+        chosen = (SESSIONS.c.token == _digest(token), SESSIONS.c.expires > store.now(), PEOPLE.c.active)
+        row = connection.execute(select(PEOPLE).select_from(joined).where(*chosen)).first()
+    return Person.model_validate(row, from_attributes=True) if row else None
+
+
+def change_password(store: Store, person: Person, old: str, new: str) -> None:
+    """Sets another password and ends all sessions."""
+    hashed = hashed_secret(checked_password(new))
+    with store.write(person.id) as writing:
+        secret = writing.connection.execute(select(PEOPLE.c.secret).where(PEOPLE.c.id == person.id)).scalar()
+        if not is_secret(text_of(writing.connection, secret), old):
+            raise Refused("forbidden", "the old password is wrong.")
+        body = {"person": person.id, "secret": writing.keep(hashed, person=person.id)}
+        writing.record("secret_changed", body, erased=[secret] if secret else [])
+        writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.person == person.id))
+
+
+def device_token(store: Store, name: str, nonce: str | None = None) -> str | None:
+    """A token by which a device of this person can be known, until the password is changed; None for nobody's."""
+    with store.read() as connection:
+        secret = connection.execute(select(PEOPLE.c.secret).where(PEOPLE.c.name == name, PEOPLE.c.active)).scalar()
+        kept = text_of(connection, secret)
+    nonce = secrets.token_hex(16) if nonce is None else nonce
+    if kept is None:
+        return None
+    return f"{nonce}.{hmac.digest(kept.encode(), f'compeer device {nonce}'.encode(), hashlib.sha256).hex()}"
+
+
+def csrf_of(token: str) -> str:
+    """The token that changes must carry, for a session: it follows from the session's, and reveals nothing of it."""
+    return hmac.digest(token.encode("utf-8", "replace"), b"compeer csrf", hashlib.sha256).hex()
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+# --- guessing ---------------------------------------------------------------------------------------------------------
+
+
+class Guesses:
+    """Counts wrong guesses, and lets a check be made when it is due. `sleep` waits for some seconds."""
+
+    def __init__(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+        self._sleep = sleep
+        self._wrong = Rate(WRONG_A_MINUTE)
+        self._hashing = anyio.CapacityLimiter(_HASHED_AT_ONCE)
+        self._lines: defaultdict[str, list[str]] = defaultdict(list)
+        self._turns: dict[str, anyio.Lock] = {}
+
+    async def checked(self, address: str, account: str, device: str | None, check: Callable[[], T]) -> T:
+        """The outcome of a check; a wrong guess is counted. `device` is a browser that knows the account."""
+        own, name = f"device {device}" if device else f"from {address}", f"as {account}"
+        if self._hashing.statistics().tasks_waiting >= _MOST_WAITING:
+            raise busy(2)
+        async with self._hashing:
+            if device or self._wait(own) or not self._wait(name):
+                return await self._check(check, own, name)
+        async with self._in_line(account, address):
+            await self._sleep(self._wait(name))
+            async with self._hashing:
+                return await self._check(check, own, name)
+
+    async def _check(self, check: Callable[[], T], own: str, name: str) -> T:
+        if wait := self._wait(own):
+            raise _too_many(wait)
+        try:
+            return await run_in_threadpool(check)
+        except Refused as error:
+            if error.why == "forbidden":
+                for key in (own,) if own.startswith("device ") else (own, name):
+                    self._wrong.wait(key, monotonic())
+            raise
+
+    @asynccontextmanager
+    async def _in_line(self, account: str, address: str) -> AsyncIterator[None]:
+        line = self._lines[account]
+        if address in line or len(line) >= LONGEST_LINE:
+            raise _too_many(60 / WRONG_A_MINUTE)
+        line.append(address)
+        turn = self._turns.setdefault(account, anyio.Lock())
+        try:
+            async with turn:
+                yield
+        finally:
+            line.remove(address)
+            if not line:
+                del self._lines[account], self._turns[account]
+
+    def _wait(self, key: str) -> float:
+        return self._wrong.look(key, monotonic())
+
+
+def _too_many(wait: float) -> Refusal:
+    what = "Too many wrong attempts. Try again after the seconds that Retry-After says."
+    return Refusal(429, what, code="rate_limit_exceeded", retry_after=wait)
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody who has proved who they are."""
+
+    person: Person
+    token: str
+
+
+class Access:
+    """Finds out who makes a request."""
+
+    def __init__(self, store: Store, public_url: str | None) -> None:
+        self.store, self._public = store, public_url
+        self.guesses = Guesses()
+
+    def caller(self, request: Request) -> Caller:
+        """Who asks; refuses whoever is not signed in, and a change that our page did not ask for."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        by_header = scheme.lower() == "bearer"
+        token = given.strip() if by_header else request.cookies.get(COOKIE, "")
+        person = person_of(self.store, token) if token else None
+        if person is None or person.program != by_header:
+            what = "Nobody is logged in. POST /api/login, or send the header Authorization: Bearer TOKEN."
+            raise Refusal(401, what, code="not_logged_in")
+        if not by_header and request.method not in ("GET", "HEAD", "OPTIONS"):
+            sent = request.headers.get("x-csrf-token", "").encode("utf-8", "replace")
+            if not hmac.compare_digest(sent, csrf_of(token).encode()):
+                what = "The header X-CSRF-Token is missing or wrong: send the token from /api/me."
+                raise Refusal(403, what, code="csrf")
+        return Caller(person, token)
+
+    async def checked(self, request: Request, name: str, check: Callable[[], T]) -> T:
+        """The outcome of a check of something that can be guessed; a wrong guess is counted."""
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise Refusal(403, "This can only be asked from the workbench's own page.", code="csrf")
+        device: str | None = request.cookies.get(DEVICE)
+        if device:
+            nonce = device.partition(".")[0]
+            right = await run_in_threadpool(device_token, self.store, name, nonce) or ""
+            if not hmac.compare_digest(right.encode(), device.encode("utf-8", "replace")):
+                device = None
+        return await self.guesses.checked(client_of(request.scope), name, device or None, check)
+
+    async def keep(self, request: Request, response: Response, token: str, person: Person) -> None:
+        """Sets the cookies of a session and of the device."""
+        device = await run_in_threadpool(device_token, self.store, person.name or "") or ""
+        https = self._is_https(request)
+        for name, value, days in ((COOKIE, token, SESSION_DAYS), (DEVICE, device, DEVICE_DAYS)):
+            lasting = days * 86_400
+            response.set_cookie(name, value, max_age=lasting, secure=https, httponly=True, samesite="strict")
+
+    def forget(self, request: Request, response: Response) -> None:
+        """Removes the cookie of a session."""
+        response.delete_cookie(COOKIE, secure=self._is_https(request), httponly=True, samesite="strict")
+
+    def address(self, request: Request) -> str:
+        """Where people reach the workbench, without a slash at the end."""
+        return (self._public or str(request.base_url)).rstrip("/")
+
+    def _is_https(self, request: Request) -> bool:
+        return urlsplit(self._public or str(request.url)).scheme == "https"
+
+    async def longest_body(self, scope: Scope) -> int:
+        """How much a request may send: an admin a file of items, everyone else a little."""
+        path = scope["path"].split("/")
+        if path[1:3] != ["api", "projects"] or path[-1] != "items":
+            return LARGEST_BODY
+        try:
+            found = await run_in_threadpool(self.caller, Request(scope))
+        except Refusal:
+            return LARGEST_BODY
+        return LARGEST_IMPORT if "admin" in found.person.roles else LARGEST_BODY
+
+
+async def _access(request: Request) -> Access:  # what only looks something up needs no thread of its own
+    found: Access = request.app.state.access
+    return found
+
+
+AccessHere = Annotated[Access, Depends(_access)]
+
+
+def _caller(request: Request, access: AccessHere) -> Caller:
+    return access.caller(request)
+
+
+CallerHere = Annotated[Caller, Depends(_caller)]
+
+
+async def _store(access: AccessHere) -> Store:
+    return access.store
+
+
+def _with_role(*roles: Role) -> Callable[[Caller], Awaitable[Person]]:
+    """Checks the role before anything else of a request is read; it is checked again where the thing is done."""
+
+    async def person(caller: CallerHere) -> Person:
+        if roles:
+            require(caller.person, *roles)
+        return caller.person
+
+    return person
+
+
+StoreHere = Annotated[Store, Depends(_store)]
+Me = Annotated[Person, Depends(_with_role())]
+Worker = Annotated[Person, Depends(_with_role("annotator", "adjudicator"))]
+Admin = Annotated[Person, Depends(_with_role("admin"))]
+
+
+# --- signing in and out -----------------------------------------------------------------------------------------------
+
+sign_in = APIRouter(tags=["sign-in"])
+
+
+@sign_in.post("/join")
+async def join(body: forms.Join, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+    """Takes up an invitation; the session begins at once."""
+
+    def check() -> tuple[Person, str]:
+        person = people.join(access.store, body.invitation, body.name, body.password)
+        return person, begin_session(access.store, person.id)
+
+    return await _sign_in(f"invitation {body.invitation.partition('.')[0]}", check, request, response, access)
+
+
+@sign_in.post("/login")
+async def begin(body: forms.Login, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+    """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
+
+    def check() -> tuple[Person, str]:
+        token = log_in(access.store, body.name, body.password)
+        person = person_of(access.store, token)
+        assert person is not None, "the session has just begun"
+        return person, token
+
+    return await _sign_in(body.name, check, request, response, access)
+
+
+@sign_in.post("/me/password")
+async def replace_password(
+    body: forms.NewPassword, request: Request, response: Response, access: AccessHere, caller: CallerHere
+) -> forms.SignedIn:
+    """Sets another password; all other sessions end."""
+
+    def check() -> tuple[Person, str]:
+        change_password(access.store, caller.person, body.old, body.new)
+        return caller.person, begin_session(access.store, caller.person.id)
+
+    return await _sign_in(f"password of {caller.person.id}", check, request, response, access)
+
+
+async def _sign_in(
+    name: str, check: Callable[[], tuple[Person, str]], request: Request, response: Response, access: Access
+) -> forms.SignedIn:
+    person, token = await access.checked(request, name, check)
+    if not person.program:
+        await access.keep(request, response, token, person)
+    return forms.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
+
+
+@sign_in.post("/logout", status_code=204)
+def end(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+    """Ends this session."""
+    log_out(access.store, caller.token)
+    access.forget(request, response)
+
+
+@sign_in.post("/leave", status_code=204)
+def leave(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+    """Removes one's name and password for good; the labels stay, under a pseudonym."""
+    people.leave(access.store, caller.person.id, caller.person)
+    access.forget(request, response)
+
+
+@sign_in.get("/me")
+def read_me(store: StoreHere, caller: CallerHere) -> forms.Myself:
+    """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
+    day = today(store, caller.person, *projects(store))
+    return forms.Myself(person=caller.person, csrf=csrf_of(caller.token), today=day)
+
+
+@sign_in.patch("/me")
+def change_me(body: forms.ChangedSelf, store: StoreHere, me: Me) -> Person:
+    """Sets one's languages, a limit a day, whether items marked as crisis are given; fields may be left out."""
+    return people.change_person(store, me.id, me, **body.model_dump(exclude_unset=True))

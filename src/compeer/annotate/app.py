@@ -1,0 +1,399 @@
+"""The workbench over HTTP: pages, and a JSON API that does all that the pages do.
+
+    app = workbench_app(open_store("labels.db"), WorkbenchSettings())
+
+Nothing is kept in this process but counts of wrong guesses and metrics that can be computed again: it may be killed at
+any moment and started anew.
+"""
+
+from __future__ import annotations
+
+import math
+import mimetypes
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, FastAPI, Query, Request
+from fastapi import Path as InPath
+from jinja2 import Environment, PackageLoader
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from compeer import __version__
+from compeer.annotate import forms, labels, metrics, people
+from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
+from compeer.annotate.exchange import export_project, export_tasks, import_tasks, label_config
+from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject, WorkbenchSettings
+from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
+from compeer.annotate.people import Person
+from compeer.annotate.projects import (
+    Guidelines,
+    ProjectSettings,
+    add_project,
+    change_settings,
+    guidelines_of,
+    project_by_number,
+    projects,
+    set_guidelines,
+)
+from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress, today
+from compeer.annotate.store import Refused, Store
+from compeer.errors import InputError
+from compeer.web.application import application
+from compeer.web.description import Health, describe, refusals
+from compeer.web.errors import Refusal, from_input_error
+from compeer.web.files import Files
+
+TITLE = "compeer annotate"
+TEXT = """Annotation of emotional support by people and programs: blind, double, adjudicated.
+
+A person's session is a cookie, set by `/api/login`; calls that change something carry the header `X-CSRF-Token` with
+the token from `/api/me`. A program sends `Authorization: Bearer TOKEN` with the token that `/api/login` gave it; its
+labels have the source `llm`. Times are milliseconds since 1970. What belongs to somebody else is answered as if it were
+not there."""
+PAGES = {"/": "annotate.html", "/login": "login.html", "/join": "login.html", "/admin": "admin.html"}
+ROWS_A_PAGE = 25
+STATUS = {"forbidden": 403, "missing": 404, "conflict": 409, "invalid": 400}
+
+api = APIRouter()
+_REFUSALS = refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503)
+_MEDIA: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}, "video/*": {}, "audio/*": {}}}}
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/zip": {}, "application/x-ndjson": {}}, "description": "A file"}
+}
+
+
+# --- work -------------------------------------------------------------------------------------------------------------
+
+
+@api.get("/projects", tags=["work"])
+def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[forms.ProjectState]]:
+    """All projects, and how far one is in each."""
+    return {"projects": [forms.ProjectState.of(store, me, project) for project in projects(store)]}
+
+
+@api.get("/projects/{project}/guidelines", tags=["work"])
+def read_guidelines(
+    project: Number, store: StoreHere, _: Me, version: Annotated[int | None, Query(ge=1, lt=2**31)] = None
+) -> Guidelines:
+    """A project's guidelines in Markdown; the newest version unless one is named."""
+    return guidelines_of(store, project, version)
+
+
+@api.post("/next", tags=["work"])
+def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.NextTask:
+    """The item to work on, kept for this person for a while; the same again until it is labelled or given back."""
+    found = next_task(store, me, body.project) if body.project else next_task_anywhere(store, me)
+    task, rest = (None, found.reason) if isinstance(found, Rest) else (found, None)
+    number = task.project if task else body.project
+    chosen = [project_by_number(store, number)] if number else projects(store)
+    far = [progress(store, me, project) for project in chosen]
+    mine, left = (sum(one[part] for one in far) for part in (0, 1))
+    day = today(store, me, *(chosen if number else []))
+    return forms.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
+
+
+@api.get("/items/{item}", tags=["work"])
+def read_item(item: ItemNumber, store: StoreHere, me: Worker) -> Task:
+    """An item that one holds or has labelled, with one's own answers."""
+    return labels.own_task(store, me, item)
+
+
+@api.put("/items/{item}/labels", tags=["work"])
+def label(item: ItemNumber, body: forms.SentLabel, store: StoreHere, me: Worker) -> forms.KeptLabel:
+    """Gives a label or changes one's own; once this is answered, it is kept. The same again changes nothing."""
+    if not body.final:
+        return forms.KeptLabel(item=item, final=False, expires=labels.save_draft(store, me, item, body.answers))
+    more: dict[str, Any] = {"seconds": body.seconds, "remark": body.note, "guideline": body.guidelines}
+    return forms.KeptLabel(item=item, final=True, known=labels.submit(store, me, item, body.answers, **more))
+
+
+@api.post("/items/{item}/skip", status_code=204, tags=["work"])
+def skip_item(item: ItemNumber, body: forms.GivenReason, store: StoreHere, me: Worker) -> None:
+    """Passes an item on to somebody else."""
+    labels.give_back(store, me, item, "skip", body.reason)
+
+
+@api.post("/items/{item}/flag", status_code=204, tags=["work"])
+def flag_item(item: ItemNumber, body: forms.GivenReason, store: StoreHere, me: Worker) -> None:
+    """Takes an item out of the queue until an admin has looked at it."""
+    labels.give_back(store, me, item, "flag", body.reason)
+
+
+@api.post("/items/{item}/decline", status_code=204, tags=["work"])
+def decline_item(item: ItemNumber, store: StoreHere, me: Worker) -> None:
+    """Passes on an item whose content is too much; no reason is asked."""
+    labels.give_back(store, me, item, "decline")
+
+
+@api.post("/items/{item}/release", status_code=204, tags=["work"])
+def release_item(item: ItemNumber, store: StoreHere, me: Worker) -> None:
+    """Gives an item back, for a pause; it may come again."""
+    labels.give_back(store, me, item, "release")
+
+
+@api.get("/mine", tags=["work"])
+def list_mine(
+    store: StoreHere, me: Worker, project: AnyProject = None, limit: Annotated[int, Query(ge=1, le=500)] = 50
+) -> dict[Literal["labels"], list[labels.OwnLabel]]:
+    """One's own labels, newest first, and whether they may still be changed."""
+    return {"labels": labels.own_labels(store, me, project, limit)}
+
+
+_Index = Annotated[int, InPath(ge=0, le=100_000)]
+
+
+@api.get("/media/{item}/{utterance}/{number}", tags=["work"], response_class=Response, responses=_MEDIA)
+def read_media(
+    item: ItemNumber, utterance: _Index, number: _Index, request: Request, store: StoreHere, me: Me
+) -> Response:
+    """A picture, clip or recording of an item that one holds or has labelled."""
+    media = labels.media_of(store, me, item, utterance, number)
+    folder: Path | None = request.app.state.media
+    found = (folder / media.path).resolve() if folder else None
+    kind = mimetypes.guess_type(media.path)[0] or ""
+    # An admin may import any path: only files of these kinds in the folder that the server was given are sent.
+    if folder is None or found is None or not found.is_relative_to(folder.resolve()) or not found.is_file():
+        raise Refusal(404, "This server does not have the file.", code="missing")
+    if kind.partition("/")[0] not in ("image", "video", "audio") or "svg" in kind:
+        raise Refusal(404, "This is no picture, clip or recording.", code="missing")
+    return FileResponse(found, media_type=kind, headers={"Cache-Control": "private, no-store"})
+
+
+# --- projects and people, for admins ----------------------------------------------------------------------------------
+
+
+@api.post("/projects", status_code=201, tags=["admin"])
+def make_project(body: forms.NewProject, store: StoreHere, me: Admin) -> forms.ProjectState:
+    """Makes a project with the first version of its guidelines."""
+    made = add_project(store, body.name, body.task, body.guidelines, body.settings, me)
+    return forms.ProjectState.of(store, me, made)
+
+
+@api.put("/projects/{project}/settings", tags=["admin"])
+def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> forms.ProjectState:
+    """Sets how a project is run from now on; what is left out gets its usual value."""
+    change_settings(store, project, body, me)
+    return forms.ProjectState.of(store, me, project_by_number(store, project))
+
+
+@api.put("/projects/{project}/guidelines", tags=["admin"])
+def write_guidelines(project: Number, body: forms.NewGuidelines, store: StoreHere, me: Admin) -> Guidelines:
+    """Sets new guidelines, which are a new version unless they are the same."""
+    return Guidelines(version=set_guidelines(store, project, body.text, me), text=body.text)
+
+
+@api.delete("/dialogues/{dialogue:path}", tags=["admin"])
+def remove_dialogue(dialogue: forms.DialogueId, store: StoreHere, me: Admin) -> dict[Literal["items"], int]:
+    """Deletes a dialogue in all projects, with all labels and remarks on it; backups and exports are not reached."""
+    return {"items": delete_dialogue(store, dialogue, me)}
+
+
+@api.post("/invitations", status_code=201, tags=["admin"])
+def invite(body: forms.NewInvitation, request: Request, access: AccessHere, me: Admin) -> forms.Invited:
+    """A link with which one person or program can join, once."""
+    token = people.invite(access.store, body.roles, body.languages, program=body.program, days=body.days, actor=me)
+    return forms.Invited(invitation=token, link=f"{access.address(request)}/join#{token}", days=body.days)
+
+
+@api.get("/invitations", tags=["admin"])
+def list_invitations(store: StoreHere, me: Admin) -> dict[Literal["invitations"], list[people.Invitation]]:
+    """The invitations that can still be taken up, without their links."""
+    return {"invitations": people.invitations(store, me)}
+
+
+@api.delete("/invitations/{invitation}", status_code=204, tags=["admin"])
+def withdraw_invitation(invitation: Number, store: StoreHere, me: Admin) -> None:
+    """Withdraws an invitation that nobody took up."""
+    people.withdraw(store, invitation, me)
+
+
+@api.get("/people", tags=["admin"])
+def list_people(store: StoreHere, me: Admin) -> dict[Literal["people"], list[forms.PersonAndDay]]:
+    """Everyone who ever joined."""
+    found = people.people(store, me)
+    return {"people": [forms.PersonAndDay(**dict(one), today=today(store, one)) for one in found]}
+
+
+@api.patch("/people/{person}", tags=["admin"])
+def change_person(person: Number, body: forms.ChangedPerson, store: StoreHere, me: Admin) -> Person:
+    """Sets somebody's roles, languages or limit a day; fields may be left out."""
+    return people.change_person(store, person, me, **body.model_dump(exclude_unset=True))
+
+
+@api.delete("/people/{person}", status_code=204, tags=["admin"])
+def remove_person(person: Number, store: StoreHere, me: Admin) -> None:
+    """Removes somebody's name and password; the labels stay, under a pseudonym."""
+    people.leave(store, person, me)
+
+
+@api.get("/audit", tags=["admin"])
+def read_audit(
+    store: StoreHere,
+    me: Admin,
+    before: Annotated[int | None, Query(ge=0, lt=2**53, description="only what was before this event")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> dict[Literal["rows"], list[dict[str, Any]]]:
+    """What was done, newest first: when, by whom, what, on which item; never any text."""
+    return {"rows": people.audit_log(store, me, before, limit)}
+
+
+# --- labels, for admins -----------------------------------------------------------------------------------------------
+
+
+@api.get("/agreement", tags=["admin"])
+def read_agreement(project: WhichProject, request: Request, me: Admin) -> dict[str, Any]:
+    """All metrics of a project as it stands: agreement, gold, balance, pace, and what is left."""
+    dashboard: metrics.Dashboard = request.app.state.dashboard
+    return dashboard.of(project, me)
+
+
+@api.get("/disagreements", tags=["admin"])
+def list_disagreements(
+    project: WhichProject,
+    question: Annotated[str, Query(max_length=40)],
+    store: StoreHere,
+    me: Admin,
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+) -> forms.Disagreements:
+    """Items on which first labels differ in a question, newest first."""
+    found = metrics.disagreements(store, project, question, me)
+    rows, pages = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE], max(1, math.ceil(len(found) / ROWS_A_PAGE))
+    return forms.Disagreements(total=len(found), page=page, pages=pages, rows=rows)
+
+
+@api.get("/items/{item}/everything", tags=["admin"])
+def read_everything(item: ItemNumber, store: StoreHere, me: Admin) -> dict[str, Any]:
+    """An item with its source, all its labels, and who passed it and why."""
+    return metrics.everything(store, item, me)
+
+
+@api.get("/passed", tags=["admin"])
+def list_passed(project: WhichProject, store: StoreHere, me: Admin) -> dict[Literal["rows"], list[dict[str, Any]]]:
+    """What was skipped, declined or flagged, with the reasons given."""
+    return {"rows": labels.passed_items(store, me, project=project)}
+
+
+@api.post("/items/{item}/settle", status_code=204, tags=["admin"])
+def settle_flag(item: ItemNumber, body: forms.SettledFlag, store: StoreHere, me: Admin) -> None:
+    """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
+    labels.settle_flag(store, item, body.keep, me)
+
+
+# --- files in and out -------------------------------------------------------------------------------------------------
+
+
+@api.post("/projects/{project}/items", tags=["transfer"])
+def import_file(
+    project: Number,
+    store: StoreHere,
+    me: Admin,
+    kind: ItemKind = "real",
+    priority: Annotated[int, Query(ge=-1000, le=1000, description="items with a higher number come first")] = 0,
+    format: Literal["ours", "label-studio"] = "ours",
+    file: Annotated[
+        bytes, Body(media_type="application/octet-stream", description="JSON lines (docs/annotate.md)")
+    ] = b"",
+) -> dict[Literal["counts"], dict[str, int]]:
+    """Adds the items of a file, or nothing of it where it is wrong somewhere; items that are there are left out."""
+    if not file:
+        raise Refusal(400, "The body is empty: send the file's bytes.", code="invalid_body")
+    chosen = project_by_number(store, project)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "items.jsonl"
+        path.write_bytes(file)
+        if format == "label-studio":
+            return {"counts": import_tasks(store, chosen, path, me)}
+        return {"counts": import_items(store, chosen, path, kind, priority, me)}
+
+
+@api.get("/export", tags=["transfer"], response_class=Response, responses=_FILE)
+def export_file(
+    project: WhichProject,
+    store: StoreHere,
+    me: Admin,
+    format: Annotated[
+        Literal["ours", "records", "label-studio"],
+        Query(description="ours: a zip of all; records: SER records with the consensus; label-studio: its tasks"),
+    ] = "ours",
+) -> Response:
+    """A project's labels as a file: records with the consensus, every label by itself, the agreement."""
+    chosen = project_by_number(store, project)
+    if format == "records" and chosen.task != "steps":
+        raise Refusal(400, "Only the task 'steps' makes records. Ask for format=ours.", field="format")
+    folder = Path(tempfile.mkdtemp(prefix="compeer-export-"))
+    out = folder / "out"
+    try:
+        if format == "label-studio":
+            out.mkdir()
+            export_tasks(store, chosen, out / "tasks.json", me)
+            (out / "interface.xml").write_text(label_config(chosen.task), encoding="utf-8")
+        else:
+            export_project(store, chosen, out, me)
+        made, kind = out / "records.jsonl", "application/x-ndjson"
+        if format != "records":
+            made, kind = Path(shutil.make_archive(str(folder / "all"), "zip", out)), "application/zip"
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    name = {"ours": ".zip", "records": "-records.jsonl", "label-studio": "-label-studio.zip"}[format]
+    gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+    return FileResponse(made, media_type=kind, filename=f"project-{project}{name}", background=gone)
+
+
+# --- the application --------------------------------------------------------------------------------------------------
+
+
+def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> FastAPI:
+    """The application around a store, which is closed at its end."""
+    settings = settings or WorkbenchSettings()
+    access = Access(store, settings.public_url)
+    door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
+    templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
+    pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
+    app = application(TITLE, Files(workbench="compeer.annotate"), pages, _described, store.close, **door)
+    app.state.access, app.state.dashboard, app.state.media = access, metrics.Dashboard(store), settings.media
+    app.add_exception_handler(InputError, _answer_input_error)
+    app.add_exception_handler(OperationalError, _answer_out_of_reach)
+    app.add_exception_handler(NoConnection, _answer_out_of_reach)
+    for router in (sign_in, api):
+        app.include_router(router, prefix="/api", responses=_REFUSALS)
+
+    @app.get("/healthz", tags=["operation"], responses=refusals(421, 503))
+    def health() -> Health:
+        """Whether the server takes requests, and reaches its store."""
+        store.length()
+        return Health(version=__version__)
+
+    return app
+
+
+async def _answer_input_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InputError)
+    if isinstance(error, Refused):
+        return from_input_error(error, STATUS[error.why], code=error.why).response()
+    return from_input_error(error).response()
+
+
+async def _answer_out_of_reach(_: Request, _error: Exception) -> JSONResponse:
+    what = "The store cannot be reached now. Nothing was changed; try again after the seconds that Retry-After says."
+    return Refusal(503, what, code="out_of_reach", retry_after=5).response()
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    found = describe(app, TITLE, TEXT)
+    found["components"]["securitySchemes"] = {
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+        "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
+        "token": {"type": "http", "scheme": "bearer"},
+    }
+    for name, path in found["paths"].items():
+        for method, operation in path.items():
+            if name not in ("/api/login", "/api/join", "/healthz"):
+                needed = ("session",) if method == "get" else ("session", "csrf")
+                operation["security"] = [{one: [] for one in needed}, {"token": []}]
+    return found

@@ -1,0 +1,341 @@
+"""The metrics of a project as it stands: agreement, drift from gold, label balance, pace, and what is left.
+
+Agreement is of first labels only, those given without seeing another's, once both are frozen. An item's week is that of
+its second label. Names do not occur, only pseudonyms.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from compeer.annotate.items import view
+from compeer.annotate.labels import passed_items
+from compeer.annotate.people import DAY, Person, require
+from compeer.annotate.projects import (
+    QUESTIONS,
+    RESPONSES,
+    Answer,
+    Answers,
+    LabelQuestion,
+    Project,
+    TaskKind,
+    consensus,
+    project_by_id,
+)
+from compeer.annotate.queue import freeze_all
+from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
+from compeer.annotate.store import Refused, Store, row_of, text_of
+from compeer.statistics import Estimate, cohens_kappa, krippendorff, percent, wilson
+
+WEEK = 7 * DAY
+TEXTS_AT_ONCE = 500
+LONGEST_HELD = 60.0
+"""Seconds for which metrics hold: what is counted of the last week changes without an event."""
+
+
+@dataclass(frozen=True)
+class LabelledItem:
+    """An item and its labels, the earliest first: rows of the table, with the annotator's pseudonym.
+
+    `known` are the answers of a training or gold item.
+    """
+
+    id: int
+    kind: str
+    stage: str
+    language: str
+    author: str
+    dialogue: str | None
+    content: str | None
+    known: Answers | None
+    labels: tuple[Row[Any], ...]
+
+    @property
+    def firsts(self) -> tuple[Row[Any], ...]:
+        """The labels of those who judged without seeing another's."""
+        return tuple(label for label in self.labels if label.role == "first")
+
+    @property
+    def is_doubled(self) -> bool:
+        """Whether two people have judged it, and neither can correct their label any more."""
+        return len(self.firsts) == 2 and self.stage != "full"
+
+    def consensus(self, task: TaskKind) -> dict[str, Answer | None]:
+        """For each question what two of the annotators answered, or None."""
+        counted = [label.answers for label in self.labels if label.role in ("first", "adjudication")]
+        return consensus(counted, [question.name for question in QUESTIONS[task]])
+
+
+def labelled_items(connection: Connection, chosen: Any) -> list[LabelledItem]:
+    """The items of a condition that are not deleted, in the order of their numbers, with all their labels."""
+    joined = LABELS.join(PEOPLE, PEOPLE.c.id == LABELS.c.person).join(ITEMS, ITEMS.c.id == LABELS.c.item)
+    wanted = select(LABELS, PEOPLE.c.pseudonym).select_from(joined).where(chosen)
+    labels: defaultdict[int, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)):
+        labels[row.item].append(row)
+    items = connection.execute(select(ITEMS).where(chosen, ITEMS.c.stage != "deleted").order_by(ITEMS.c.id)).all()
+    names = ("id", "kind", "stage", "language", "author", "dialogue", "content")
+    return [
+        LabelledItem(**{name: row._mapping[name] for name in names}, known=row.answers, labels=tuple(labels[row.id]))
+        for row in items
+    ]
+
+
+def with_contents(
+    connection: Connection, items: Sequence[LabelledItem]
+) -> Iterator[tuple[LabelledItem, dict[str, Any], dict[str, str]]]:
+    """Each item with its content, and the remarks made on it by the ids of their texts."""
+    for start in range(0, len(items), TEXTS_AT_ONCE):
+        part = items[start : start + TEXTS_AT_ONCE]
+        ids = {item.content for item in part} | {label.remark for item in part for label in item.labels}
+        wanted = select(TEXTS.c.id, TEXTS.c.value).where(TEXTS.c.id.in_(ids - {None}))
+        texts = dict(connection.execute(wanted).tuples().all())
+        for item in part:
+            if item.content in texts:
+                remarks = {
+                    label.remark: texts[label.remark] for label in item.labels if label.remark and label.remark in texts
+                }
+                yield item, json.loads(texts[item.content]), remarks
+
+
+# --- a project's metrics ----------------------------------------------------------------------------------------------
+
+
+class Dashboard:
+    """Computes a project's metrics once for each state of the store, however many ask for them.
+
+    They can take a second: one thread computes them, and the others wait.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self._known: dict[int, tuple[int, float, dict[str, Any]]] = {}
+
+    def of(self, project: int, actor: Person) -> dict[str, Any]:
+        """The metrics as they are now."""
+        with self._lock:
+            length, now = self._store.length(), self._store.clock()
+            known = self._known.get(project)
+            if known and known[0] == length and now - known[1] < LONGEST_HELD:
+                return known[2]
+            found = dashboard(self._store, project, actor)
+            self._known[project] = (length, now, found)
+            return found
+
+
+def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
+    """All metrics of a project, ready for JSON."""
+    require(actor, "admin")
+    freeze_all(store)
+    with store.read() as connection:
+        chosen = project_by_id(connection, project)
+        items = labelled_items(connection, ITEMS.c.project == project)
+    return project_metrics(chosen, items, store.now())
+
+
+def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
+    """The same from items at hand."""
+    stages = Counter(item.stage for item in items)
+    real = [item for item in items if item.kind == "real"]
+    doubled = [item for item in real if item.is_doubled]
+    questions = QUESTIONS[project.task]
+    return {
+        "project": project.name,
+        "task": project.task,
+        "stages": dict(sorted(stages.items())),
+        "questions": {question.name: _question(question, project, real, doubled) for question in questions},
+        "pairs": _pairs(questions, doubled),
+        "gold": _gold([item for item in items if item.kind == "gold"], now),
+        "training": {
+            name: _share([right for _, right in answers])
+            for name, answers in _right([item for item in items if item.kind == "training"]).items()
+        },
+        "pace": _pace(items, real, stages, now),
+    }
+
+
+def _question(
+    question: LabelQuestion, project: Project, real: Sequence[LabelledItem], doubled: Sequence[LabelledItem]
+) -> dict[str, Any]:
+    balance: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for item in real:
+        for label in item.firsts:
+            balance[label.pseudonym][str(label.answers[question.name])] += 1
+    closed = [item for item in real if item.stage == "closed"]
+
+    def agreement(items: Sequence[LabelledItem]) -> dict[str, Any]:
+        pairs = [(item.firsts[0].answers[question.name], item.firsts[1].answers[question.name]) for item in items]
+        dialogues = [item.dialogue or str(item.id) for item in items]
+        alpha = krippendorff(pairs, question.values, ordered=question.ordered, groups=dialogues)
+        described = {"value": alpha.value, "low": alpha.low, "high": alpha.high, "units": alpha.n}
+        return {"items": len(items), "percent": percent(pairs), "alpha": described}
+
+    def by(keys: Callable[[LabelledItem], Iterable[str]]) -> dict[str, Any]:
+        parts: defaultdict[str, list[LabelledItem]] = defaultdict(list)
+        for item in doubled:
+            for key in keys(item):
+                parts[key].append(item)
+        return {key: agreement(parts[key]) for key in sorted(parts)}
+
+    return {
+        **agreement(doubled),
+        "without_consensus": sum(item.consensus(project.task)[question.name] is None for item in closed),
+        "by_annotator": by(lambda item: (label.pseudonym for label in item.firsts)),
+        "by_author": by(lambda item: (item.author,)),
+        "by_week": by(lambda item: (_week(item.firsts[1].at),)),
+        "balance": {name: dict(sorted(counts.items())) for name, counts in sorted(balance.items())},
+    }
+
+
+def _pairs(questions: Sequence[LabelQuestion], doubled: Sequence[LabelledItem]) -> list[dict[str, Any]]:
+    """For each pair of annotators, and each question, the percentage and κ."""
+    shared: defaultdict[tuple[str, str], list[tuple[Row[Any], Row[Any]]]] = defaultdict(list)
+    for item in doubled:
+        one, other = sorted(item.firsts, key=lambda label: label.person)
+        shared[one.pseudonym, other.pseudonym].append((one, other))
+    rows = []
+    for pair, labels in sorted(shared.items()):
+        found = {}
+        for question in questions:
+            answers = [(one.answers[question.name], other.answers[question.name]) for one, other in labels]
+            found[question.name] = {"percent": percent(answers), "kappa": cohens_kappa(answers)}
+        rows.append({"annotators": list(pair), "items": len(labels), "questions": found})
+    return rows
+
+
+def _gold(items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
+    """How often each annotator gives a gold item's answers, by week, and who has become worse."""
+    found = {}
+    for name, answers in _right(items).items():
+        weeks: defaultdict[str, list[bool]] = defaultdict(list)
+        for at, right in answers:
+            weeks[_week(at)].append(right)
+        late = [right for at, right in answers if at > now - WEEK]
+        early = [right for at, right in answers if at <= now - WEEK]
+        found[name] = _share([right for _, right in answers]) | {
+            "by_week": {week: _share(values) for week, values in sorted(weeks.items())},
+            # Drifting: what is right now lies surely below what was right before.
+            "drifting": bool(late and early) and wilson(sum(late), len(late))[1] < sum(early) / len(early),
+        }
+    return found
+
+
+def _right(items: Sequence[LabelledItem]) -> dict[str, list[tuple[int, bool]]]:
+    """By annotator, when each known question was answered, and whether rightly."""
+    found: defaultdict[str, list[tuple[int, bool]]] = defaultdict(list)
+    for item in items:
+        for label in item.labels:
+            known = {name: value for name, value in (item.known or {}).items() if name in label.answers}
+            found[label.pseudonym] += [(label.at, label.answers[name] == value) for name, value in known.items()]
+    return dict(sorted(found.items()))
+
+
+def _share(right: Sequence[bool]) -> dict[str, Any]:
+    share = Estimate.of_share(sum(right), len(right))
+    return {"answers": share.n, "right": share.value, "low": share.low, "high": share.high}
+
+
+def _pace(
+    items: Sequence[LabelledItem], real: Sequence[LabelledItem], stages: Counter[str], now: int
+) -> dict[str, Any]:
+    labels = list(itertools.chain.from_iterable(item.labels for item in items))
+    annotators = {}
+    for name in sorted({label.pseudonym for label in labels}):
+        own = [label for label in labels if label.pseudonym == name]
+        hours = sum(label.seconds for label in own) / 3600
+        annotators[name] = {
+            "labels": len(own),
+            "hours": hours,
+            "labels_an_hour": len(own) / hours if hours else None,
+            "last_week": sum(label.at > now - WEEK for label in own),
+        }
+    timed = [label.seconds for label in labels if label.seconds and label.role == "first"]
+    doubled = [item for item in real if item.is_doubled]
+    differing = sum(item.firsts[0].answers != item.firsts[1].answers for item in doubled)
+    missing = sum(2 - len(item.firsts) for item in real if item.stage in ("fresh", "half", "full"))
+    waiting = stages["adjudicate"] + stages["adjudicating"]
+    expected = waiting + missing / 2 * (differing / len(doubled) if doubled else 0)
+    return {
+        "annotators": annotators,
+        "first_labels_left": missing,
+        "adjudications_expected": round(expected),
+        "hours_left": (missing + expected) * statistics.median(timed) / 3600 if timed else None,
+    }
+
+
+def _week(at: int) -> str:
+    year, week, _ = datetime.fromtimestamp(at / 1000, UTC).isocalendar()
+    return f"{year}-W{week:02d}"
+
+
+# --- single items, for admins -----------------------------------------------------------------------------------------
+# An admin who annotates too gets labels of closed items only: who could look at another's label before giving or
+# changing their own would not judge blindly.
+
+
+def disagreements(store: Store, project: int, question: str, actor: Person | None = None) -> list[dict[str, Any]]:
+    """Items on which first labels differ in a question, newest first."""
+    require(actor, "admin")
+    with store.read() as connection:
+        task = project_by_id(connection, project).task
+        if question not in (known := [one.name for one in QUESTIONS[task]]):
+            raise Refused("invalid", "there is no such question.", do=f"Known: {', '.join(known)}")
+        items = labelled_items(connection, ITEMS.c.project == project)
+    found: list[dict[str, Any]] = []
+    for item in items:
+        if actor is not None and actor.works and item.stage != "closed":
+            continue
+        if item.is_doubled and len({label.answers.get(question) for label in item.firsts}) == 2:
+            answers = {label.pseudonym: label.answers[question] for label in item.labels if question in label.answers}
+            row = {"item": item.id, "author": item.author, "stage": item.stage, "answers": answers}
+            found.append(row | {"consensus": item.consensus(task)[question], "at": item.labels[-1].at})
+    return sorted(found, key=lambda row: -row["at"])
+
+
+def everything(store: Store, number: int, actor: Person | None = None) -> dict[str, Any]:
+    """An item with its source, all its labels, and who passed it and why."""
+    require(actor, "admin")
+    blind = actor is not None and actor.works
+    with store.read() as connection:
+        row = row_of(connection.execute(select(ITEMS).where(ITEMS.c.id == number)).first(), "item")
+        if row.content is None:
+            raise Refused("missing", "this item was deleted.")
+        if blind and row.stage not in ("closed", "flagged", "dropped"):
+            what = "you annotate too, and could not judge this item blindly once you have seen its labels."
+            raise Refused("conflict", what, do="Look at it when it is closed, or let an admin look who does not.")
+        hidden = blind and row.stage == "flagged"
+        task = project_by_id(connection, row.project).task
+        (item,) = labelled_items(connection, ITEMS.c.id == number)
+        content = json.loads(text_of(connection, row.content) or "{}")
+        labels = [
+            {"annotator": label.pseudonym, "source": label.source, "role": label.role, "answers": label.answers}
+            | {"note": text_of(connection, label.remark), "guidelines": label.guideline}
+            | {"seconds": label.seconds, "at": label.at}
+            for label in item.labels
+            if not hidden
+        ]
+    found = view(task, number, content, RESPONSES[task])
+    models = content.get("models") or [content.get("author"), None]
+    columns = ("project", "kind", "stage", "author", "record", "dialogue", "language", "crisis")
+    return {
+        **{"item": number, "task": task, **{name: row._mapping[name] for name in columns}},
+        **{"history": found["history"], "steps": found["steps"]},
+        "responses": [
+            {"name": name, "text": text, "model": model}
+            for name, text, model in zip(RESPONSES[task], found["responses"], models, strict=False)
+        ],
+        "labels": labels,
+        "consensus": item.consensus(task) if row.kind == "real" and not hidden else {},
+        "known": item.known,
+        "passed": passed_items(store, actor, item=number),
+    }

@@ -1,0 +1,181 @@
+"""The chat application: its routes, settings and OpenAPI description.
+
+    app = create_app(resolve_supporter("embedded"), judge=None, settings=ServeSettings())
+
+Nothing is kept between two requests but counts: a conversation lives with its client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from compeer import __version__
+from compeer.chat.api import Chats, Judging, Keeper
+from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES
+from compeer.chat.metrics import Metrics
+from compeer.chat.schemas import (
+    MOST_CANDIDATES,
+    ChatAnswer,
+    ChatRequest,
+    JudgeAnswer,
+    JudgeRequest,
+    ModelCard,
+    ModelList,
+)
+from compeer.chat.scoring import register_scoring
+from compeer.chat.turn import Supporter
+from compeer.policy.control import PERSONAS
+from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
+from compeer.reward.score import Judge
+from compeer.web.application import application
+from compeer.web.description import Health, describe, refusals
+from compeer.web.errors import Refusal
+from compeer.web.files import Files
+
+TITLE = "compeer"
+TEXT = """Talk to a supporter that reasons before it replies.
+
+Chat requests and answers are OpenAI's, so that the official clients work as they are. The steps of the reasoning come
+in `reasoning_content`, the reply in `content`, decisions and the guard's findings in the extra field `compeer`. This
+is research software, not a clinician and not a crisis service."""
+
+_STREAM_EXAMPLE = (
+    'data: {"id":"chatcmpl-…","object":"chat.completion.chunk","created":0,"model":"…","choices":[{"index":0,'
+    '"delta":{"content":"What"},"finish_reason":null,"logprobs":null}]}\n\ndata: [DONE]\n\n'
+)
+LONGEST_BODY = 2**20 + (MOST_IMAGES + 2) * LARGEST_IMAGE * 4 // 3
+"""Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read."""
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""A proxy that buffers would hold the stream back."""
+
+
+class ServeSettings(BaseModel):
+    """How a server treats those who come."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str | None = Field(default=None, description="what the supporter is called; none: by its own name")
+    keys: tuple[str, ...] = Field(default=(), repr=False, description="keys that let in; none: everybody may come")
+    hosts: tuple[str, ...] = Field(default=(), description="names that the server goes by; none: any")
+    rate: float | None = Field(default=120, gt=0, description="requests a minute for each client; none: no limit")
+    longest_body: int | None = Field(
+        default=None, ge=1024, description="bytes of a body; none: 33 MiB, as much as images need"
+    )
+    keep: Path | None = Field(default=None, description="folder in which conversations are kept; none: they are not")
+
+
+def create_app(
+    supporter: Supporter,
+    *,
+    judge: Judge | None = None,
+    settings: ServeSettings | None = None,
+    on_close: Callable[[], object] | None = None,
+) -> FastAPI:
+    """The application around a supporter; at its end the supporter is closed, and then `on_close` is called."""
+    settings = settings or ServeSettings()
+    metrics, files, started = Metrics(), Files(), int(time.time())
+    model = settings.name or supporter.name
+    chats = Chats(supporter, model, metrics, Keeper(settings.keep) if settings.keep else None)
+    judging = Judging(judge, metrics)
+
+    def close() -> None:
+        supporter.close()
+        if on_close:
+            on_close()
+
+    app = application(
+        TITLE,
+        files,
+        {"/": files.text("chat.html")},
+        lambda app: describe_chat(app, keyed=bool(settings.keys)),
+        close,
+        on_response=lambda route, status: metrics.add("compeer_requests_total", route=route, status=str(status)),
+        keys=settings.keys,
+        hosts=settings.hosts,
+        rate=settings.rate,
+        longest_body=settings.longest_body or LONGEST_BODY,
+    )
+    card = ModelCard(
+        id=model,
+        created=started,
+        sees=supporter.multimodal,
+        language=supporter.language,
+        guard=supporter.guarded,
+        judge=judge is not None,
+        keeps=settings.keep is not None,
+        max_best_of=MOST_CANDIDATES if supporter.judges else 1,
+        controls={
+            "strategy": list(STRATEGIES),
+            "stage": list(STAGES),
+            "emotion": list(EMOTIONS),
+            "persona": list(PERSONAS),
+        },
+    )
+    outside = refusals(401, 421, 429, 500)
+
+    @app.post("/v1/chat/completions", response_model=None, responses=chat_answers(), tags=["chat"])
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        """The next turn of a conversation: three steps of reasoning and a reply."""
+        if body.stream:
+            pieces = await chats.stream(body)
+            return StreamingResponse(pieces, media_type="text/event-stream", headers=_STREAM_HEADERS)
+        answer = await chats.answer(body, request)
+        return JSONResponse(answer.model_dump()) if answer else Response(status_code=499)
+
+    @app.post("/v1/judge", responses=refusals(400, 401, 404, 408, 413, 421, 429, 500), tags=["judge"])
+    async def judge_turn(body: JudgeRequest) -> JudgeAnswer:
+        """Verdicts on a turn and its score: each step, and the response where there is a reference."""
+        return await judging.answer(body)
+
+    register_scoring(app, judging)
+
+    @app.get("/v1/models", responses=outside, tags=["models"])
+    async def models() -> ModelList:
+        """The supporter that this server offers, and what can be asked of it."""
+        return ModelList(data=[card])
+
+    @app.get("/v1/models/{name:path}", responses=outside | refusals(404), tags=["models"])
+    async def one_model(name: str) -> ModelCard:
+        """The supporter of that name."""
+        if name != model:
+            raise Refusal(404, "There is no such model here. /v1/models lists what there is.", code="model_not_found")
+        return card
+
+    @app.get("/healthz", tags=["operation"])
+    async def health() -> Health:
+        """Whether the server takes requests."""
+        return Health(version=__version__)
+
+    @app.get("/metrics", response_class=PlainTextResponse, responses=outside, tags=["operation"])
+    async def counts() -> Response:
+        """Counts in Prometheus' text format, without any dialogue's text."""
+        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return app
+
+
+def chat_answers() -> dict[int | str, dict[str, Any]]:
+    """Descriptions of what a chat request can get."""
+    stream = {"text/event-stream": {"example": _STREAM_EXAMPLE}}
+    what = "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE]."
+    answer: dict[int | str, dict[str, Any]] = {200: {"model": ChatAnswer, "description": what, "content": stream}}
+    return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
+
+
+def describe_chat(app: FastAPI, keyed: bool) -> dict[str, Any]:
+    """The description of the chat's application."""
+    found = describe(app, TITLE, TEXT)
+    if keyed:
+        found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for name, path in found["paths"].items():
+            if name.startswith("/v1/") or name == "/metrics":
+                for operation in path.values():
+                    operation["security"] = [{"key": []}]
+    return found

@@ -1,0 +1,212 @@
+"""What a chat request holds: a history of seeker and supporter, images, and the guard's memory of the conversation.
+
+Messages of other roles (a system prompt, a tool's answer) are ignored, since the supporter has a prompt of its own; so
+is reasoning that a client sends back. Nobody is refused for sending too much as long as there is text, for the guard
+must read it: what is too much, or is no image, is dropped, the oldest first, and named.
+
+Only data URLs are taken as images: the server fetches nothing. An image is decoded, shrunk and written again, so that
+whatever else its file held, such as where it was taken, stays behind.
+
+The guard's memory is a string that the client keeps. It is encoded, not signed: whoever changes it changes only what
+the guard remembers of their own conversation, and danger is found in the messages, never in the state.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from compeer.chat.schemas import LONGEST_HISTORY, MOST_MESSAGES, ChatMessage, TextPart
+from compeer.dialogue import Media, Speaker, Utterance
+from compeer.safety.guard import GuardState
+from compeer.web.errors import Refusal, readable
+
+MOST_IMAGES = 4
+"""Of more the newest are read."""
+LARGEST_IMAGE = 2**22
+"""Bytes of one image."""
+MOST_PIXELS = 25_000_000
+LONGEST_SIDE = 1024
+"""Pixels; no model here reads more."""
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+_DATA_URL = re.compile(r"data:image/[a-z.+-]{1,20};base64,", re.IGNORECASE)
+_SPEAKERS: dict[str, Speaker] = {"user": "seeker", "assistant": "supporter"}
+_MOST_ANSWERED = 200
+_STATE = TypeAdapter(GuardState)
+
+
+@dataclass(frozen=True)
+class SentHistory:
+    """The utterances and images of a request, and what was left out."""
+
+    utterances: tuple[Utterance, ...]
+    images: tuple[tuple[int, str, bytes], ...] = ()
+    """Each with the index of its utterance and the field in which it stood."""
+    ignored: tuple[str, ...] = ()
+    dropped: tuple[Refusal, ...] = ()
+    """What was too much or could not be read, each as the refusal that it would have been."""
+
+    def with_pictures(self, folder: Path) -> SentHistory:
+        """The history with its images written into a folder; refused if nothing is left of the last message."""
+        found, dropped = list(self.utterances), [*self.dropped]
+        for number, (index, field, data) in enumerate(self.images):
+            path = folder / f"{number}.png"
+            try:
+                write_picture(data, path, field)
+            except Refusal as refusal:
+                dropped.append(refusal)
+                continue
+            media = (*found[index].media, Media(kind="image", path=str(path)))
+            found[index] = found[index].model_copy(update={"media": media})
+        if not found[-1].text.strip() and not found[-1].media:
+            raise dropped[-1]
+        kept = tuple(one for one in found if one.text.strip() or one.media)
+        return SentHistory(kept, (), self.ignored, tuple(dropped))
+
+    def dropped_texts(self) -> list[str]:
+        """What was dropped, as an answer names it: the field, and the code of what was wrong."""
+        return [f"{one.field} ({one.code})" for one in self.dropped]
+
+
+def read_history(messages: Sequence[ChatMessage], multimodal: bool) -> SentHistory:
+    """The history that messages hold; a refusal where it does not end with the seeker, or there is nothing to read."""
+    ignored = [f"messages.{n} ({one.role})" for n, one in enumerate(messages) if one.role not in _SPEAKERS]
+    dropped: list[Refusal] = []
+    history: list[Utterance] = []
+    images: list[tuple[int, str, bytes]] = []
+    for number, message, text in _within_limits(messages, dropped):
+        field = f"messages.{number}.content"
+        own = _images(message, field, len(history), multimodal, dropped)
+        if text.strip() or own:
+            history.append(Utterance(speaker=_SPEAKERS[message.role], text=text))
+            images += own
+        elif number == len(messages) - 1:
+            if dropped and str(dropped[-1].field).startswith(field):
+                raise dropped[-1]
+            raise Refusal(400, "The last message is empty.", field=field, code="empty_message")
+    if not history or history[-1].speaker != "seeker":
+        what = "The last message must be the seeker's: one with the role 'user'."
+        raise Refusal(400, what, field="messages", code="not_the_seekers_turn")
+    for _, field, _ in images[:-MOST_IMAGES]:
+        what = f"At most {MOST_IMAGES} images are looked at, the last ones."
+        dropped.append(Refusal(400, what, field=field, code="too_many_images"))
+    return SentHistory(tuple(history), tuple(images[-MOST_IMAGES:]), tuple(ignored), tuple(dropped))
+
+
+def _within_limits(messages: Sequence[ChatMessage], dropped: list[Refusal]) -> list[tuple[int, ChatMessage, str]]:
+    """The newest messages of seeker and supporter, with their numbers and texts, that are not too much together."""
+    kept: list[tuple[int, ChatMessage, str]] = []
+    left = LONGEST_HISTORY
+    for number, message in reversed([(n, one) for n, one in enumerate(messages) if one.role in _SPEAKERS]):
+        text = _text(message)
+        if len(kept) == MOST_MESSAGES or (len(text) > left and kept):
+            last = f"messages.0 to messages.{number}" if number else "messages.0"
+            what = f"A conversation has at most {MOST_MESSAGES} messages and {LONGEST_HISTORY:,} characters."
+            dropped.append(Refusal(400, what, field=last, code="history_too_long"))
+            break
+        if len(text) > left:
+            what = f"A message has at most {LONGEST_HISTORY:,} characters: its end was read."
+            dropped.append(Refusal(400, what, field=f"messages.{number}.content", code="message_too_long"))
+            text = text[-left:]
+        left -= len(text)
+        kept.append((number, message, text))
+    return kept[::-1]
+
+
+def _text(message: ChatMessage) -> str:
+    if message.content is None or isinstance(message.content, str):
+        return readable(message.content or "")
+    return readable("\n".join(part.text for part in message.content if isinstance(part, TextPart)))
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def _images(
+    message: ChatMessage, place: str, index: int, multimodal: bool, dropped: list[Refusal]
+) -> list[tuple[int, str, bytes]]:
+    found: list[tuple[int, str, bytes]] = []
+    for number, part in enumerate(message.content if isinstance(message.content, list) else ()):
+        if isinstance(part, TextPart):
+            continue
+        field = f"{place}.{number}.image_url"
+        try:
+            if not multimodal:
+                what = "No image can be looked at here: text only. Send the message without its images."
+                raise Refusal(400, what, field=field, code="cannot_see")
+            found.append((index, field, _decoded(part.image_url.url, f"{field}.url")))
+        except Refusal as refusal:
+            dropped.append(refusal)
+    return found
+
+
+def _decoded(url: str, field: str) -> bytes:
+    """The bytes in a data URL."""
+    head = _DATA_URL.match(url[:60])
+    if head is None:
+        what = "Send the image itself, as data:image/png;base64,…: addresses are not fetched."
+        raise Refusal(400, what, field=field, code="image_not_inline")
+    if len(url) > 2 * LARGEST_IMAGE:
+        raise _too_large(field)
+    try:
+        found = base64.b64decode(url[head.end() :], validate=True)
+    except (binascii.Error, ValueError):
+        raise Refusal(400, "The image is not valid base64.", field=field, code="image_unreadable") from None
+    if len(found) > LARGEST_IMAGE:
+        raise _too_large(field)
+    return found
+
+
+def write_picture(data: bytes, path: Path, field: str) -> None:
+    """Writes an image as a small PNG; refuses what is no image, or too large to be unpacked."""
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(BytesIO(data), formats=_FORMATS) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    raise _too_large(field)
+                image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))
+                small = ImageOps.exif_transpose(image).convert("RGB")
+                small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        small.info.clear()
+        small.save(path, "PNG")
+    except Refusal:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise _too_large(field) from None
+    except Exception:  # a broken file makes Pillow raise whatever its decoders do
+        what = f"The image cannot be read. Send one of: {', '.join(_FORMATS)}."
+        raise Refusal(400, what, field=field, code="image_unreadable") from None
+
+
+def _too_large(field: str) -> Refusal:
+    what = f"The image is too large: at most {LARGEST_IMAGE:,} bytes and {MOST_PIXELS:,} pixels."
+    return Refusal(400, what, field=field, code="image_too_large")
+
+
+# --- the guard's memory -----------------------------------------------------------------------------------------------
+
+
+def state_text(state: GuardState) -> str:
+    """The state as a client keeps it; of very many crisis replies only the latest are remembered."""
+    kept = asdict(state) | {"answered": state.answered[-_MOST_ANSWERED:]}
+    return base64.urlsafe_b64encode(_STATE.dump_json(GuardState(**kept))).decode()
+
+
+def read_state(text: str) -> GuardState | None:
+    """The state that a client sent; None where it cannot be read, since somebody may be waiting for an answer."""
+    try:
+        data = base64.b64decode(text.encode("ascii", "replace"), altchars=b"-_", validate=True)
+        return _STATE.validate_json(data, extra="forbid")
+    except (ValueError, ValidationError):
+        return None

@@ -1,0 +1,204 @@
+"""A supporter in this process: any model that can be loaded, all its conversations written in one batch.
+
+On a CPU, and for text only, llama.cpp computes; on a GPU, and for multimodal models, torch does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+from compeer.chat.conversation import GuardedSupporter
+from compeer.dialogue import Utterance
+from compeer.engine.batching import Batcher
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.multimodal import PictureError, chat_pictures, picture_reader
+from compeer.engine.network import (
+    best_device,
+    defuse,
+    fast_dtype,
+    load_network,
+    load_tokenizer,
+    position_limit,
+    vocabulary_size,
+)
+from compeer.engine.rows import Ending, NotWritten, Row, common
+from compeer.engine.sampling import Grammars
+from compeer.engine.torch_table import TorchTable
+from compeer.models.base import Message, Request, Sampling
+from compeer.models.catalogue import is_base
+from compeer.models.resolve import display_name, model_folder, prepare
+from compeer.models.training import model_card
+from compeer.policy.control import Control
+from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
+from compeer.policy.repeats import until_repetition
+from compeer.reward.score import Judge
+from compeer.safety.guard import Guard
+
+LONGEST = 4096
+"""Tokens of a prompt with its answer at most, to bound the memory of a conversation; a model may take fewer."""
+_ROWS = 64
+"""So many outputs are written together on torch, as many as still gain from it on a GPU."""
+
+
+class LocalWriter:
+    """Writes with a model, `rows` outputs at a time, each held to its grammar. Serves any number of loops."""
+
+    constrained = continues = True
+
+    def __init__(
+        self,
+        model: str | Path = "embedded",
+        rows: int | None = None,
+        media: str | Path = "",
+        task: Task = "supporter",
+    ) -> None:
+        self._name = display_name(model)
+        device = best_device()
+        prepared = prepare(model) if device.type == "cpu" else None
+        self._reader = None
+        self._adapter: Path | None = None
+        if prepared is not None:
+            self._tokenizer = load_tokenizer(prepared.tokenizer)
+            engine = CpuEngine(prepared, self._tokenizer.eos_token_id, rows)
+            self._batcher, self._adapter, self._close = engine.batcher, engine.adapter, engine.close
+            self._limit, vocabulary, self.rows = engine.width, engine.vocabulary, engine.rows
+            engine.keep(self._beginning(task))
+        else:
+            folder = model_folder(model)
+            self._reader = picture_reader(folder, media)
+            self._tokenizer = load_tokenizer(folder)
+            network = load_network(folder, device, fast_dtype(device))
+            self._limit, vocabulary = min(position_limit(network), LONGEST), vocabulary_size(network)
+            self.rows = rows or (_ROWS if device.type == "cuda" else 8)
+            self._batcher = Batcher(TorchTable(network, self.rows, self._reader), self._tokenizer.eos_token_id)
+            self._close = self._batcher.close
+        self._grammars = Grammars(self._tokenizer, vocabulary)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def multimodal(self) -> bool:
+        return self._reader is not None
+
+    def close(self) -> None:
+        self._close()
+
+    def fits(self, messages: list[Message], max_tokens: int) -> bool:
+        pictures = len(chat_pictures(messages)) if self._reader else 0
+        return len(self._ids(messages, "")) + pictures * 512 + max_tokens <= self._limit
+
+    async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[str | Ending, None]:
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[str | Ending | NotWritten] = asyncio.Queue()
+
+        def put(piece: str | Ending | NotWritten) -> None:
+            try:
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            except RuntimeError:  # the loop has been closed: nobody listens any more
+                row.cancelled = True
+
+        row = await asyncio.to_thread(self._row, request, sampling, put)
+        self._batcher.submit(row)
+        try:
+            while True:
+                piece = await pieces.get()
+                if isinstance(piece, NotWritten):
+                    raise piece
+                yield piece
+                if isinstance(piece, Ending):
+                    return
+        finally:
+            self._batcher.cancel(row)
+
+    def _row(self, request: Request, sampling: Sampling, put: Callable[[str | Ending | NotWritten], None]) -> Row:
+        ids = self._ids(list(request.messages), request.prefix)
+        try:
+            pictures = [self._reader.read(path) for path in chat_pictures(request.messages)] if self._reader else []
+        except PictureError as error:
+            raise NotWritten(error.reason, passing=False) from None
+        if self._reader:
+            ids = self._reader.expand(ids, [picture.grid for picture in pictures])
+        if (needed := len(ids) + sampling.max_tokens) > self._limit:
+            raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self._limit}", passing=False)
+        text = _Text(self._tokenizer, sampling.stop, request.prefix, put)
+        matcher = self._matcher(request)
+        return Row(tuple(ids), sampling, request.seed, text.hear, put, matcher, self._adapter, pictures)
+
+    def _beginning(self, task: Task) -> list[int]:
+        """What the prompts of all conversations begin with, steered or not."""
+        first, second = ([Utterance(speaker="seeker", text=text)] for text in ("A", "It"))
+        steered = supporter_prompt(second, control=Control(strategy="Question"), task=task)
+        one, other = (self._ids(messages, "") for messages in (supporter_prompt(first, task=task), steered))
+        return one[: common(one, other)]
+
+    def _ids(self, messages: list[Message], prefix: str) -> list[int]:
+        text: str = self._tokenizer.apply_chat_template(
+            defuse(self._tokenizer, messages), tokenize=False, add_generation_prompt=True
+        )
+        ids: list[int] = self._tokenizer(text + prefix, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _matcher(self, request: Request) -> Any:
+        """Follows the request's grammar, its prefix already read; None without a grammar."""
+        if request.grammar is None:
+            return None
+        own = self._grammars.matcher(request.grammar)
+        if own.is_error():
+            raise NotWritten("the grammar cannot be used", passing=False)
+        if request.prefix:
+            own.consume_tokens(self._tokenizer(request.prefix, add_special_tokens=False)["input_ids"])
+        if own.is_error():
+            raise NotWritten("what the output begins with does not follow its grammar", passing=False)
+        return own
+
+
+class _Text:
+    """Puts an output's tokens out as text; half characters and what may begin a stop or a repetition are held back."""
+
+    def __init__(self, tokenizer: Any, stop: tuple[str, ...], begun: str, put: Callable[[str], None]) -> None:
+        self._tokenizer, self._stop, self._begun, self._put = tokenizer, stop, begun, put
+        self._size = 0
+
+    def hear(self, tokens: list[int], last: bool) -> bool:
+        """Puts out what is new; whether the output is over, by a stop or because it repeats itself."""
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        stops = [index for stop in self._stop if (index := text.find(stop)) >= 0]
+        if stops:
+            text = text[: min(stops)]
+        elif not last:
+            text = text[: len(text) - max((len(stop) - 1 for stop in self._stop), default=0)]
+            text = text.rstrip("\ufffd")
+        text, over = until_repetition(text, self._begun, last or bool(stops))
+        if len(text) > self._size:
+            self._put(text[self._size :])
+            self._size = len(text)
+        return over or bool(stops)
+
+
+def local_supporter(
+    model: str | Path = "embedded",
+    guard: Guard | None = None,
+    judge: Judge | None = None,
+    *,
+    rows: int | None = None,
+    waiting: int | None = None,
+) -> GuardedSupporter:
+    """A supporter with a model in this process, as the model's card says. `waiting` outputs may stand in line.
+
+    An error if it was trained to reply at once.
+    """
+    prepared = prepare(model) if best_device().type == "cpu" else None
+    folder = prepared.card if prepared is not None else model_folder(model)
+    card: dict[str, Any] = {}
+    if folder is not None:
+        refuse_direct(folder)
+        card = model_card(folder)
+    task = card.get("task", "shown" if is_base(model) else "supporter")
+    writer = LocalWriter(model, rows, card.get("media", ""), task)
+    places = writer.rows + (2 * writer.rows if waiting is None else waiting)
+    return GuardedSupporter(writer, guard, judge, history=card.get("history"), task=task, places=places)

@@ -1,0 +1,94 @@
+"""Which supporter, and which judge, is meant by a name on the command line.
+
+best                              the large packaged supporter if its base is here, else the small one
+supporter                         the small packaged supporter, trained, in this process
+supporter-1.5b                    the large one, over a base of the catalogue (compeer models get qwen-1.5b)
+embedded                          the packaged model as it is, in this process
+qwen-1.5b                         a base of the catalogue (compeer models list), in this process
+runs/demo/grpo/model              a folder that transformers loads, or of adapters, in this process
+path/to/model.gguf                a file that llama.cpp runs, in this process
+Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compeer.errors import InputError
+from compeer.models.base import CallSettings
+from compeer.models.packaged import OVER, best_supporter
+from compeer.models.resolve import display_name, model_mark
+
+if TYPE_CHECKING:
+    from compeer.chat.conversation import GuardedSupporter
+    from compeer.reward.score import Judge
+    from compeer.safety.guard import Guard
+
+DEFAULT, DEFAULT_JUDGE = "best", "judge"
+"""What is packaged, trained."""
+
+
+def resolve_supporter(
+    name: str = DEFAULT,
+    guard: Guard | None = None,
+    judge: Judge | None = None,
+    *,
+    call: CallSettings | None = None,
+    multimodal: bool = False,
+    language: str = "en",
+    rows: int | None = None,
+    waiting: int | None = None,
+) -> GuardedSupporter:
+    """The supporter of a name. Without a guard everything it writes is shown: whoever does that tells the seeker so.
+
+    `call`, `multimodal` and `language` describe a model behind a server; `rows` (outputs written in one batch) and
+    `waiting` (outputs in line) are for models in this process. Of a server's outputs `call.concurrency` are written at
+    a time, and as many may wait.
+    """
+    model, at, url = name.partition("@http")
+    if at and model:
+        from compeer.chat.conversation import GuardedSupporter
+        from compeer.chat.upstream import StreamSettings, UpstreamWriter
+
+        settings = StreamSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
+        writer = UpstreamWriter(settings, multimodal)
+        return GuardedSupporter(writer, guard, judge, language=language, places=2 * settings.concurrency)
+    name = best_supporter() if name == DEFAULT else name
+    _check_folder(name, "model")
+    from compeer.chat.local import local_supporter  # torch is heavy
+
+    return local_supporter(name, guard, judge, rows=rows, waiting=waiting)
+
+
+def larger_note(name: str) -> str | None:
+    """How to get the larger supporter, for who talks to the small packaged one."""
+    if name != display_name("supporter"):
+        return None
+    base = next(iter(OVER.values()))
+    return f"A small model answers, in English only. For a larger one, English and Chinese: compeer models get {base}"
+
+
+def resolve_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
+    """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
+    from compeer.models.resolve import ModelSettings, open_model
+    from compeer.reward import judges
+
+    if "@http" not in name:
+        _check_folder(name, "judge")
+        judges.check_judge(name)
+    known = set(ModelSettings.model_fields)  # a stream has limits of its own
+    settings = ModelSettings.model_validate((call or CallSettings()).model_dump(include=known))
+    return judges.open_judge(name, model=partial(open_model, settings=settings), trained=trained)
+
+
+def _check_folder(name: str, field: str) -> None:
+    if name.startswith(("http://", "https://", "@http")):
+        do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
+        raise InputError("the model's name is missing.", field=field, do=do)
+    known = model_mark(name) is not None or name.endswith(".gguf")
+    if not known and not any((Path(name) / config).is_file() for config in ("config.json", "adapter_config.json")):
+        own = DEFAULT if field == "model" else DEFAULT_JUDGE
+        do = f"Give '{own}', a base's name (compeer models list), a model's folder, or NAME@http://host:8000/v1."
+        raise InputError(f"there is no model '{name}': no such folder with a config.json in it.", field=field, do=do)

@@ -1,0 +1,148 @@
+"""One turn of a conversation: a request goes in, events come out.
+
+A `Supporter` answers a `TurnRequest` with events, in this order: the steps, each when it is complete, then the reply in
+parts that may be shown, and at the very end one `TurnDone`. In a crisis there is no step, only the fixed reply. Where
+a judge chooses among several outputs, the candidates come first. The parts of the reply since the last `Retracted`,
+joined, are exactly the reply of `TurnDone`.
+
+    async for event in supporter.converse(TurnRequest(history=history)):
+        match event:
+            case ReplyPart(text): print(text, end="")
+            case Retracted(): ...        # take back what was printed
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from compeer.dialogue import Utterance
+from compeer.models.base import Sampling
+from compeer.policy.control import Control
+from compeer.reasoning import Part, Step, SupportTurn
+from compeer.reward.score import Score
+from compeer.safety.guard import GuardedTurn, GuardState
+
+SAMPLING = Sampling(temperature=0.7, min_p=0.1, max_tokens=320)
+"""How turns are sampled unless a request says otherwise. `min_p` leaves improbable tokens out: a small model that
+samples one rarely recovers."""
+LONGEST_UTTERANCE = 20_000
+"""Characters of an utterance that the model reads, its last ones. The guard reads all."""
+NO_REPLY = "no reply"
+"""Why a reply was replaced if the supporter wrote none that could be read."""
+
+
+@dataclass(frozen=True)
+class TurnRequest:
+    """A history that ends with the seeker, and how it is to be answered."""
+
+    history: tuple[Utterance, ...]
+    control: Control = field(default_factory=Control)
+    """Strategy, stage and emotion are forced; the persona is asked for."""
+    best_of: int = 1
+    """So many outputs are written, and the judge chooses."""
+    sampling: Sampling = SAMPLING
+    seed: int = 0
+    state: GuardState = field(default_factory=GuardState)
+    """What the guard remembers of this conversation: `TurnDone.guarded.state` of the turn before."""
+    conversation: str | None = None
+    """The service's own name for the conversation, passed to the guard's hooks."""
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A step is complete. A step that comes again replaces the earlier one."""
+
+    part: Part
+    step: Step
+
+
+@dataclass(frozen=True)
+class ReplyPart:
+    """A part of the reply that may be shown."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Retracted:
+    """The parts of the reply so far are withdrawn; it starts again."""
+
+
+@dataclass(frozen=True)
+class JudgedCandidate:
+    """One of several outputs, with the judge's verdicts on it; `place` is 1 for the one that is chosen.
+
+    `turn` is None where the output is broken or must not be shown, `score` where the judge could not score it;
+    `problem` then says why.
+    """
+
+    number: int
+    turn: SupportTurn | None
+    score: Score | None
+    place: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class TurnDone:
+    """The turn has ended: what the seeker reads, and how it came about.
+
+    `turn` is None where no whole turn was written, or where its response is not what the seeker reads. `cut_off` says
+    that the reply ends where the longest allowed output did.
+    """
+
+    turn: SupportTurn | None
+    reply: str
+    guarded: GuardedTurn
+    problems: tuple[str, ...] = ()
+    tokens: int = 0
+    prompt_tokens: int = 0
+    cut_off: bool = False
+
+
+Event = StepDone | ReplyPart | Retracted | JudgedCandidate | TurnDone
+
+
+class Busy(Exception):
+    """Too many conversations are waiting already; try again after `retry_after` seconds."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"too many conversations are waiting; try again in {retry_after:.0f} s")
+        self.retry_after = retry_after
+
+
+class Supporter(Protocol):
+    """Anything that takes the supporter's part in a conversation."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+
+    @property
+    def multimodal(self) -> bool:
+        """Whether it reads the pictures of a history."""
+
+    @property
+    def language(self) -> str:
+        """The language it speaks, as "en"."""
+
+    @property
+    def guarded(self) -> bool:
+        """Whether it has a guard."""
+
+    @property
+    def judges(self) -> bool:
+        """Whether it has a judge, so that `best_of` can be more than one."""
+
+    def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
+        """The events of one turn.
+
+        `Busy` or `InputError` (a request that cannot be met) are raised at once, at the latest in the place of the
+        first event; after that nothing is: whatever fails ends in `TurnDone`, with problems and a safe reply. Closing
+        the iterator ends the work on it.
+        """
+
+    def close(self) -> None:
+        """Ends its work; conversations that are still open end with problems."""

@@ -1,0 +1,238 @@
+"""A supporter behind any OpenAI-compatible server (vLLM, llama.cpp, Ollama, a hosted one), with our prompt and guard.
+
+Outputs are streamed from it. Forced decisions and second attempts begin the answer for the model: vLLM needs
+`constrain="vllm"` for that, llama.cpp and Ollama go on from a last assistant message by themselves. A server that
+starts again instead is noticed the first time, and not asked so again. A server that knows grammars gets the one of a
+turn. A server that is silent, never stops or floods is left after a time and a length: somebody is waiting, and others
+are talking too. The key is read from the environment and appears in no log and no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import mimetypes
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from compeer.chat.writing import Ending, NotWritten, Piece, Restart
+from compeer.models.base import CallSettings, EndpointSettings, Message, Request, Sampling
+from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
+from compeer.policy.repeats import RepetitionFilter
+from compeer.reasoning import STEPS, label_of, may_become_label
+
+_LONGEST_PAUSE = 5.0
+"""Seconds at most before another try: somebody is waiting."""
+_CHARACTERS_A_TOKEN = 16
+"""A server that writes more than the tokens asked for can have, on average, does not heed what was asked."""
+
+
+class StreamCall(CallSettings):
+    """How a server is called that streams its answers to somebody who waits."""
+
+    stream_seconds: float = Field(
+        default=120.0, gt=0, description="seconds that a streamed answer may take, from the call to its last word"
+    )
+    stream_bytes: int = Field(default=2**21, ge=2**12, description="bytes that a streamed answer may have")
+
+
+class StreamSettings(StreamCall, EndpointSettings):
+    """A server that streams, a model that it offers, and how it is called."""
+
+
+class UpstreamWriter:
+    """Writes by asking a server, which is called as its settings say; its retries are those of the supporter."""
+
+    def __init__(self, settings: StreamSettings, multimodal: bool = False) -> None:
+        self._settings, self.multimodal = settings, multimodal
+        self._endpoint = Endpoint(settings)
+        self.continues = True
+
+    @property
+    def name(self) -> str:
+        return self._settings.model
+
+    @property
+    def constrained(self) -> bool:
+        return self._settings.constrain != "off"
+
+    def close(self) -> None: ...
+
+    def fits(self, messages: list[Message], max_tokens: int) -> bool:
+        return True
+
+    async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[Piece, None]:
+        body = await asyncio.to_thread(self._body, request, sampling)
+        deadline = asyncio.get_running_loop().time() + self._settings.stream_seconds
+        try:
+            async with AsyncExitStack() as opened:
+                async with asyncio.timeout_at(deadline):
+                    reply = await opened.enter_async_context(
+                        self._endpoint.stream(body, timeout=self._settings.timeout)
+                    )
+                if reply.status_code != 200:
+                    raise await _refused(reply.status_code, reply.headers.get("retry-after"))
+                received = _within(reply.aiter_bytes(), deadline, self._settings.stream_bytes)
+                most = _CHARACTERS_A_TOKEN * sampling.max_tokens
+                pieces = _pieces(received)
+                begun = request.prefix
+                if begun:
+                    pieces, heeded = await _with_head(pieces)
+                    if not heeded:
+                        self.continues, begun = False, ""
+                        yield Restart()
+                async with aclosing(_once(pieces, begun, most)) as output:
+                    async for piece in output:
+                        yield piece
+        except TimeoutError:  # nobody is let wait for as long again
+            raise NotWritten("the server did not answer in time", passing=False) from None
+        except CallError as error:
+            if error.kind == "timeout":
+                raise NotWritten("the server did not answer in time", passing=False) from None
+            await asyncio.sleep(0.2)
+            raise NotWritten("the server cannot be reached or broke off") from None
+
+    def _body(self, request: Request, sampling: Sampling) -> bytes:
+        messages = tuple(_sendable(message) for message in request.messages)
+        more = {"stream": True, "stream_options": {"include_usage": True}}
+        return self._endpoint.body(replace(request, messages=messages), sampling, **more)
+
+
+async def _refused(status: int, retry_after: str | None) -> NotWritten:
+    """Why a server gave no answer, after the pause that it asked for, if another try makes sense."""
+    passing = status in (408, 409, 429) or status >= 500
+    if passing:
+        await asyncio.sleep(min(seconds_until(retry_after) or 0.5, _LONGEST_PAUSE))
+    return NotWritten(f"the server answered {status}", passing)
+
+
+async def _within(received: AsyncIterator[bytes], deadline: float, most: int) -> AsyncGenerator[bytes, None]:
+    """What a server sends until the deadline, which raises `TimeoutError`; others get their turn between two parts."""
+    size = 0
+    while True:
+        async with asyncio.timeout_at(deadline):
+            data = await anext(received, None)
+        if data is None:
+            return
+        size += len(data)
+        if size > most:
+            raise NotWritten("the server's answer has no end", passing=False)
+        yield data
+        await asyncio.sleep(0)
+
+
+async def _with_head(
+    pieces: AsyncGenerator[str | Ending, None],
+) -> tuple[AsyncGenerator[str | Ending, None], bool]:
+    """The pieces of an answer with a prefix, and whether it goes on: one that opens with the first step does not."""
+    head, ending = "", None
+    async for piece in pieces:
+        if isinstance(piece, Ending):
+            ending = piece
+            break
+        head += piece
+        if head.strip() and not may_become_label(head.lstrip()):
+            break
+
+    async def whole() -> AsyncGenerator[str | Ending, None]:
+        async with aclosing(pieces):
+            if head:
+                yield head
+            if ending is not None:
+                yield ending
+                return
+            async for piece in pieces:
+                yield piece
+
+    label = label_of(head.lstrip().split("\n")[0])
+    return whole(), label is None or label[0] != STEPS[0]
+
+
+async def _once(
+    pieces: AsyncGenerator[str | Ending, None], begun: str, most: int
+) -> AsyncGenerator[str | Ending, None]:
+    """The pieces until the output repeats itself; its ending, with the token counts, is waited for.
+
+    An output of more than `most` characters is cut off.
+    """
+    output, size = RepetitionFilter(begun), 0
+    async with aclosing(pieces):
+        async for piece in pieces:
+            ending = piece if isinstance(piece, Ending) else None
+            text = "" if isinstance(piece, Ending) else piece[: most - size]
+            size += len(text)
+            if ending is None and size == most:
+                ending = Ending(cut_off=True)
+            if new := output.feed(text, last=ending is not None):
+                yield new
+            if ending is not None:
+                yield replace(ending, cut_off=ending.cut_off and not output.over)
+                return
+
+
+async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending, None]:
+    """The text of a stream of events, and its ending; a stream that ends without one has broken off.
+
+    What arrives together is yielded together: to read a flood word by word would take the time of others.
+    """
+    finish: str | None = None
+    usage: dict[str, Any] = {}
+    async for lines in _lines(received):
+        texts = []
+        for line in lines:
+            data = line.removeprefix("data:").strip()
+            if not line.startswith("data:") or data == "[DONE]":
+                continue
+            try:
+                chunk = json.loads(data)
+                if chunk.get("error"):
+                    raise NotWritten("the server broke off with an error")
+                choice = (chunk.get("choices") or [{}])[0]
+                text = (choice.get("delta") or {}).get("content")
+                finish = choice.get("finish_reason") or finish
+                usage = chunk.get("usage") or usage
+            except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
+                raise NotWritten("the server's answer cannot be read") from None
+            if isinstance(text, str):
+                texts.append(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # half characters
+        if text := "".join(texts):
+            yield text
+    if finish is None:
+        raise NotWritten("the server broke off")
+    yield Ending(finish == "length", used_tokens(usage, "completion_tokens"), used_tokens(usage, "prompt_tokens"))
+
+
+async def _lines(received: AsyncIterator[bytes]) -> AsyncGenerator[list[str], None]:
+    """The lines that are whole after each part that comes."""
+    left = b""
+    async for data in received:
+        *lines, left = (left + data).split(b"\n")
+        yield [line.decode("utf-8", "replace") for line in lines]
+    yield [left.decode("utf-8", "replace")]
+
+
+def _sendable(message: Message) -> Message:
+    """The message as servers take it: pictures that are files become part of it."""
+    content = message["content"]
+    if isinstance(content, str):
+        return {"role": message["role"], "content": content}
+    blocks = [_picture(block) if block["type"] == "image" else block for block in content]
+    return {"role": message["role"], "content": blocks}
+
+
+def _picture(block: dict[str, Any]) -> dict[str, Any]:
+    if "url" in block:
+        return {"type": "image_url", "image_url": {"url": block["url"]}}
+    path = Path(block["path"])
+    try:
+        coded = base64.b64encode(path.read_bytes()).decode()
+    except OSError:
+        raise NotWritten("a picture cannot be read", passing=False) from None
+    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{coded}"}}

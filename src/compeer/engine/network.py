@@ -1,0 +1,102 @@
+"""Networks and tokenizers that `transformers` loads, ready to be asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoTokenizer, DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from compeer.engine.gguf import cache_folder
+from compeer.engine.multimodal import network_class
+from compeer.errors import InputError
+
+
+def best_device() -> torch.device:
+    """CUDA where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def fast_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 on CUDA; float32 on a CPU, where most have no bfloat16 units and emulate them slowly."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def steady_attention() -> None:
+    """Keeps torch from attending by cuDNN, which makes a plan for every new shape: up to half a second each.
+
+    Batches of conversations hardly ever have the same shape twice. It holds for the whole process.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer, padding on the left and able to pad."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    beside = folder / "chat_template.json"  # where folders of models that see may keep it
+    if tokenizer.chat_template is None and beside.is_file():
+        tokenizer.chat_template = json.loads(beside.read_text(encoding="utf-8"))["chat_template"]
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """The folder's language model, one that sees among them, ready to be asked."""
+    steady_attention()
+    try:
+        network = network_class(folder).from_pretrained(folder, dtype=dtype)
+    except (OSError, ValueError, json.JSONDecodeError, SafetensorError) as error:
+        again = "Delete this folder and call again: it is unpacked anew." if cache_folder() in folder.parents else None
+        raise InputError(f"transformers cannot load it: {error}", file=folder, do=again) from error
+    return network.to(device).eval()
+
+
+def vocabulary_size(network: Any) -> int:
+    """How many logits a network gives; more than its tokenizer has words, often."""
+    return int(network.get_output_embeddings().weight.shape[0])
+
+
+def position_limit(network: Any) -> int:
+    """How many tokens a network can take; a very large number where it does not say."""
+    return getattr(network.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
+
+
+def decoding_limit(network: Any) -> int:
+    """How many tokens a network takes where every token attends to all before it, as the engine has it."""
+    layers = DynamicCache(config=network.config.get_text_config()).layers
+    if not all(isinstance(layer, DynamicLayer) for layer in layers):
+        do = "Serve it with vLLM or llama.cpp, and give NAME@http://host:8000/v1."
+        raise InputError("this model has layers that do not attend to all tokens, which is not known here.", do=do)
+    windows = [getattr(layer, "sliding_window", None) or position_limit(network) for layer in layers]
+    return min([position_limit(network), *windows])
+
+
+def control_tokens(tokenizer: Any) -> list[str]:
+    """The words of a tokenizer that are no text: they begin turns, end them, or stand for pictures."""
+    return [str(token) for token in tokenizer.get_added_vocab()]
+
+
+def broken_up(text: str, tokens: Sequence[str]) -> str:
+    """The text with every one of the tokens that it quotes broken up."""
+    for token in tokens:
+        if token in text:
+            text = text.replace(token, token[0] + " " + token[1:])
+    return text
+
+
+def defuse(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with every control token that they quote broken up, so that no text can forge a turn."""
+    tokens = control_tokens(tokenizer)
+
+    def broken(content: Any) -> Any:
+        if isinstance(content, list):
+            return [{**block, "text": broken(block["text"])} if "text" in block else block for block in content]
+        return broken_up(content, tokens)
+
+    return [{**message, "content": broken(message["content"])} for message in messages]

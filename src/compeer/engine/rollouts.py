@@ -1,0 +1,378 @@
+"""Fast rollouts: many outputs for many prompts, sampled from exactly the distribution that training computes.
+
+A prompt is computed once for all its outputs. Prompts of about the same length share a batch. Rows that have ended are
+dropped at intervals, so that a few long outputs do not cost whole batches. Every row samples with its own numbers,
+seeded by the caller: how rows are divided over batches and processes changes an output by no more than rounding can.
+
+Decoding a small model on a large GPU is all launching: a step is more than a thousand kernels of microseconds each. A
+CUDA graph records them once and starts them together. For that every tensor of a step must stay where it is. So a
+`Batch` holds all that a step reads and writes: the keys and values of every layer (`Slots`), tokens, the numbers to
+sample with, the outputs so far. Rows are padded on the left, so all write to the same column; a step attends to the
+first `width` columns and computes the first `rows` rows only, and there is a graph for each such pair. On a CPU the
+same steps are taken one kernel at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+from transformers.generation.logits_process import (
+    LogitsProcessor,
+    MinPLogitsWarper,
+    SuppressTokensLogitsProcessor,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from compeer.engine.attention import use_grouped_attention
+from compeer.engine.prefixes import Keys
+from compeer.engine.sampling import sample
+from compeer.engine.torch_table import Slots
+from compeer.statistics import generator
+
+_log = logging.getLogger(__name__)
+_ROWS, _COLUMNS = 8, 128
+"""Graphs are made for powers of two of at least so many rows, and for multiples of so many columns."""
+_INTERVAL = 16
+"""Steps between two looks at which rows have ended: a look waits for the device."""
+_PREFILL = 32768
+"""Tokens of prompts computed at a time, to bound memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """What an output answers: tokens, and the pictures among them as the network takes them."""
+
+    ids: tuple[int, ...]
+    pixels: torch.Tensor | None = None
+    grids: torch.Tensor | None = None
+
+    def key(self) -> tuple[int, tuple[int, ...], bytes]:
+        """Sorts prompts by length; equal for equal prompts."""
+        pixels = b"" if self.pixels is None else hashlib.sha256(self.pixels.float().cpu().numpy().tobytes()).digest()
+        return len(self.ids), self.ids, pixels
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An output's tokens, the ending one among them if it ended, and their log-probabilities before cuts."""
+
+    ids: list[int]
+    logprobs: list[float]
+
+
+@dataclass(frozen=True)
+class RolloutSampling:
+    """How tokens are sampled: the softmax of the logits over the temperature, cut as set; 0 takes the likeliest."""
+
+    max_tokens: int
+    ends: tuple[int, ...]
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    never: tuple[int, ...] = ()
+    """Tokens that are never sampled."""
+
+    def cuts(self, device: torch.device) -> list[LogitsProcessor]:
+        """What is cut off, in the order in which `generate` does it."""
+        found: list[LogitsProcessor] = []
+        if self.never:
+            found.append(SuppressTokensLogitsProcessor(list(self.never), device=str(device)))
+        if self.top_k:
+            found.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1:
+            found.append(TopPLogitsWarper(self.top_p))
+        if self.min_p:
+            found.append(MinPLogitsWarper(self.min_p))
+        return found
+
+
+def sample_tokens(
+    logits: torch.Tensor, uniform: torch.Tensor, temperature: float, cuts: Sequence[LogitsProcessor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A token for each row and its log-probability before cuts; `uniform`, one number a row, picks by inverse CDF."""
+    scores = logits.float() / (temperature or 1.0)
+    logprobs = torch.log_softmax(scores, -1)
+    for cut in cuts:
+        scores = cut(None, scores)
+    token = sample(torch.softmax(scores, -1), uniform) if temperature else scores.argmax(-1, keepdim=True)
+    return token, logprobs.gather(1, token)
+
+
+class Batch:
+    """All that a step reads and writes, for at most `rows` rows and `width` columns; `like` as for `Slots`."""
+
+    def __init__(
+        self, like: Sequence[Keys], rows: int, width: int, sampling: RolloutSampling, dtype: torch.dtype | None
+    ) -> None:
+        self.rows, self.width = rows, width
+        self.slots = Slots(like, rows, width, dtype)
+        device, columns = self.slots.device, sampling.max_tokens
+        self.token = torch.zeros((rows, 1), dtype=torch.long, device=device)
+        self.uniform = torch.zeros((rows, columns), dtype=torch.float64, device=device)
+        self.ids = torch.zeros((rows, columns), dtype=torch.long, device=device)
+        self.logprobs = torch.zeros((rows, columns), device=device)
+        self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.count = torch.zeros(1, dtype=torch.long, device=device)
+        self._ends = torch.tensor(sampling.ends, dtype=torch.long, device=device)
+        self._temperature, self._cuts = sampling.temperature, sampling.cuts(device)
+
+    def begin(self, positions: torch.Tensor, uniform: torch.Tensor, lengths: torch.Tensor, column: int) -> None:
+        """Takes in rows whose prompts, of these lengths, end before `column`."""
+        rows = len(positions)
+        self.slots.starts[:rows] = column - lengths
+        self.slots.columns.fill_(column)  # of all rows: those beside the batch are computed too
+        self.slots.positions[:rows] = positions
+        self.uniform[:rows] = uniform
+        self.ended.fill_(False)
+        self.count.zero_()
+
+    def take(self, rows: int, logits: torch.Tensor) -> None:
+        """Samples the next token of the first rows, and keeps it."""
+        uniform = self.uniform[:rows].index_select(1, self.count)
+        token, logprob = sample_tokens(logits, uniform, self._temperature, self._cuts)
+        self.token[:rows] = token
+        self.ids[:rows].index_copy_(1, self.count, token)
+        self.logprobs[:rows].index_copy_(1, self.count, logprob)
+        # compared, not `isin`, which may sort, and a graph cannot record that
+        self.ended[:rows].logical_or_((token == self._ends).any(1))
+        self.count.add_(1)
+
+    def keep(self, indices: torch.Tensor, columns: int) -> None:
+        """Moves these rows to the front, with their first columns."""
+        rows = len(indices)
+        for own in (self.token, self.uniform, self.ids, self.logprobs, self.ended):
+            own[:rows] = own[indices]
+        self.slots.move(indices, slice(rows), columns)
+
+
+class Stepper:
+    """Takes steps with a network: on CUDA by graphs, each recorded when its shape comes up the second time.
+
+    Where recording fails, one warning is given and steps are taken one kernel at a time. With `compiled`, the network
+    is compiled first, which takes half a minute and joins many kernels into one.
+    """
+
+    def __init__(self, network: Any, precision: torch.dtype | None, compiled: bool = False) -> None:
+        self._network, self._precision = network, precision
+        self._call = torch.compile(network, dynamic=True) if compiled else network
+        self.graphs: bool = network.device.type == "cuda"
+        self._recorded: dict[tuple[int, int], Any] = {}
+        self._pool: Any = None
+
+    def forget(self) -> None:
+        """Drops all graphs: something has moved."""
+        self._recorded.clear()
+
+    def rows(self, rows: int) -> int:
+        """How many rows are computed for so many."""
+        return max(_ROWS, 1 << (rows - 1).bit_length()) if self.graphs else rows
+
+    def width(self, columns: int) -> int:
+        """How many columns are attended to for so many."""
+        return -(-columns // _COLUMNS) * _COLUMNS
+
+    def precisely(self) -> Any:
+        """The context in which the network computes as it does in training."""
+        if self._precision is None:
+            return nullcontext()
+        return torch.autocast(self._network.device.type, dtype=self._precision, cache_enabled=False)
+
+    def step(self, batch: Batch, rows: int, width: int) -> None:
+        """Feeds each of the first rows its token and samples the next."""
+        shape = (rows, width)
+        if not self.graphs:
+            self._step(batch, *shape)
+        elif shape not in self._recorded:
+            self._step(batch, *shape)  # a step like any other, that also loads the kernels which recording needs
+            self._recorded[shape] = None
+        else:
+            graph = self._recorded[shape] or self._record(batch, *shape)
+            if graph is None:
+                self._step(batch, *shape)
+            else:
+                self._recorded[shape] = graph
+                graph.replay()
+
+    def _record(self, batch: Batch, rows: int, width: int) -> Any:
+        """The graph of a step, none of which is computed while it is recorded; None where that fails."""
+        try:
+            graph = torch.cuda.CUDAGraph()
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                self._step(batch, rows, width)
+        except Exception as error:  # whatever a driver or kernel has against it, decoding goes on
+            _log.warning("no CUDA graph could be recorded (%s); rollouts are slower without", error)
+            self.graphs = False
+            self.forget()
+            return None
+        return graph
+
+    def _step(self, batch: Batch, rows: int, width: int) -> None:
+        with self.precisely():
+            logits = batch.slots.step(self._call, batch.token, rows, width)
+        batch.take(rows, logits)
+
+
+class Decoder:
+    """Samples outputs with a network, at most `rows` at a time; memory for them is kept from call to call.
+
+    `precision` is what training computes in where that is not the weights' own (autocast). The network is made to
+    attend by groups, so it should be a mirror of the one in training.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        sampling: RolloutSampling,
+        precision: torch.dtype | None = None,
+        rows: int = 512,
+        compiled: bool = False,
+    ) -> None:
+        use_grouped_attention(network)
+        self._network, self._sampling, self._precision, self._rows = network, sampling, precision, rows
+        self.stepper = Stepper(network, precision, compiled)
+        self._batch: Batch | None = None
+
+    @torch.no_grad()
+    def sample(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Sampled]:
+        """An output for each prompt, in their order, sampled with the numbers of its seed."""
+        keys = [prompt.key() for prompt in prompts]
+        order = sorted(range(len(prompts)), key=lambda number: (keys[number], number))
+        found: dict[int, Sampled] = {}
+        for start in range(0, len(order), self._rows):
+            chosen = order[start : start + self._rows]
+            column = len(prompts[chosen[-1]].ids)
+            firsts = [n for n, number in enumerate(chosen) if n == 0 or keys[number] != keys[chosen[n - 1]]]
+            repeats = np.diff([*firsts, len(chosen)]).tolist()
+            logits, following = self._prefill([prompts[chosen[f]] for f in firsts], repeats, len(chosen), column)
+            self._begin([(prompts[number], seeds[number]) for number in chosen], following, column)
+            for index, output in self._finish(logits, len(chosen), column).items():
+                found[chosen[index]] = output
+        return [found[number] for number in range(len(prompts))]
+
+    def _prefill(
+        self, prompts: Sequence[Prompt], repeats: Sequence[int], rows: int, column: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Computes each prompt once and lays its keys and values in all its rows; logits and positions that follow."""
+        logits: list[torch.Tensor] = []
+        positions: list[torch.Tensor] = []
+        row = start = 0
+        while start < len(prompts):
+            end = start + 1
+            while end < len(prompts) and (end + 1 - start) * len(prompts[end].ids) <= _PREFILL:
+                end += 1
+            times = torch.tensor(repeats[start:end], device=self._network.device)
+            cache, last, following = self._read(prompts[start:end])
+            batch = self._room(cache, rows, column + self._sampling.max_tokens)
+            until, width = row + int(times.sum()), len(prompts[end - 1].ids)
+            for layer, own in enumerate(cache.layers):
+                for slots, values in ((batch.slots.keys, own.keys), (batch.slots.values, own.values)):
+                    slots[layer][row:until, :, column - width : column] = values.repeat_interleave(times, 0)
+            logits.append(last.repeat_interleave(times, 0))
+            positions.append(following.repeat_interleave(times, 0))
+            row, start = until, end
+        return torch.cat(logits), torch.cat(positions)
+
+    def _read(self, prompts: Sequence[Prompt]) -> tuple[Any, torch.Tensor, torch.Tensor]:
+        """The prompts' cache, the logits after them, and the position of what follows."""
+        device = self._network.device
+        width = max(len(prompt.ids) for prompt in prompts)
+        ids = torch.zeros((len(prompts), width), dtype=torch.long)
+        mask = torch.zeros((len(prompts), width), dtype=torch.bool)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt.ids) :] = torch.tensor(prompt.ids)
+            mask[row, width - len(prompt.ids) :] = True
+        ids, mask = ids.to(device), mask.to(device)
+        inputs, following = self._positions(prompts, ids, mask)
+        square = torch.ones((width, width), dtype=torch.bool, device=device)
+        # padding attends to itself, so that no row of the mask is empty
+        attended = (square.tril() & mask[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
+        cache = DynamicCache()
+        with self.stepper.precisely():
+            output = self._network(
+                input_ids=ids,
+                attention_mask=attended[:, None],
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+                **inputs,
+            )
+        return cache, output.logits[:, -1], following
+
+    def _positions(
+        self, prompts: Sequence[Prompt], ids: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """What the network is told beside the tokens, and the positions that follow; pictures take their own."""
+        pictures = [prompt for prompt in prompts if prompt.pixels is not None]
+        lengths = mask.sum(1)
+        if not pictures:
+            return {"position_ids": (mask.long().cumsum(1) - 1).clamp_(min=0)}, lengths
+        pixels = torch.cat([prompt.pixels for prompt in pictures if prompt.pixels is not None])
+        grids = torch.cat([prompt.grids for prompt in pictures if prompt.grids is not None]).to(ids.device)
+        kinds = (ids == self._network.config.image_token_id).int()
+        positions, shift = self._network.model.get_rope_index(
+            ids, mm_token_type_ids=kinds, image_grid_thw=grids, attention_mask=mask
+        )
+        inputs = {"position_ids": positions, "pixel_values": pixels.to(ids.device), "image_grid_thw": grids}
+        return inputs, lengths + shift[:, 0]
+
+    def _room(self, cache: Any, rows: int, width: int) -> Batch:
+        """The batch, made larger where it is too small; graphs of a smaller one are void."""
+        rows, width = self.stepper.rows(rows), self.stepper.width(width)
+        if self._batch is None or self._batch.rows < rows or self._batch.width < width:
+            old, self._batch = self._batch, None
+            rows, width = max(rows, old.rows if old else 0), max(width, old.width if old else 0)
+            self.stepper.forget()
+            del old  # its memory is free before more is asked for
+            like = [(layer.keys, layer.values) for layer in cache.layers]
+            self._batch = Batch(like, rows, width, self._sampling, self._precision)
+        return self._batch
+
+    def _begin(self, rows: Sequence[tuple[Prompt, int]], following: torch.Tensor, column: int) -> None:
+        """Takes in the rows, each with the numbers that its seed gives."""
+        assert self._batch is not None
+        device = self._network.device
+        uniform = np.stack([generator(seed, "tokens").random(self._sampling.max_tokens) for _, seed in rows])
+        lengths = torch.tensor([len(prompt.ids) for prompt, _ in rows], device=device)
+        self._batch.begin(following, torch.from_numpy(uniform).to(device), lengths, column)
+
+    def _finish(self, logits: torch.Tensor, rows: int, column: int) -> dict[int, Sampled]:
+        """Samples to the end; outputs by their index in the batch."""
+        assert self._batch is not None
+        batch = self._batch
+        found: dict[int, Sampled] = {}
+        owners = list(range(rows))
+        batch.take(rows, logits)
+        for count in range(1, self._sampling.max_tokens + 1):
+            last = count == self._sampling.max_tokens
+            if last or count % _INTERVAL == 0:
+                ended = batch.ended[: len(owners)].tolist()
+                left = [index for index, end in enumerate(ended) if not (end or last)]
+                if not left or self.stepper.rows(len(left)) < self.stepper.rows(len(owners)):
+                    gone = [index for index, end in enumerate(ended) if end or last]
+                    found |= self._harvest(batch, gone, owners, count)
+                    owners = [owners[index] for index in left]
+                    if not owners:
+                        break
+                    batch.keep(torch.tensor(left, device=logits.device), column + count)
+            self.stepper.step(batch, self.stepper.rows(len(owners)), self.stepper.width(column + count))
+        return found
+
+    def _harvest(self, batch: Batch, indices: Sequence[int], owners: Sequence[int], count: int) -> dict[int, Sampled]:
+        rows = torch.tensor(indices, device=batch.ids.device)
+        found = {}
+        ids, logprobs = batch.ids[rows, :count].tolist(), batch.logprobs[rows, :count].tolist()
+        for index, own, values in zip(indices, ids, logprobs, strict=True):
+            length = next((n + 1 for n, token in enumerate(own) if token in self._sampling.ends), count)
+            found[owners[index]] = Sampled(own[:length], values[:length])
+        return found

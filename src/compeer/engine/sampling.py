@@ -1,0 +1,118 @@
+"""How a row's next token is chosen: its grammar rules tokens out, and one number a row picks by inverse CDF.
+
+The number comes from the row's own generator, so what is sampled does not depend on which other rows share the batch,
+but for rounding. Grammars are followed token by token by llguidance.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from compeer.engine.rows import Row
+
+_WORD = 32
+"""So many tokens' bits come in a number, the first in its lowest."""
+_COMPILED = 64
+"""So many compiled grammars are kept at most."""
+
+
+def allowed(scores: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Tensor:
+    """The scores, (rows, tokens), with what each row's grammar does not allow next at -inf; None allows everything.
+
+    A row whose grammar has come to its end may only end.
+    """
+    if not any(matchers):
+        return scores
+    width = scores.shape[1]
+    words = np.full((len(matchers), -(-width // _WORD)), -1, dtype=np.int32)  # a bit a token: a GPU gets little to copy
+    for row, matcher in enumerate(matchers):
+        if matcher is None:
+            continue
+        if matcher.is_stopped() or matcher.is_error():
+            words[row] = 0
+            words[row].view(np.uint32)[end // _WORD] = 1 << end % _WORD
+        else:
+            words[row] = np.frombuffer(matcher.compute_bitmask(), dtype=np.int32)[: words.shape[1]]
+    packed = torch.from_numpy(words).to(scores.device)
+    bits = packed[:, :, None] >> torch.arange(_WORD, device=scores.device, dtype=torch.int32)
+    return scores.masked_fill((bits & 1).flatten(1)[:, :width] == 0, -torch.inf)
+
+
+def sample(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """A token for each row of probabilities, (rows, 1); `uniform` holds a number in [0, 1) a row, (rows, 1)."""
+    sums = probabilities.cumsum(-1, dtype=torch.float64)
+    # `right`: the first token whose sum is above the number, so that one without probability is never sampled
+    return torch.searchsorted(sums, uniform * sums[:, -1:], right=True).clamp_(max=sums.shape[1] - 1)
+
+
+def next_tokens(logits: torch.Tensor, rows: Sequence[Row], end: int) -> list[int]:
+    """A token for each row, by its own grammar, temperature, cuts and numbers."""
+    scores = allowed(logits.float(), [row.matcher for row in rows], end)
+
+    def column(values: Sequence[float]) -> torch.Tensor:
+        return torch.tensor(values, device=scores.device)[:, None]
+
+    probabilities = torch.softmax(scores / column([row.sampling.temperature or 1.0 for row in rows]), -1)
+    top_p = [row.sampling.top_p for row in rows]
+    if min(top_p) < 1:
+        ordered, order = probabilities.sort(-1, descending=True)
+        # a token is kept while those before it have not reached the share, so that the first always is
+        cut = ordered.cumsum(-1) - ordered >= column(top_p)
+        probabilities = probabilities.masked_fill(cut.gather(1, order.argsort(-1)), 0.0)
+    min_p = [row.sampling.min_p for row in rows]
+    if max(min_p) > 0:
+        floor = column(min_p) * probabilities.max(-1, keepdim=True).values
+        probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
+    uniform = torch.tensor([[row.uniform.random()] for row in rows], dtype=torch.float64, device=scores.device)
+    tokens = sample(probabilities, uniform)[:, 0]
+    greedy = torch.tensor([row.sampling.temperature == 0 for row in rows], device=scores.device)
+    found: list[int] = torch.where(greedy, scores.argmax(-1), tokens).tolist()
+    return found
+
+
+class Grammars:
+    """Compiles grammars for a vocabulary of so many tokens, each once. May be asked from several threads."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int) -> None:
+        self._tokenizer, self._vocabulary = tokenizer, vocabulary
+        self._tokens: Any = None
+        self._compiled: dict[str, Any] = {}
+        self._preparing = threading.Lock()
+
+    def matcher(self, grammar: str, prefix: Sequence[int] = ()) -> Any:
+        """Follows a grammar of which the tokens of a prefix were read; `is_error()` if they, or it, cannot be."""
+        from llguidance import LLMatcher
+
+        with self._preparing:
+            if self._tokens is None:
+                self._tokens = _tokens(self._tokenizer, self._vocabulary)
+            if grammar not in self._compiled:
+                if len(self._compiled) >= _COMPILED:
+                    self._compiled.clear()
+                self._compiled[grammar] = LLMatcher(self._tokens, LLMatcher.grammar_from_lark(grammar))
+            own = self._compiled[grammar].deep_copy()
+        if prefix and not own.is_error():
+            own.consume_tokens(list(prefix))
+        return own
+
+
+def _tokens(tokenizer: Any, vocabulary: int) -> Any:
+    """The vocabulary as llguidance reads it, told by the decoder which bytes a token stands for.
+
+    Tokenizers that split by bytes yet come with a decoder for pieces as well (transformers 5.17 makes such of GGUF
+    files), would be read as pieces: then no token begins with a blank.
+    """
+    from llguidance import LLTokenizer
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+
+    own = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    own.no_padding()
+    own.no_truncation()
+    if isinstance(own.pre_tokenizer, pre_tokenizers.ByteLevel):
+        own.decoder = decoders.ByteLevel()
+    return LLTokenizer(own.to_str(), n_vocab=vocabulary, eos_token=tokenizer.eos_token_id)

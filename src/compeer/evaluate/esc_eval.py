@@ -1,0 +1,312 @@
+"""ESC-Eval end to end: seekers that play role cards talk with the supporter, and judges score the conversations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from compeer.errors import InputError
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric_texts
+from compeer.evaluate.judging import (
+    JudgeSettings,
+    Scorable,
+    ScoreRow,
+    judge_conversations,
+    judge_messages,
+    read_rows,
+    score_stage,
+)
+from compeer.evaluate.players import CONVERSATIONS, Talk
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
+from compeer.io import Frozen
+from compeer.models.base import Request, Sampling, TextModel
+from compeer.models.costs import prompt_tokens, text_tokens
+from compeer.simulate.seekers import CardSeeker, seeker_prompts
+from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
+
+__all__ = [
+    "DIMENSIONS",
+    "HIGHEST",
+    "Dimension",
+    "EscEval",
+    "EscEvalFigures",
+    "EscEvalSettings",
+    "JudgeSettings",
+    "ScoreRow",
+    "Scored",
+    "esc_eval_figures",
+    "item_scores",
+    "read_rows",
+    "read_score",
+    "read_scores",
+    "rubric_texts",
+    "score_conversations",
+    "score_stage",
+]
+
+Item = tuple[str, int, Dimension]
+"""A scenario's id, the repeat, and the dimension."""
+
+
+class Figure(Frozen):
+    """A figure from 0 to 100 with its 95 % interval, and how many of the items it rests on."""
+
+    score: float | None = Field(description="none: nothing was scored")
+    low: float | None = Field(default=None, description="none: fewer than two scenarios were scored")
+    high: float | None = None
+    scored: int
+    items: int
+
+
+class DimensionFigure(Figure):
+    """The figure of a dimension."""
+
+    unscored: dict[str, int] = Field(description="judges' answers without a score, by kind")
+    judges: dict[int, int] = Field(description="items by the number of judges that scored them")
+
+
+class Averages(Frozen):
+    """The seven figures and their mean, of a part of the scores."""
+
+    dimensions: dict[Dimension, float | None]
+    average: float | None
+    scored: int = Field(description="scores that were given")
+    asked: int
+
+
+class EscEvalFigures(Frozen):
+    """Everything ESC-Eval says of one supporter."""
+
+    scenarios: int
+    conversations: int
+    dimensions: dict[Dimension, DimensionFigure]
+    average: Figure = Field(description="the mean of the seven; scored counts conversations with all seven")
+    by_judge: dict[str, Averages]
+    by_repeat: dict[int, Averages]
+    repeat_deviation: float | None = Field(
+        description="the standard deviation of the average between repeats; none with fewer than two"
+    )
+    all_alike: dict[str, float] = Field(
+        description="by judge: the share of its conversations, all seven scored, that got one score seven times"
+    )
+
+
+def all_alike(rows: Sequence[ScoreRow]) -> dict[str, float]:
+    """How often a judge gives a conversation the same score in all seven dimensions: it then tells none apart."""
+    by_judge: dict[str, dict[tuple[str, int], list[int]]] = {}
+    for row in rows:
+        if row.score is not None:
+            talks = by_judge.setdefault(row.judge, {})
+            talks.setdefault((row.conversation, row.repeat), []).append(row.score)
+    found = {}
+    for judge, talks in sorted(by_judge.items()):
+        whole = [scores for scores in talks.values() if len(scores) == len(DIMENSIONS)]
+        if whole:
+            found[judge] = sum(len(set(scores)) == 1 for scores in whole) / len(whole)
+    return found
+
+
+def item_scores(rows: Sequence[ScoreRow]) -> dict[Item, float]:
+    """Each item's mean over the judges that scored it, 0 to 4; items that nobody scored are left out."""
+    by_item: dict[Item, list[int]] = {}
+    for row in rows:
+        if row.score is not None:
+            by_item.setdefault((row.conversation, row.repeat, row.dimension), []).append(row.score)
+    return {item: sum(by_item[item]) / len(by_item[item]) for item in sorted(by_item)}
+
+
+def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0) -> EscEvalFigures:
+    """The figures of all rows, which may stand in any order."""
+    _refuse_twice(rows)
+    scores = item_scores(rows)
+    scenarios = sorted({row.conversation for row in rows})
+    conversations = {(row.conversation, row.repeat) for row in rows}
+    values = _figures(scores, scenarios, group_weights(len(scenarios), draws, seed))
+    known = {dimension: {item[0] for item in scores if item[2] == dimension} for dimension in DIMENSIONS}
+    whole = [one for one in conversations if all((*one, dimension) in scores for dimension in DIMENSIONS)]
+    by_repeat = {
+        repeat: _averages([row for row in rows if row.repeat == repeat]) for repeat in sorted({r.repeat for r in rows})
+    }
+    averages = [part.average for part in by_repeat.values() if part.average is not None]
+    return EscEvalFigures(
+        scenarios=len(scenarios),
+        conversations=len(conversations),
+        all_alike=all_alike(rows),
+        dimensions={
+            dimension: DimensionFigure(
+                **_bounds(values[:, place], len(known[dimension])),
+                scored=sum(item[2] == dimension for item in scores),
+                items=len({(row.conversation, row.repeat) for row in rows if row.dimension == dimension}),
+                **_coverage([row for row in rows if row.dimension == dimension]),
+            )
+            for place, dimension in enumerate(DIMENSIONS)
+        },
+        average=Figure(
+            **_bounds(values.mean(axis=1), min(len(found) for found in known.values())),
+            scored=len(whole),
+            items=len(conversations),
+        ),
+        by_judge={
+            judge: _averages([row for row in rows if row.judge == judge]) for judge in sorted({r.judge for r in rows})
+        },
+        by_repeat=by_repeat,
+        repeat_deviation=float(np.std(averages, ddof=1)) if len(averages) > 1 else None,
+    )
+
+
+def _figures(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbers) -> Numbers:
+    """100·Σ/(4N) of each dimension, a row for each row of weights; NaN where nothing was scored."""
+    place = {scenario: number for number, scenario in enumerate(scenarios)}
+    sums, counts = np.zeros((2, len(scenarios), len(DIMENSIONS)))
+    for (scenario, _, dimension), score in scores.items():
+        sums[place[scenario], DIMENSIONS.index(dimension)] += score
+        counts[place[scenario], DIMENSIONS.index(dimension)] += 1
+    return ratio(100 * reweighted(weights, sums), HIGHEST * reweighted(weights, counts))
+
+
+def _bounds(draws: Numbers, scenarios: int) -> dict[str, float | None]:
+    found = Estimate.of_draws(draws, scenarios)
+    return {"score": found.value, "low": found.low, "high": found.high}
+
+
+def _averages(rows: Sequence[ScoreRow]) -> Averages:
+    scenarios = sorted({row.conversation for row in rows})
+    figures = _figures(item_scores(rows), scenarios, np.ones((1, len(scenarios))))[0]
+    known = [float(figure) if np.isfinite(figure) else None for figure in figures]
+    return Averages(
+        dimensions=dict(zip(DIMENSIONS, known, strict=True)),
+        average=float(figures.mean()) if np.isfinite(figures).all() else None,
+        scored=sum(row.score is not None for row in rows),
+        asked=len(rows),
+    )
+
+
+def _coverage(rows: Sequence[ScoreRow]) -> dict[str, Any]:
+    by_item = Counter((row.conversation, row.repeat) for row in rows if row.score is not None)
+    judged = Counter(
+        by_item[row.conversation, row.repeat] for row in {(r.conversation, r.repeat): r for r in rows}.values()
+    )
+    unscored = Counter(row.unscored for row in rows if row.unscored is not None)
+    return {"unscored": dict(sorted(unscored.items())), "judges": dict(sorted(judged.items()))}
+
+
+def _refuse_twice(rows: Sequence[ScoreRow]) -> None:
+    keys = Counter((row.conversation, row.repeat, row.judge, row.dimension) for row in rows)
+    for (conversation, repeat, judge, dimension), count in keys.items():
+        if count > 1:
+            raise InputError(
+                f"conversation '{conversation}' (repeat {repeat}) has {count} rows by judge '{judge}' for {dimension}.",
+                do="Give each conversation an id and repeat of its own, and each judge a name of its own.",
+            )
+
+
+JUDGED = "judged.jsonl"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rows in the order of conversations, judges and dimensions, and their figures."""
+
+    rows: list[ScoreRow]
+    figures: EscEvalFigures
+
+
+async def score_conversations(
+    conversations: Sequence[Scorable],
+    judges: Sequence[TextModel],
+    settings: JudgeSettings,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Scored:
+    """Scores conversations by every judge; `advance` is told how many more are done."""
+    rows = await judge_conversations(conversations, judges, settings, seed, advance)
+    return Scored(rows, esc_eval_figures(rows, seed=seed))
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+class EscEvalSettings(RunSettings):
+    """What a run of ESC-Eval settles."""
+
+    one_call: bool = Field(default=False, description="ask a judge for all seven dimensions in one call")
+    judge_tokens: int = Field(default=400, ge=16, description="a judge's longest answer")
+
+
+class EscEval(Evaluation):
+    """A run of ESC-Eval; its scenarios are role cards."""
+
+    protocol = "esc-eval"
+    settings: EscEvalSettings
+
+    def seeker(self, model: TextModel) -> CardSeeker:
+        return CardSeeker(model, Sampling(temperature=TEMPERATURE, max_tokens=self.settings.seeker_tokens))
+
+    def prompts(self) -> dict[str, str]:
+        rubrics = {f"rubric {language}.toml": text for language, text in rubric_texts().items()}
+        return {**seeker_prompts(), **rubrics}
+
+    @property
+    def judging(self) -> JudgeSettings:
+        """How judges are asked."""
+        return JudgeSettings(
+            calls="conversation" if self.settings.one_call else "dimension",
+            retries=self.settings.retries,
+            max_tokens=self.settings.judge_tokens,
+        )
+
+    async def judge(
+        self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
+    ) -> None:
+        inputs = {"conversations": folder / CONVERSATIONS}
+        await score_stage(talks, inputs, folder / JUDGED, judges, self.judging, self.seed, advance)
+
+    def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
+        by_talk: dict[tuple[str, int], list[ScoreRow]] = {}
+        for row in read_rows(folder / JUDGED):
+            by_talk.setdefault((row.conversation, row.repeat), []).append(row)
+        return [_score_line(by_talk.get((talk.scenario, talk.repeat), [])) for talk in talks]
+
+    def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+        rows = read_rows(folder / JUDGED)
+        found = esc_eval_figures(rows, seed=self.seed)
+        kinds = Counter((row.unscored, f"{row.judge}: {row.unscored}") for row in rows if row.unscored)
+        return {
+            "figures": found.model_dump(mode="json"),
+            "coverage": {name: {"scored": one.scored, "of": len(lines)} for name, one in found.dimensions.items()},
+            "unread": {name: count for (kind, name), count in kinds.items() if kind != "failed"},
+            "unreached": {name: count for (kind, name), count in kinds.items() if kind == "failed"},
+        }
+
+    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
+        """By the rows, in the tokens that the questions and the last answers have by our own count."""
+        by_key = {(talk.scenario, talk.repeat): talk for talk in talks}
+        role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
+        took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in role_of.values()}
+        for row in read_rows(folder / JUDGED):
+            if self.settings.one_call and row.dimension != DIMENSIONS[0]:
+                continue  # the seven rows of a conversation came from the same answers
+            asked = DIMENSIONS if self.settings.one_call else (row.dimension,)
+            question = judge_messages(by_key[row.conversation, row.repeat], asked)
+            counts = took[role_of[row.judge]]
+            counts["calls"] += row.tries
+            counts["prompt_tokens"] += row.tries * prompt_tokens(Request(question))
+            counts["tokens"] += row.tries * text_tokens(row.answer or "")
+        return took
+
+
+def _score_line(rows: Sequence[ScoreRow]) -> dict[str, Any]:
+    """What the judges gave one conversation, and why they gave nothing."""
+    judges: dict[str, dict[str, int | None]] = {}
+    unscored: dict[str, dict[str, str]] = {}
+    for row in rows:
+        judges.setdefault(row.judge, {})[row.dimension] = row.score
+        if row.unscored:
+            unscored.setdefault(row.judge, {})[row.dimension] = row.unscored
+    return {"judges": judges, "unscored": unscored}

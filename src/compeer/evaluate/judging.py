@@ -1,0 +1,324 @@
+"""Asking judges to score conversations: every one of them, every conversation, every dimension.
+
+A judge whose answer cannot be read is told so and asked again, a bounded number of times; scores that an earlier answer
+gave are kept, and what is still missing after the last try is unscored. A judge that could not be reached gives rows
+that say so, told apart from those that it wrote something unreadable for. Blocks of conversations are the unit of
+work, composed by their order alone: the same conversations and seed ask the same questions in the same batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, get_args
+
+from pydantic import Field, model_validator
+
+from compeer.dialogue import Speaker
+from compeer.errors import InputError
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric, rubric_texts
+from compeer.io import Frozen, json_line, read_lines
+from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.pipeline import Done, Stage, ask_through, in_blocks
+from compeer.ser.asking import Answer, Complaint, Unread, ask_until_read
+from compeer.statistics import generator
+
+
+class Scorable(Protocol):
+    """What is scored. Repeats of one scenario have the same `id` and differ in `repeat`, counted from 1."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def repeat(self) -> int: ...
+    @property
+    def language(self) -> str: ...
+    @property
+    def said(self) -> Sequence[tuple[Speaker, str]]: ...
+
+
+def judge_messages(conversation: Scorable, dimensions: Sequence[Dimension]) -> tuple[Message, ...]:
+    """The question to a judge: about the one dimension given, or about several at once."""
+    wording = rubric(conversation.language)
+    transcript = _transcript(conversation, wording)
+    if len(dimensions) == 1:
+        one = wording[dimensions[0]]
+        content = wording["one"].format(
+            conversation=transcript, name=one["name"], question=one["question"], levels=_levels(one)
+        )
+    else:
+        described = "\n\n".join(
+            wording["dimension"].format(
+                name=wording[key]["name"], key=key, question=wording[key]["question"], levels=_levels(wording[key])
+            )
+            for key in dimensions
+        )
+        keys = ", ".join(f'"{key}": ...' for key in dimensions)
+        content = wording["all"].format(conversation=transcript, dimensions=described, keys=keys)
+    return ({"role": "system", "content": wording["system"].strip()}, {"role": "user", "content": content.strip()})
+
+
+def answer_grammar(dimensions: Sequence[Dimension], reason_characters: int = 240) -> str:
+    """A Lark grammar of the answer to `judge_messages`, for models that can decode under one."""
+    keys = ["score"] if len(dimensions) == 1 else list(dimensions)
+    scores = " ".join(rf'", \"{key}\": " SCORE' for key in keys)
+    return "\n".join(
+        [
+            rf'start: "{{\"reason\": \"" REASON {scores} "}}"',
+            # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
+            rf'REASON: /[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"/',
+            f"SCORE: /[0-{HIGHEST}]/",
+        ]
+    )
+
+
+def _levels(one: dict[str, Any]) -> str:
+    return "\n".join(f"{score}: {text}" for score, text in enumerate(one["levels"]))
+
+
+def _transcript(conversation: Scorable, wording: dict[str, Any]) -> str:
+    """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
+    return "\n".join(
+        f"{wording[speaker]}{wording['colon']}{' '.join(text.split()).replace('conversation>', 'conversation >')}"
+        for speaker, text in conversation.said
+    )
+
+
+Scores = dict[Dimension, int]
+Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
+
+
+class ScoreRow(Frozen):
+    """What one judge gave one conversation in one dimension, or why there is no score."""
+
+    conversation: str = Field(description="the scenario's id")
+    repeat: int = Field(default=1, ge=1, description="which conversation of the scenario")
+    language: str
+    judge: str
+    dimension: Dimension
+    score: int | None = Field(default=None, ge=0, le=HIGHEST)
+    unscored: Unscored | None = Field(
+        default=None,
+        description="unreadable: what the judge wrote; refused: the question cannot be answered as it is, being too "
+        "long, say; failed: the judge could not be reached; nothing said: there is no supporter's message",
+    )
+    reason: str | None = Field(default=None, description="more on why it is unscored")
+    answer: str | None = Field(default=None, description="the judge's answer as it was")
+    tries: int = Field(default=0, ge=0, description="how often the judge answered")
+
+    @model_validator(mode="after")
+    def _scored_or_not(self) -> Self:
+        if (self.score is None) == (self.unscored is None):
+            raise ValueError("a row has a score, or says why it has none")
+        return self
+
+
+class JudgeSettings(Frozen):
+    """How judges are asked for scores."""
+
+    calls: Literal["dimension", "conversation"] = Field(
+        default="dimension", description="one call for each dimension, or one for all seven of a conversation"
+    )
+    retries: int = Field(default=2, ge=0, description="how often a score that cannot be read is asked for again")
+    temperature: float = Field(default=0.0, ge=0, description="0 takes the most probable token")
+    max_tokens: int = Field(default=400, ge=16, description="longest answer, in tokens")
+
+
+async def judge_conversations(
+    conversations: Sequence[Scorable],
+    judges: Sequence[TextModel],
+    settings: JudgeSettings,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda _: None,
+) -> list[ScoreRow]:
+    """The rows of all judges, in the order of conversations, judges and dimensions; `advance` counts conversations."""
+    _check(conversations, judges)
+    work = _work(judges, settings, seed)
+    room = asyncio.Semaphore(max(judge.at_once for judge in judges))
+
+    async def block_rows(block: list[Scorable]) -> list[ScoreRow]:
+        async with room:
+            found = await work(block)
+            advance(len(block))
+            return found
+
+    blocks = in_blocks(conversations, _block_size(judges, settings))
+    return [row for part in await asyncio.gather(*map(block_rows, blocks)) for row in part]
+
+
+async def score_stage(
+    conversations: Sequence[Scorable],
+    inputs: Mapping[str, Path | str],
+    out: Path,
+    judges: Sequence[TextModel],
+    settings: JudgeSettings,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Writes the rows to a file as they come, going on after a stop; returns the stage's manifest.
+
+    `inputs` names what the conversations were read from, so that other conversations are not taken for these. A file
+    in which judges could not be reached is written anew when the stage is run again.
+    """
+    _check(conversations, judges)
+    work, size = _work(judges, settings, seed), _block_size(judges, settings)
+    wanted = {
+        **settings.model_dump(),
+        "judges": [judge.name for judge in judges],
+        "seed": seed,
+        "rubric": rubric_texts(),
+    }
+    stage = Stage(out, wanted, inputs)
+    if found := stage.finished():
+        return found
+
+    async def block_done(block: list[Scorable]) -> Done:
+        rows = await work(block)
+        advance(len(block))
+        counts = {
+            "scores": Counter("scored" if row.unscored is None else row.unscored for row in rows),
+            "failed": Counter(row.judge for row in rows if row.unscored == "failed"),
+        }
+        return Done(list(map(json_line, rows)), counts=counts)
+
+    with stage:
+        advance(min(stage.units * size, len(conversations)))
+        await ask_through(stage, in_blocks(conversations, size), block_done, max(judge.at_once for judge in judges))
+        return stage.finish(failed=sum(stage.counts.get("failed", {}).values()))
+
+
+def read_rows(path: Path) -> list[ScoreRow]:
+    """The rows of a file that `score_stage` wrote; an error names the file, line and field."""
+    if not path.is_file():
+        raise InputError("there is no such file of scores.", file=path, do="Make it with: compeer evaluate esc-eval")
+    return list(read_lines(path, ScoreRow))
+
+
+# --- one judge, a few conversations -----------------------------------------------------------------------------------
+
+
+def _work(
+    judges: Sequence[TextModel], settings: JudgeSettings, seed: int
+) -> Callable[[list[Scorable]], Awaitable[list[ScoreRow]]]:
+    """What is done with a block: all judges at once, each as often at the same time as it likes."""
+    gates = {judge.name: asyncio.Semaphore(judge.at_once) for judge in judges}
+
+    async def ask(judge: TextModel, block: Sequence[Scorable]) -> list[list[ScoreRow]]:
+        async with gates[judge.name]:
+            return await _judged(judge, block, settings, seed)
+
+    async def work(block: list[Scorable]) -> list[ScoreRow]:
+        by_judge = await asyncio.gather(*(ask(judge, block) for judge in judges))
+        return [row for of_one in zip(*by_judge, strict=True) for rows in of_one for row in rows]
+
+    return work
+
+
+async def _judged(
+    judge: TextModel, block: Sequence[Scorable], settings: JudgeSettings, seed: int
+) -> list[list[ScoreRow]]:
+    """The judge's rows for each conversation of a block, a row a dimension."""
+    groups = [(dimension,) for dimension in DIMENSIONS] if settings.calls == "dimension" else [DIMENSIONS]
+    spoken = [one for one in block if any(speaker == "supporter" and text.strip() for speaker, text in one.said)]
+    calls = [_Call(conversation, group) for conversation in spoken for group in groups]
+
+    def read(index: int, answer: Generation) -> Scores | Complaint:
+        return calls[index].read(answer)
+
+    sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
+    requests = [_request(call, judge.name, seed) for call in calls]
+    answers = await ask_until_read(judge, requests, read, sampling, settings.retries) if requests else []
+    found = {
+        (call.conversation.id, call.conversation.repeat, dimension): call.outcome(dimension, answer)
+        for call, answer in zip(calls, answers, strict=True)
+        for dimension in call.dimensions
+    }
+    silent: dict[str, Any] = {"unscored": "nothing said"}
+    return [
+        [
+            ScoreRow(
+                conversation=one.id,
+                repeat=one.repeat,
+                language=one.language,
+                judge=judge.name,
+                dimension=dimension,
+                **found.get((one.id, one.repeat, dimension), silent),
+            )
+            for dimension in DIMENSIONS
+        ]
+        for one in block
+    ]
+
+
+@dataclass
+class _Call:
+    """One question to a judge, and what its answers have given so far."""
+
+    conversation: Scorable
+    dimensions: tuple[Dimension, ...]
+    scores: Scores = field(default_factory=dict)
+    answer: str | None = None
+    tries: int = 0
+
+    def read(self, answer: Generation) -> Scores | Complaint:
+        """All the scores, or which are missing. What an earlier answer gave stays as it was."""
+        self.answer, self.tries = answer.text, self.tries + 1
+        if answer.cut_off:
+            return Complaint("it was cut off before it ended; be brief")
+        if len(self.dimensions) == 1:
+            score = read_score(answer.text, self.dimensions[0])
+            found = {} if score is None else {self.dimensions[0]: score}
+        else:
+            found = read_scores(answer.text)
+        self.scores = {**found, **self.scores}
+        missing = [dimension for dimension in self.dimensions if dimension not in self.scores]
+        if missing:
+            return Complaint(f"no whole score from 0 to {HIGHEST} can be read for {', '.join(missing)}")
+        return self.scores
+
+    def outcome(self, dimension: Dimension, answer: Answer[Scores]) -> dict[str, Any]:
+        """What a row says beside whom and what it is about."""
+        row: dict[str, Any] = {"answer": self.answer, "tries": self.tries}
+        if dimension in self.scores:
+            return {**row, "score": self.scores[dimension]}
+        if isinstance(answer, Failure):
+            kind: Unscored = "refused" if answer.kind == "refused" else "failed"
+            return {**row, "unscored": kind, "reason": f"{answer.kind}: {answer.reason}"}
+        return {**row, "unscored": "unreadable", "reason": answer.complaint if isinstance(answer, Unread) else None}
+
+
+def _request(call: _Call, judge: str, seed: int) -> Request:
+    one = call.conversation
+    own = generator(seed, "esc-eval", judge, one.id, str(one.repeat), *call.dimensions)
+    return Request(
+        judge_messages(one, call.dimensions),
+        seed=int(own.integers(2**31)),
+        grammar=answer_grammar(call.dimensions),
+    )
+
+
+def _block_size(judges: Sequence[TextModel], settings: JudgeSettings) -> int:
+    """Conversations in a block, so that its questions fill the largest batch that a judge likes."""
+    calls = len(DIMENSIONS) if settings.calls == "dimension" else 1
+    return max(1, max(judge.batch_size for judge in judges) // calls)
+
+
+def _check(conversations: Sequence[Scorable], judges: Sequence[TextModel]) -> None:
+    names = [judge.name for judge in judges]
+    if not names or len(set(names)) < len(names):
+        raise InputError("the judges need a name each, and there must be one at least.", field="judges")
+    for (name, repeat), count in Counter((one.id, one.repeat) for one in conversations).items():
+        if count > 1:
+            raise InputError(
+                f"there are {count} conversations '{name}' with repeat {repeat}.",
+                field="repeat",
+                do="Count the repeats of a scenario from 1.",
+            )
+    for one in conversations:
+        for number, (speaker, _) in enumerate(one.said, start=1):
+            if speaker not in get_args(Speaker):
+                what = f"message {number} of conversation '{one.id}' is by '{speaker}'."
+                raise InputError(what, field="said", do="A speaker is 'seeker' or 'supporter'.")

@@ -1,0 +1,390 @@
+"""What ESC-Eval and SAGE share when they are run: who plays, which scenarios, the folder, the talk, and what it took.
+
+An evaluation is a supporter, a seeker and, for ESC-Eval, judges; scenarios, each talked through `repeats` times; and
+settings. `run_evaluation` lets them talk, has the conversations judged, and writes one folder:
+
+    manifest.json        settings, seed, versions, hashes; written first, so that only the same evaluation goes on here
+    dialogues/           a log a conversation; conversations.jsonl: all of them, written when all are over
+    judged.jsonl         ESC-Eval: what each judge answered
+    scores.jsonl         a line a scenario and repeat
+    figures.json         the figures with their intervals, coverage, failures and cost
+
+Killed at any moment and called again, it goes on, and comes to the same bytes (but for the seconds in figures.json).
+The second conversation about a scenario has the scenario's name and `#2` in logs, the third `#3`, and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from compeer.evaluate.answers import DIMENSIONS
+from compeer.evaluate.players import (
+    FIGURES,
+    MANIFEST,
+    SCORES,
+    Players,
+    Prices,
+    Talk,
+    check_folder,
+    claim_folder,
+    cost_of,
+    dialogues_took,
+    finished_dialogues,
+    versions,
+)
+from compeer.io import Frozen, only_one, text_hash, write_json, write_lines
+from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
+from compeer.models.costs import prompt_tokens
+from compeer.policy import supporter_prompt
+from compeer.progress import progress
+from compeer.reasoning import turn_grammar
+from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, Simulated, SupporterAgent, run_dialogues
+from compeer.simulate.agents import Turning, plain_prompt
+from compeer.simulate.conversation import View
+from compeer.statistics import generator
+
+Mode = Literal["plain", "structured"]
+TEMPERATURE = 0.7
+"""Of seekers and supporters; judges take the most probable token."""
+
+
+class RunSettings(Frozen):
+    """What every evaluation settles."""
+
+    mode: Mode = Field(default="plain", description="how the supporter is asked: plainly, or for steps and a response")
+    rounds: int = Field(default=5, ge=1, description="seeker turns at most, each with the supporter's answer")
+    repeats: int = Field(default=1, ge=1, description="conversations about each scenario")
+    retries: int = Field(default=2, ge=0, description="further tries when an answer cannot be used")
+    supporter_tokens: int = Field(default=512, ge=1, description="the supporter's longest answer")
+    seeker_tokens: int = Field(default=512, ge=1, description="the seeker's longest answer")
+    batch: int | None = Field(default=None, ge=1, description="requests together, of a model in this process")
+
+
+class Evaluation(ABC):
+    """One evaluation, ready to run: ESC-Eval and SAGE say how the seeker plays, and what the scores are."""
+
+    protocol: str
+
+    def __init__(self, players: Players, scenarios: Sequence[Scenario], settings: RunSettings, seed: int) -> None:
+        self.players, self.scenarios, self.settings, self.seed = players, tuple(scenarios), settings, seed
+
+    @abstractmethod
+    def seeker(self, model: TextModel) -> Agent:
+        """The seeker, played by the model."""
+
+    @abstractmethod
+    def prompts(self) -> dict[str, str]:
+        """The texts that seekers and judges are asked with, by name."""
+
+    async def judge(
+        self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
+    ) -> None:
+        """Has the conversations that ended judged, where the protocol has judges."""
+        return
+
+    @abstractmethod
+    def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
+        """A line for each talk, without what all protocols say alike."""
+
+    @abstractmethod
+    def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+        """`figures`, `coverage`, and counts of the judges' failures, by the lines of `scores.jsonl`."""
+
+    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
+        """Calls and tokens of each judge, by its role; nothing where there are none."""
+        return {}
+
+    def supporter(self, model: TextModel) -> SupporterAgent:
+        """The supporter under test, asked in the run's mode."""
+        sampling = Sampling(temperature=TEMPERATURE, max_tokens=self.settings.supporter_tokens)
+        if self.settings.mode == "plain":
+            return SupporterAgent(model, "plain", sampling=sampling)
+        # about four characters to a token, most of them for the steps; none must be cut off before its response
+        characters = 3 * self.settings.supporter_tokens
+        grammar = turn_grammar(min(160, characters // 6), min(600, characters // 3))
+        prompt = partial(supporter_prompt, last=self.players.supporter.history)
+        return SupporterAgent(model, "structured", prompt=prompt, sampling=sampling, grammar=grammar)
+
+    @property
+    def limits(self) -> DialogueSettings:
+        """What bounds a conversation."""
+        return DialogueSettings(rounds=self.settings.rounds, retries=self.settings.retries)
+
+    @property
+    def repeated(self) -> list[Scenario]:
+        """The scenarios as they are talked through: each for the first time, then each once more, and so on."""
+        return [
+            one if repeat == 1 else one.model_copy(update={"id": f"{one.id}#{repeat}"})
+            for repeat in range(1, self.settings.repeats + 1)
+            for one in self.scenarios
+        ]
+
+    def talks(self, conversations: Sequence[Conversation]) -> list[Talk]:
+        """The conversations with the scenario and the repeat that they belong to."""
+        pairs = [(one.id, repeat) for repeat in range(1, self.settings.repeats + 1) for one in self.scenarios]
+        return [Talk(name, repeat, one) for (name, repeat), one in zip(pairs, conversations, strict=True)]
+
+    def manifest(self) -> dict[str, Any]:
+        """What the results depend on, and what they were made with."""
+        texts = {"supporter plain.txt": plain_prompt(), "supporter structured": json.dumps(supporter_prompt(()))}
+        prompts = {**texts, **self.prompts()}
+        written = [one.model_dump_json() for one in self.scenarios]
+        return {
+            "protocol": self.protocol,
+            "settings": self.settings.model_dump(mode="json"),
+            "seed": self.seed,
+            "models": self.players.described,
+            "scenarios": {"ids": [one.id for one in self.scenarios], "sha256": text_hash("\n".join(written))},
+            "prompts": {name: text_hash(text) for name, text in sorted(prompts.items())},
+            "versions": versions(self.players.any_local),
+        }
+
+
+def choose(scenarios: Sequence[Scenario], limit: int | None, seed: int) -> list[Scenario]:
+    """Up to `limit` scenarios, drawn by the seed, in their order: the same for every supporter."""
+    sampled = sorted(scenarios, key=lambda one: generator(seed, "scenario", one.id).random())[:limit]
+    chosen = {one.id for one in sampled}
+    return [one for one in scenarios if one.id in chosen]
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+async def run_evaluation(
+    evaluation: Evaluation,
+    folder: Path,
+    models: Mapping[str, TextModel],
+    prices: Prices | None = None,
+) -> dict[str, Any]:
+    """Does what is not done yet in the folder, and returns the figures, which `figures.json` then holds.
+
+    Another process that is at work in the folder is an error: two would write into one another's files.
+    `models` are the players' models by the names that a person gave them; `prices` put a sum of money to the cost.
+    """
+    start = time.monotonic()
+    manifest = evaluation.manifest()
+    check_folder(folder, manifest)  # before anything is made
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder):
+        claim_folder(folder, manifest)  # another process may have been quicker
+        players = evaluation.players
+        talks = evaluation.talks((await _talk(evaluation, folder, models)).conversations)
+        if players.judges:
+            ended = [talk for talk in talks if not talk.failed]
+            with progress("Judging", len(ended)) as advance:
+                await evaluation.judge(ended, [models[judge.given] for judge in players.judges], folder, advance)
+        lines = [
+            {"scenario": talk.scenario, "repeat": talk.repeat, "language": talk.conversation.language}
+            | found
+            | {"failed": talk.failed}
+            for talk, found in zip(talks, evaluation.scores(talks, folder), strict=True)
+        ]
+        write_lines(folder / SCORES, lines)
+        return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
+
+
+async def _talk(evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel]) -> Simulated:
+    """The conversations; a bar shows the rounds that were talked."""
+    players, rounds = evaluation.players, evaluation.settings.rounds
+    seeker = evaluation.seeker(models[players.seeker.given])
+    supporter = evaluation.supporter(models[players.supporter.given])
+    scenarios = evaluation.repeated
+    with progress("Talking (rounds)", len(scenarios) * rounds) as advance:
+        advance(finished_dialogues(folder) * (rounds - 1))  # of each, the engine tells of the last round
+        return await run_dialogues(
+            scenarios,
+            lambda _: Watched(seeker, rounds, advance),
+            lambda: supporter,
+            evaluation.limits,
+            folder,
+            evaluation.seed,
+            advance,
+        )
+
+
+class Watched:
+    """An agent as it is, whose conversation's rounds are told to a progress bar; the engine tells of the last one."""
+
+    def __init__(self, agent: Agent, rounds: int, advance: Callable[[int], None]) -> None:
+        self._agent, self._rounds, self._advance = agent, rounds, advance
+        self._reported = 0
+        self.model, self.sampling = agent.model, agent.sampling
+        self.keeps_reasoning, self.looks_back = agent.keeps_reasoning, agent.looks_back
+        self.described = agent.described
+
+    def turn(self, view: View) -> Turning:
+        self._report(len(view.turns) // 2)
+        said = yield from self._agent.turn(view)
+        if said.stop:
+            self._report(self._rounds)
+        return said
+
+    def _report(self, rounds: int) -> None:
+        done = min(rounds, self._rounds - 1)
+        self._advance(done - self._reported)
+        self._reported = done
+
+
+# --- what came of it --------------------------------------------------------------------------------------------------
+
+
+def _write_figures(
+    evaluation: Evaluation,
+    folder: Path,
+    talks: Sequence[Talk],
+    lines: Sequence[Mapping[str, Any]],
+    prices: Prices | None,
+    seconds: float,
+) -> dict[str, Any]:
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    players = evaluation.players
+    took = {**dialogues_took(folder), **evaluation.judges_took(talks, folder)}
+    found = evaluation.figures(lines, folder)
+    failures = {"model": Counter(found["unread"]), "infrastructure": Counter(found["unreached"])}
+    for talk in talks:
+        if talk.failed:
+            status, _, why = talk.failed.partition(" failed: ")
+            failures[status][why] += 1
+    figures = {
+        "protocol": evaluation.protocol,
+        "supporter": players.supporter.name,
+        "seeker": players.seeker.name,
+        "judges": [judge.name for judge in players.judges],
+        "mode": evaluation.settings.mode,
+        "settings": manifest["settings"],
+        "seed": evaluation.seed,
+        "versions": manifest["versions"],
+        "scenarios": len(evaluation.scenarios),
+        "repeats": evaluation.settings.repeats,
+        "figures": found["figures"],
+        "coverage": found["coverage"],
+        "failures": {kind: dict(sorted(counts.items())) for kind, counts in failures.items()},
+        "cost": {**cost_of(players, took, prices), "seconds": round(seconds, 1)},
+        "hashes": {name: manifest[name] for name in ("prompts", "scenarios", "models")},
+    }
+    path = folder / FIGURES
+    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if before and _timeless(before) == _timeless(json.loads(json.dumps(figures))):
+        return before  # nothing was left to do: the seconds are those that it took
+    write_json(path, figures)
+    return figures
+
+
+def _timeless(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {**figures, "cost": {**figures["cost"], "seconds": None}}
+
+
+# --- what it will cost ------------------------------------------------------------------------------------------------
+#
+# A few conversations are rehearsed with made-up answers, through the same agents, engine and judges as the run, so that
+# every prompt is as long as it will be. Answers have a typical length, or as many tokens as they may have: the first
+# gives what to expect, the second what it cannot exceed, retries apart. Token counts may be off by a third.
+
+TYPICAL = {"plain": 120, "structured": 220, "seeker": 50, "judge": 80}
+"""Tokens of an answer, as larger models tend to give it. Those that think before they answer take far more."""
+LONGEST_SPOKEN = 600
+REHEARSED = 6
+"""Scenarios that are rehearsed; the others are taken to be like them."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a role will take: in the first place as expected, in the second at most, retries apart."""
+
+    calls: int
+    prompt_tokens: tuple[int, int]
+    tokens: tuple[int, int]
+
+    def took(self, place: int) -> dict[str, int]:
+        """The one or the other, as costs are counted."""
+        return {"calls": self.calls, "prompt_tokens": self.prompt_tokens[place], "tokens": self.tokens[place]}
+
+
+async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, Expected]:
+    """What so many of the evaluation's conversations will take, by role, if so many are still to be judged."""
+    sample = _sample(evaluation.scenarios)
+    typical, most = [await _rehearsed(evaluation, sample, at_most) for at_most in (False, True)]
+    found = {}
+    for role, one in typical.items():
+        scale = (dialogues if role in ("supporter", "seeker") else judged) / len(sample)
+        found[role] = Expected(
+            round(scale * one.calls),
+            (round(scale * one.prompt_tokens), round(scale * most[role].prompt_tokens)),
+            (round(scale * one.tokens), round(scale * most[role].tokens)),
+        )
+    return found
+
+
+async def _rehearsed(
+    evaluation: Evaluation, scenarios: Sequence[Scenario], at_most: bool
+) -> Mapping[str, RehearsingModel]:
+    supporter = RehearsingModel(TYPICAL[evaluation.settings.mode], at_most)
+    seeker = RehearsingModel(TYPICAL["seeker"], at_most)
+    judges = {
+        role: RehearsingModel(TYPICAL["judge"], at_most, player.name)
+        for role, player in evaluation.players.by_role.items()
+        if role not in ("supporter", "seeker")
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        agents = evaluation.seeker(seeker), evaluation.supporter(supporter)
+        found = await run_dialogues(
+            scenarios, lambda _: agents[0], lambda: agents[1], evaluation.limits, folder, evaluation.seed
+        )
+        if judges:
+            talks = [Talk(one.scenario, 1, one) for one in found.conversations]
+            await evaluation.judge(talks, list(judges.values()), folder, lambda _: None)
+    return {"supporter": supporter, "seeker": seeker, **judges}
+
+
+def _sample(scenarios: Sequence[Scenario]) -> list[Scenario]:
+    """A few scenarios from the whole of the list."""
+    step = max(1, len(scenarios) / REHEARSED)
+    indices = sorted({int(number * step) for number in range(REHEARSED)})
+    return [scenarios[place] for place in indices if place < len(scenarios)]
+
+
+class RehearsingModel:
+    """Stands in for a model: gives a made-up answer of the wanted length, and counts."""
+
+    batch_size = 1
+    at_once = 64
+
+    def __init__(self, typical: int, at_most: bool, name: str = "rehearsal") -> None:
+        self.name, self._typical, self._at_most = name, typical, at_most
+        self.calls = self.prompt_tokens = self.tokens = 0
+
+    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+        tokens = sampling.max_tokens if self._at_most else min(self._typical, sampling.max_tokens)
+        self.calls += len(requests)
+        self.prompt_tokens += sum(map(prompt_tokens, requests))
+        self.tokens += tokens * len(requests)
+        return [Generation(_made_up(request.grammar or "", tokens)) for request in requests]
+
+
+def _made_up(grammar: str, tokens: int) -> str:
+    """An answer of about so many tokens, of four characters each, in the form that the grammar asks for.
+
+    Of a structured turn the response is a third: what is said aloud is what later prompts hold. A sentient seeker
+    feels a change that ends nothing. What models think besides is not said.
+    """
+    words = ("word " * min(tokens, LONGEST_SPOKEN))[: 4 * tokens].strip()
+    if "REASON:" in grammar:
+        return json.dumps({"reason": "word", **{key: 2 for key in ("score", *DIMENSIONS) if f'\\"{key}\\"' in grammar}})
+    if "\nchange:" in grammar:
+        return f"Reasons: {words}\nChange: +0"
+    if grammar:
+        steps = "History: word [exploration]\nEmotion: word [negative, sadness, 3]\nStrategy: word [Question]"
+        return f"{steps}\nResponse: {words[: 4 * (tokens // 3)].strip()}"
+    return words

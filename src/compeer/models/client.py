@@ -1,0 +1,389 @@
+"""The client of OpenAI-compatible servers: vLLM, llama.cpp, Ollama, or a hosted service.
+
+`Endpoint` is one server over `httpx`: what is sent to it, and what comes back, whole or as a stream. `EndpointModel`
+asks it many things at once. All calls of `generate` share the limits on calls, the caps and the cache. What may pass
+(408, 409, 429, 5xx, broken connections, timeouts, answers that cannot be read) is tried again after growing pauses, as
+long as the request's deadline allows; what cannot pass (400, 401, 403, 404, 422, …) is not. A server that answers 429
+or 503 with `Retry-After` holds all requests until then, unless that is after the deadline. A request that fails for
+good gives a `Failure` and does not disturb the others.
+
+The key is read from the environment and appears in no log, no error and no cache. The usual proxy variables
+(`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`) are obeyed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import cache
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from compeer import __version__
+from compeer.errors import InputError
+from compeer.models.base import EndpointSettings, Failure, Generation, Request, Sampling
+from compeer.models.cache import AnswerCache, Keeping, cache_key
+from compeer.models.costs import Counters, Gate, prompt_tokens
+
+if TYPE_CHECKING:
+    import httpx
+
+Kind = Literal["timeout", "rate limit", "server", "access"]
+_KINDS: dict[int, Kind] = {408: "timeout", 409: "server", 429: "rate limit"}
+_KINDS |= dict.fromkeys((401, 402, 403, 404, 405, 407), "access")
+"""What failed, by status; all others are `refused`, from 500 on `server`."""
+LARGEST_REPLY = 32 * 2**20
+LONGEST_PAUSE = 60.0
+SHORTEST_SECRET = 8
+"""A shorter "key" is a word such as `none`, which an answer may well contain."""
+
+
+class CallError(Exception):
+    """There was no answer, or it broke off; `kind` as in `Failure`."""
+
+    def __init__(self, kind: Literal["connection", "timeout", "answer"], reason: str) -> None:
+        super().__init__(reason)
+        self.kind, self.reason = kind, reason
+
+
+@dataclass(frozen=True)
+class HttpReply:
+    """What the server answered, whole."""
+
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+@dataclass
+class _Clients:
+    """The clients of one event loop that no call is using, one connection each.
+
+    In one client with many connections, `httpx` would look at every pair of them for each call.
+    """
+
+    closing: AsyncGenerator[None, None]
+    idle: list[httpx.AsyncClient] = field(default_factory=list)
+
+
+class Endpoint:
+    """One server. It may be used from several event loops; each has its own connections, closed with the loop."""
+
+    def __init__(self, settings: EndpointSettings) -> None:
+        self.settings, self.url, self.key = settings, checked_url(settings.url), checked_key(settings.key_variable)
+        self._clients: dict[asyncio.AbstractEventLoop, _Clients] = {}
+
+    def body(self, request: Request, sampling: Sampling, **more: Any) -> bytes:
+        """What is sent. A grammar goes along only without a prefix, since servers hold the *new* text to it."""
+        body: dict[str, Any] = {
+            "model": self.settings.model,
+            "messages": list(request.messages),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": request.seed,
+            **more,
+        }
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        if request.prefix:
+            body["messages"].append({"role": "assistant", "content": request.prefix})
+            if self.settings.constrain == "vllm":
+                body |= {"continue_final_message": True, "add_generation_prompt": False}
+        elif request.grammar and self.settings.constrain == "vllm":
+            body["structured_outputs"] = {"grammar": request.grammar}
+        elif request.grammar and self.settings.constrain == "llama.cpp":
+            # the first line tells a llama.cpp built with LLGuidance that this is Lark, not its own notation
+            body["grammar"] = f"%llguidance {{}}\n{request.grammar}"
+        return json.dumps(body, sort_keys=True).encode()
+
+    @asynccontextmanager
+    async def stream(
+        self, body: bytes, accept: str = "text/event-stream", timeout: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer as it arrives, whatever its status; `CallError` where there is none or it breaks off.
+
+        `timeout` is for each wait; the whole has no time limit unless it is wrapped in `asyncio.timeout`.
+        """
+        import httpx
+
+        clients = await self._open()
+        client = clients.idle.pop() if clients.idle else self._made()
+        try:
+            target, headers = httpx.URL(f"{self.url}/chat/completions"), {"Accept": accept}
+            async with client.stream("POST", target, content=body, headers=headers, timeout=timeout) as reply:
+                yield reply
+        except httpx.TimeoutException:
+            raise CallError("timeout", f"{self.url} did not answer in time") from None
+        except httpx.RemoteProtocolError as error:
+            if str(error).startswith(("Server disconnected", "peer closed")):
+                raise CallError("connection", f"no answer from {self.url}: it hung up") from None
+            raise CallError("answer", f"{self.url} gave an answer that cannot be read") from None
+        except httpx.DecodingError:
+            raise CallError("answer", f"{self.url} gave an answer that cannot be read") from None
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # a host name that cannot be one: Unicode
+            why = "it cannot be reached; is the server running?"
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                why = "its certificate is not trusted"
+            elif isinstance(error, httpx.ProxyError):
+                why = f"the proxy answered {error}"
+            elif isinstance(error, httpx.ReadError | httpx.WriteError):
+                why = "it hung up"
+            raise CallError("connection", f"no answer from {self.url}: {why}") from None
+        finally:
+            clients.idle.append(client)
+
+    async def post(self, body: bytes) -> HttpReply:
+        """The answer, whole. A call that is cancelled, or fails, takes its connection with it."""
+        parts, size = [], 0
+        async with self.stream(body, "application/json") as reply:
+            async for part in reply.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST_REPLY:
+                    raise CallError("answer", f"{self.url} gave an answer without an end")
+        return HttpReply(reply.status_code, reply.headers.get("retry-after"), b"".join(parts))
+
+    async def _open(self) -> _Clients:
+        """The clients of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            self._clients[loop] = _Clients(self._close_in_the_end(loop))
+            await anext(self._clients[loop].closing)
+        return self._clients[loop]
+
+    def _made(self) -> httpx.AsyncClient:
+        import httpx
+
+        headers = {
+            "User-Agent": f"compeer/{__version__}",
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        limits = httpx.Limits(keepalive_expiry=60)
+        verify = _trusted() if self.url.startswith("https:") else False
+        try:
+            return httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=verify)
+        except (ImportError, ValueError) as error:
+            do = "Set another one in the environment, or name the server in NO_PROXY."
+            raise InputError(
+                "the proxy that is set cannot be used; give one as http://host:port.", field="proxy", do=do
+            ) from error
+
+    async def _close_in_the_end(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+        """Waits to be closed: `asyncio.run` does that to a loop's generators at its end, and so to our connections."""
+        try:
+            yield
+        finally:
+            for client in self._clients.pop(loop).idle:
+                await client.aclose()
+
+
+@dataclass
+class _LoopState:
+    """What belongs to one event loop."""
+
+    limit: asyncio.Semaphore
+    keeping: Keeping | None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    under_way: dict[str, asyncio.Future[Generation | Failure]] = field(default_factory=dict)
+
+
+class EndpointModel:
+    """Asks a model behind a URL; answers come from the cache where there is one that has them."""
+
+    def __init__(self, settings: EndpointSettings, cache: AnswerCache | None = None) -> None:
+        self._settings, self._cache = settings, cache
+        self._endpoint = Endpoint(settings)
+        self._gate = Gate(settings.requests_per_minute, settings.tokens_per_minute)
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
+        self.counters = Counters()
+        self.name, self.batch_size, self.at_once = settings.model, 1, 4 * settings.concurrency
+
+    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+        if len(requests) == 1:  # what stages do: no need for a task of its own
+            return [await self._answer(requests[0], sampling)]
+        tasks = [asyncio.ensure_future(self._answer(request, sampling)) for request in requests]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:  # those that are left when one could not be stored, say
+                task.cancel()
+
+    def remembered(self, requests: Sequence[Request], sampling: Sampling) -> list[bool]:
+        """For each request, whether it needs no call of its own: the cache has it, or it was named before."""
+        named: set[str] = set()
+        found = []
+        for request in requests:
+            key = self._cache_key(request, self._endpoint.body(request, sampling))
+            found.append(key in named or self._cached(key) is not None)
+            named.add(key)
+        return found
+
+    async def _answer(self, request: Request, sampling: Sampling) -> Generation | Failure:
+        """From the cache, from the same request under way, or from the server; stored before it is returned."""
+        self.counters.requests += 1
+        body = self._endpoint.body(request, sampling)
+        key = self._cache_key(request, body)
+        if found := self._cached(key):
+            self.counters.cached += 1
+            return found
+        loop = asyncio.get_running_loop()
+        if loop not in self._sessions:
+            keeping = Keeping(self._cache) if self._cache else None
+            self._sessions[loop] = _LoopState(asyncio.Semaphore(self._settings.concurrency), keeping)
+        session = self._sessions[loop]
+        while same := session.under_way.get(key):
+            await asyncio.wait([same])
+            if not same.cancelled():
+                self.counters.shared += 1
+                return same.result()
+        session.under_way[key] = future = loop.create_future()
+        try:
+            async with session.limit:
+                answer = await self._ask(session, request, sampling, body)
+            if session.keeping and isinstance(answer, Generation):
+                await session.keeping.put(key, answer)
+            future.set_result(answer)
+            return answer
+        finally:
+            future.cancel()  # nothing happens if it has its result
+            del session.under_way[key]
+
+    async def _ask(
+        self, session: _LoopState, request: Request, sampling: Sampling, body: bytes
+    ) -> Generation | Failure:
+        """Calls until there is an answer or no sense in another try."""
+        tokens = prompt_tokens(request) + sampling.max_tokens if self._settings.tokens_per_minute else 0
+        deadline = time.monotonic() + self._settings.deadline
+        pause, tries_left = self._settings.first_pause, self._settings.retries
+        while True:
+            start = time.monotonic()
+            async with session.turn:
+                await self._gate.enter(tokens, self.counters)
+            deadline += time.monotonic() - start  # waiting for the caps and the server is not counted
+            found, wait = await self._call(body, request.prefix, deadline - time.monotonic())
+            if isinstance(found, Generation):
+                self.counters.successes += 1
+                self.counters.prompt_tokens += found.prompt_tokens
+                self.counters.completion_tokens += found.tokens
+                if used := found.prompt_tokens + found.tokens:
+                    self._gate.correct(used - tokens)
+                return found
+            wait = max(wait or 0.0, pause * random.uniform(0.5, 1.0))
+            if not tries_left or found.kind in ("access", "refused") or time.monotonic() + wait >= deadline:
+                self.counters.failed[found.kind] += 1
+                return found
+            self.counters.retried[found.kind] += 1
+            await asyncio.sleep(wait)
+            pause, tries_left = min(2 * pause, LONGEST_PAUSE), tries_left - 1
+
+    async def _call(self, body: bytes, prefix: str, seconds_left: float) -> tuple[Generation | Failure, float | None]:
+        """One call over the wire, and the seconds after which the server wants to be asked again, if it said so."""
+        self.counters.calls += 1
+        url = self._endpoint.url
+        try:
+            async with asyncio.timeout(min(self._settings.timeout, seconds_left)):
+                reply = await self._endpoint.post(body)
+        except TimeoutError:
+            return Failure("timeout", f"{url} did not answer in time"), None
+        except CallError as error:
+            return Failure(error.kind, error.reason), None
+        except BaseException:
+            self.counters.failed["stopped"] += 1
+            raise
+        if reply.status == 200:
+            return self._read(reply.body, prefix), None
+        reason = f"{url} answered {reply.status}"
+        wait = seconds_until(reply.retry_after)
+        if wait is not None and reply.status in (429, 503):
+            reason += f" and wants to be left alone for {wait:.0f} s"
+            if wait < seconds_left:
+                self._gate.hold(wait)
+        return Failure(_KINDS.get(reply.status) or ("server" if reply.status >= 500 else "refused"), reason), wait
+
+    def _read(self, body: bytes, prefix: str) -> Generation | Failure:
+        url, key = self._endpoint.url, self._endpoint.key
+        try:
+            answer = json.loads(body)
+            choice = answer["choices"][0]
+            text = prefix + (choice["message"]["content"] or "")
+            cut_off = choice.get("finish_reason") == "length"
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            return Failure("answer", f"{url} gave an answer that cannot be read ({type(error).__name__})")
+        if len(text) == len(prefix):
+            return Failure("answer", f"{url} gave an empty answer")
+        if key and len(key) >= SHORTEST_SECRET and key in text:
+            return Failure("answer", f"{url} gave an answer that repeats the key")
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a character cannot be written
+        usage = answer.get("usage")
+        return Generation(text, cut_off, used_tokens(usage, "prompt_tokens"), used_tokens(usage, "completion_tokens"))
+
+    def _cache_key(self, request: Request, body: bytes) -> str:
+        return cache_key(self._endpoint.url, body, request.prefix.encode("utf-8", "surrogatepass"))
+
+    def _cached(self, key: str) -> Generation | None:
+        found = self._cache.get(key, 1) if self._cache else None
+        return found[0] if found else None
+
+
+def used_tokens(usage: Any, what: str) -> int:
+    """The tokens that an answer's `usage` names; 0 where it does not do so in a number."""
+    count = usage.get(what) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and count > 0 else 0
+
+
+def checked_key(variable: str) -> str | None:
+    """The key that the environment holds; it is never shown, even where it cannot be one."""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        what = "the key in this environment variable has characters that cannot be sent."
+        raise InputError(what, field=variable, do="Set it again.")
+    return key or None
+
+
+def checked_url(url: str) -> str:
+    """The URL without a slash at its end; an error if it is none, or holds more than an address."""
+    do = "Give the server's base URL, as http://host:8000/v1"
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not url.isascii() or not url.isprintable() or " " in url:
+        raise InputError("this is no URL.", field="url", do=do)
+    if parts.username is not None or parts.query or parts.fragment:
+        raise InputError("a name, a key or options in the URL would end up in logs.", field="url", do=do)
+    return url.rstrip("/")
+
+
+def seconds_until(retry_after: str | None) -> float | None:
+    """The pause that a Retry-After header asks for, in seconds or as a date; None without one that can be read."""
+    if retry_after is None:
+        return None
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return max(0.0, seconds) if isfinite(seconds) else None
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that this machine trusts; reading them takes a while."""
+    return ssl.create_default_context()

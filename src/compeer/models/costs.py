@@ -1,0 +1,221 @@
+"""What asking costs: estimated before any call is made, paced and counted while a run goes on, in a table at its end.
+
+Each call over the wire ends in exactly one way, so that calls = successes + retried + failed; each request ends in
+exactly one way too: from the cache, shared with the same request at the same time, a success, or a failure.
+
+Estimates are rough: about four Latin characters to a token, one token to a Chinese, Japanese or Korean character, two
+characters to a token in other scripts, and a fixed number for an image. A tokenizer may differ by a third.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from typing import Protocol, runtime_checkable
+
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.progress import console
+
+LINE_EVERY = 20.0
+SLACK = 0.05
+"""Seconds that the caps may be overdrawn by: sleeping always takes a little too long."""
+LONGEST_SLEEP = 0.1
+"""Seconds after which a waiting call checks the caps again, since a correction may have let it through."""
+MESSAGE_TOKENS = 4
+"""What a chat template puts around a message."""
+IMAGE_TOKENS = 800
+_EAST_ASIAN = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_LATIN = re.compile("[\u0000-\u024f\u2000-\u206f]")
+
+
+@dataclass
+class Counters:
+    """What a model was asked, and how that ended. Failures are counted by their kind."""
+
+    requests: int = 0
+    calls: int = 0
+    """Made over the wire, whatever came of them; for a model in this process: requests that it worked on."""
+    cached: int = 0
+    shared: int = 0
+    successes: int = 0
+    retried: Counter[str] = field(default_factory=Counter)
+    """Calls that failed and were followed by another try, or would have been if the run had not been stopped."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """Calls that failed for good; `stopped` were broken off by us."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    held_by_caps: float = 0.0
+    """Seconds in which the caps on requests and tokens let nothing through."""
+    held_by_server: float = 0.0
+    """Seconds in which nothing was sent because the server had asked for a pause."""
+
+    def line(self) -> str:
+        """The numbers in one line, for a run that goes on."""
+        parts = [f"{self.calls} calls", f"{self.cached} from the cache"]
+        if retried := self.retried.total():
+            parts.append(f"{retried} tried again")
+        if failed := self.failed.total():
+            parts.append(f"{failed} failed")
+        return ", ".join([*parts, f"{self.prompt_tokens + self.completion_tokens} tokens"])
+
+
+class Gate:
+    """Lets calls through one after another, no faster than requests and tokens a minute allow.
+
+    Each call pushes the moment of the next one back by its share of a minute, so calls come evenly, without bursts at
+    the turn of a minute. How many tokens a call takes is guessed before, and corrected when the answer says it.
+    """
+
+    def __init__(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
+        self._seconds_a_request = 60 / requests_per_minute if requests_per_minute else 0.0
+        self._seconds_a_token = 60 / tokens_per_minute if tokens_per_minute else 0.0
+        self._next_request = self._next_token = self._held_until = 0.0
+
+    async def enter(self, tokens: int, counters: Counters) -> None:
+        """Waits for a call's turn, and counts what it waited for. Callers line up themselves: one at a time."""
+        while (wait := max(self._next_request, self._next_token, self._held_until) - (now := time.monotonic())) > 0:
+            held_by_server = self._held_until > now
+            await asyncio.sleep(min(wait, LONGEST_SLEEP))
+            if held_by_server:
+                counters.held_by_server += time.monotonic() - now
+            else:
+                counters.held_by_caps += time.monotonic() - now
+        self._next_request = max(self._next_request, now - SLACK) + self._seconds_a_request
+        self._next_token = max(self._next_token, now - SLACK) + tokens * self._seconds_a_token
+
+    def correct(self, tokens: int) -> None:
+        """Takes into account that a call took more tokens than guessed, or fewer."""
+        self._next_token += tokens * self._seconds_a_token
+
+    def hold(self, seconds: float) -> None:
+        """Lets nothing through for so long."""
+        self._held_until = max(self._held_until, time.monotonic() + seconds)
+
+
+def counters_table(counters: Counters) -> Table:
+    """The numbers as a table: calls and how they ended, answers that needed none, tokens, and time lost to limits."""
+    table = Table(title="Model calls", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("requests", f"{counters.requests}")
+    table.add_row("  from the cache", f"{counters.cached}")
+    table.add_row("  same as another one under way", f"{counters.shared}")
+    table.add_section()
+    table.add_row("calls", f"{counters.calls}")
+    table.add_row("  answered", f"{counters.successes}")
+    for title, kinds in (("tried again", counters.retried), ("failed", counters.failed)):
+        table.add_row(f"  {title}", f"{kinds.total()}")
+        for kind, count in sorted(kinds.items()):
+            table.add_row(f"    {kind}", f"{count}")
+    table.add_section()
+    table.add_row("prompt tokens", f"{counters.prompt_tokens}")
+    table.add_row("completion tokens", f"{counters.completion_tokens}")
+    table.add_row("seconds held back by caps", f"{counters.held_by_caps:.1f}")
+    table.add_row("seconds held back by the server", f"{counters.held_by_server:.1f}")
+    return table
+
+
+@contextmanager
+def live_counters(what: str, counters: Counters) -> Iterator[None]:
+    """Shows the numbers while the work inside goes on: a line that changes on a terminal, now and then one in a log."""
+    if console.is_terminal:
+        live = Live(get_renderable=lambda: Text(f"{what}: {counters.line()}"), console=console, transient=True)
+        with live:
+            yield
+        return
+    done = threading.Event()
+
+    def speak() -> None:
+        while not done.wait(LINE_EVERY):
+            console.print(f"  {what}: {counters.line()}", highlight=False)
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """What asking would cost. `cached` requests need no call; completion tokens are at most so many."""
+
+    calls: int
+    cached: int
+    prompt_tokens: int
+    completion_tokens_at_most: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.calls:,} calls ({self.cached:,} answers are in the cache), about {self.prompt_tokens:,} prompt "
+            f"tokens, at most {self.completion_tokens_at_most:,} completion tokens; retries come on top"
+        )
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A model that knows which requests it could answer without a call."""
+
+    def remembered(self, requests: Sequence[Request], sampling: Sampling) -> list[bool]:
+        """For each request, whether it needs no call of its own."""
+
+
+def estimate(requests: Sequence[Request], sampling: Sampling, model: TextModel) -> CostEstimate:
+    """What asking the model these requests would cost, retries apart."""
+    known = model.remembered(requests, sampling) if isinstance(model, Remembering) else [False] * len(requests)
+    asked = [request for request, is_known in zip(requests, known, strict=True) if not is_known]
+    return CostEstimate(
+        calls=len(asked),
+        cached=len(requests) - len(asked),
+        prompt_tokens=sum(prompt_tokens(request) for request in asked),
+        completion_tokens_at_most=len(asked) * sampling.max_tokens,
+    )
+
+
+def prompt_tokens(request: Request) -> int:
+    """About how many tokens a request's messages and prefix have."""
+    return sum(_message_tokens(message) for message in request.messages) + text_tokens(request.prefix)
+
+
+def text_tokens(text: str) -> int:
+    """About how many tokens a text has."""
+    if text.isascii():
+        return -(-len(text) // 4)
+    wide = len(_EAST_ASIAN.findall(text))
+    latin = len(_LATIN.findall(text))
+    return -(-(4 * wide + 2 * (len(text) - wide - latin) + latin) // 4)
+
+
+def _message_tokens(message: Message) -> int:
+    content = message["content"]
+    if isinstance(content, str):
+        return MESSAGE_TOKENS + text_tokens(content)
+    return MESSAGE_TOKENS + sum(
+        text_tokens(str(block["text"])) if "text" in block else IMAGE_TOKENS for block in content
+    )
+
+
+class DryRun:
+    """Stands in for a model on a dry run: adds up what it is asked, and answers nothing."""
+
+    def __init__(self, model: TextModel) -> None:
+        self._model = model
+        self.name, self.batch_size, self.at_once = model.name, model.batch_size, model.at_once
+        self.total = CostEstimate(0, 0, 0, 0)
+
+    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+        found = estimate(requests, sampling, self._model)
+        self.total = CostEstimate(*map(sum, zip(astuple(self.total), astuple(found), strict=True)))
+        return [Failure("refused", "a dry run")] * len(requests)

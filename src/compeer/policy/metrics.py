@@ -1,0 +1,136 @@
+"""The metrics and samples of a step of GRPO. Pure functions of whole groups.
+
+Every step logs, under names that stay: the parts of the scores raw and reweighted (`raw/…`, `reweighted/…`), how much
+each part varies within groups (`variance/…`), the mean of each source (`source/…`), redundancy (`redundancy/s_in`,
+`s_hi`, `tau`), `frac_zero_std`, `response/words`, `response/distinct_1` and `_2`, and the shares of tied, unscored and
+rejected. A part that never varies within a group teaches nothing: `variance/still` counts those that have not for the
+last steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compeer.policy.grpo_settings import GrpoSettings
+from compeer.policy.redundancy import advantages, factors, history_similarity, in_group_similarity, length_gate, tied
+from compeer.policy.rewards import Rollout, group_arrays
+from compeer.reasoning import PARTS, parse_turn
+from compeer.statistics import distinct
+
+JUDGED = (*PARTS, "format")
+"""The five parts of a judge's score."""
+STILL_STEPS = 20
+"""Steps after which a part that has not varied is named."""
+
+Groups = Sequence[Sequence[Rollout]]
+
+
+def group_metrics(groups: Groups, rewards: Sequence[Sequence[float]], settings: GrpoSettings) -> dict[str, float]:
+    """The metrics of a step's groups and their rewards; NaN where there is nothing to take a mean of."""
+    everyone = [rollout for group in groups for rollout in group]
+    multiplied = [factor for group in groups for factor in _factors(group, settings)]
+    scored = [(one, factor) for one, factor in zip(everyone, multiplied, strict=True) if one.score.total is not None]
+    responses = [str(parse_turn(rollout.text).parts.get("response", "")) for rollout in everyone]
+    raw = [[rollout.raw for rollout in group] for group in groups]
+    redundancy = [_redundancy(group, settings) for group in groups]
+    found = {
+        "raw/total": _mean([rollout.raw for rollout, _ in scored]),
+        "reweighted/total": _mean([rollout.raw * factor for rollout, factor in scored]),
+        "variance/total": _mean([_variance(values) for values in raw]),
+        "raw/unscored_share": 1 - len(scored) / max(1, len(everyone)),
+        "raw/tied_groups": _mean([float(tied(values)) for values in raw]),
+        "frac_zero_std": _mean([float(tied(values)) for values in rewards]),
+        "redundancy/s_in": _mean([value for within, _, _ in redundancy for value in within]),
+        "redundancy/s_hi": _mean([value for _, before, _ in redundancy for value in before]),
+        "redundancy/tau": _mean([gate for _, _, gate in redundancy]),
+        "guard/rejected_share": _mean([float(rollout.rejected is not None) for rollout in everyone]),
+        "response/words": _mean([rollout.length for rollout in everyone]),
+        "response/distinct_1": distinct(responses, 1),
+        "response/distinct_2": distinct(responses, 2),
+    }
+    extra = {name for rollout, _ in scored for name in rollout.score.given()} - set(JUDGED)
+    for name in (*JUDGED, *sorted(extra)):
+        parts = [(rollout.score.given().get(name), factor) for rollout, factor in scored]
+        known = [(value, factor) for value, factor in parts if value is not None]
+        found[f"raw/{name}"] = _mean([value for value, _ in known])
+        found[f"reweighted/{name}"] = _mean([value * factor for value, factor in known])
+        found[f"variance/{name}"] = _mean([_variance(_part(group, name)) for group in groups])
+    for name in sorted({name for rollout in everyone for name in rollout.score.sources}):
+        given = [rollout.score.sources.get(name) for rollout in everyone]
+        found[f"source/{name}"] = _mean([value for value in given if value is not None])
+    return found
+
+
+def _factors(group: Sequence[Rollout], settings: GrpoSettings) -> list[float]:
+    """What reweighting multiplies the scores of a group with."""
+    raw, responses, history, lengths = group_arrays(group)
+    if tied(raw):
+        return [1.0] * len(group)
+    return factors(raw, responses, history, lengths, settings.alpha, settings.beta, settings.negatives)
+
+
+def _redundancy(group: Sequence[Rollout], settings: GrpoSettings) -> tuple[list[float], list[float], float]:
+    """s_in, s_hi and τ of a group."""
+    _, responses, history, lengths = group_arrays(group)
+    gate = length_gate(lengths, settings.alpha, settings.beta)
+    return in_group_similarity(responses), history_similarity(responses, history), gate
+
+
+def _part(group: Sequence[Rollout], name: str) -> list[float]:
+    scored = [rollout.score.given().get(name) for rollout in group if rollout.score.total is not None]
+    return [value for value in scored if value is not None]
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Within one group; NaN where fewer than two of its outputs have the value."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return float(np.var(numbers)) if len(numbers) > 1 else math.nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    numbers = [value for value in values if not math.isnan(value)]
+    return float(np.mean(numbers)) if numbers else math.nan
+
+
+def still_parts(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
+    """The parts that varied within no group of any of the last `steps` rows; none while there are fewer rows."""
+    last = rows[-steps:]
+    if not last or len(last) < steps:
+        return []
+    names = [key.removeprefix("variance/") for key in last[-1] if key.startswith("variance/")]
+    found = []
+    for name in names:
+        values = [row.get(f"variance/{name}") for row in last]
+        known = [value for value in values if value is not None and not math.isnan(value)]
+        if name not in ("total", "still") and known and not any(known):
+            found.append(name)
+    return found
+
+
+def sample_rows(
+    step: int, groups: Groups, rewards: Sequence[Sequence[float]], settings: GrpoSettings
+) -> Iterator[dict[str, Any]]:
+    """The table of a step's outputs, a row each: what was written, what each part earned, and what it came to."""
+    for number, (group, given) in enumerate(zip(groups, rewards, strict=True)):
+        within, before, gate = _redundancy(group, settings)
+        for index, (rollout, gain) in enumerate(zip(group, advantages(given), strict=True)):
+            yield {
+                "step": step,
+                "group": number,
+                "record": rollout.record,
+                "output": rollout.text,
+                "parts": {**dict.fromkeys(JUDGED), **rollout.score.given()},
+                "sources": dict(rollout.score.sources),
+                "total": rollout.score.total,
+                "unscored": rollout.score.unscored,
+                "rejected": rollout.rejected,
+                "s_in": round(within[index], 6),
+                "s_hi": round(before[index], 6),
+                "tau": round(gate, 6),
+                "reward": None if math.isnan(given[index]) else round(given[index], 6),
+                "advantage": round(gain, 6),
+            }

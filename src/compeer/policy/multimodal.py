@@ -1,0 +1,108 @@
+"""What TRL's GRPO needs to train a multimodal supporter: prompts with pictures, turned into tokens and patches.
+
+TRL expects a processor of transformers', and those read pictures with torchvision or want a video processor beside the
+one for images. `MultimodalProcessor` has the few methods that TRL calls, and reads pictures as judge and fine-tuning
+do. Histories with and without pictures mix in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import BatchFeature, ProcessorMixin
+
+from compeer.engine.multimodal import PictureReader
+from compeer.engine.network import defuse
+
+
+class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]
+    """A tokenizer and a reader of pictures behind the face of a processor; pictures are given by path."""
+
+    def __init__(self, tokenizer: Any, reader: PictureReader) -> None:
+        # not the parent's: it would insist on parts that we do without
+        self.tokenizer, self.chat_template, self._reader = tokenizer, tokenizer.chat_template, reader
+
+    def __call__(self, images: Sequence[Sequence[str] | None], text: Sequence[str], **_: Any) -> BatchFeature:
+        """The texts as padded tokens with their patches; None or nothing for a text without pictures."""
+        fields = self._encoded(text, images)
+        kinds = fields.pop("mm_token_type_ids")
+        padded = self.tokenizer.pad({"input_ids": fields.pop("input_ids")}, padding_side="left", return_tensors="pt")
+        width = padded["input_ids"].shape[1]
+        marks = torch.tensor([[0] * (width - len(row)) + row for row in kinds])
+        return BatchFeature({**padded, **fields, "mm_token_type_ids": marks})
+
+    def apply_chat_template(self, conversation: Any, tokenize: bool = False, **more: Any) -> Any:
+        """The chats as text, or as tokens with their patches; a single chat as its text."""
+        chats = [_plain(chat) for chat in (conversation if isinstance(conversation[0], list) else [conversation])]
+        ask = bool(more.get("add_generation_prompt"))
+        texts = [self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=ask) for chat in chats]
+        if tokenize:
+            return self._encoded(texts, [_images(chat) for chat in chats])
+        return texts if isinstance(conversation[0], list) else texts[0]
+
+    def _encoded(self, texts: Sequence[str], images: Sequence[Sequence[str] | None]) -> dict[str, Any]:
+        read = {path: self._reader.read(path) for row in images for path in row or ()}
+        ids = []
+        for text, row in zip(texts, images, strict=True):
+            grids = [read[path].grid for path in row or ()]
+            ids.append(self._reader.expand(self.tokenizer(text, add_special_tokens=False)["input_ids"], grids))
+        patches = self._reader.inputs([read[path] for row in images for path in row or ()])
+        fields: dict[str, Any] = {"input_ids": ids}
+        if patches:
+            fields |= patches
+            fields["mm_token_type_ids"] = [[int(token == self._reader.token) for token in row] for row in ids]
+        return fields
+
+    def batch_decode(self, *args: Any, **more: Any) -> Any:
+        return self.tokenizer.batch_decode(*args, **more)
+
+    def save_pretrained(self, save_directory: Any, **_: Any) -> Any:
+        return self.tokenizer.save_pretrained(save_directory)
+
+    def __repr__(self) -> str:
+        return "MultimodalProcessor"
+
+
+def blocks(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with every content as a list of blocks of one shape, as a table of prompts needs it."""
+    found = []
+    for message in defuse(tokenizer, messages):
+        content = message["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        shaped = [
+            {"type": part["type"], "text": part.get("text"), "image": part.get("path") or part.get("url")}
+            for part in parts
+        ]
+        found.append({"role": message["role"], "content": shaped})
+    return found
+
+
+def _plain(chat: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The chat without empty fields: a chat template takes whatever has an `image` for one."""
+    return [
+        {
+            "role": message["role"],
+            "content": [
+                {key: value for key, value in part.items() if value is not None} for part in message["content"]
+            ],
+        }
+        for message in chat
+    ]
+
+
+def _images(chat: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [part["image"] for message in chat for part in message["content"] if part["type"] == "image"]
+
+
+def drop_empty_patches(_: Any, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Before a forward pass: takes out the empty patches of rows without pictures, which a vision tower cannot take."""
+    patches = given.get("pixel_values")
+    if patches is not None and not len(patches):
+        given = {
+            key: value
+            for key, value in given.items()
+            if key not in ("pixel_values", "image_grid_thw", "mm_token_type_ids")
+        }
+    return args, given

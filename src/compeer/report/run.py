@@ -1,0 +1,279 @@
+"""The report of a run: what came out, what was said, what it does not show, and how to repeat it, on one page.
+
+The prose is in `run.html.jinja`; here are the tables, the charts, and a few histories with all outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from compeer.models.catalogue import find_base, is_base
+from compeer.models.packaged import is_packaged
+from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
+from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
+from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.run_metrics import DECISIONS, STAGES, RunMetrics, conclusion, read_run
+from compeer.report.wording import (
+    DASH,
+    PREFERENCE_WORDS,
+    count,
+    decimal,
+    estimated,
+    estimated_share,
+    part_name,
+    percent,
+    signed,
+    supporter_name,
+    toml,
+    without_place,
+)
+from compeer.statistics import Estimate
+
+CHANCE = 0.5
+MOST_EXAMPLES = 5
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SCORES = (-5.0, -3.0, -1.0, 1.0, 3.0, 5.0)
+SCORE_PARTS = ("history", "emotion", "strategy", "response", "format")
+_COMPARED = {"candidate": "better", "both": "as good", "reference": "worse", "neither": "neither is good"}
+"""How a response compares with the corpus' reply, in the judge's four answers."""
+
+
+def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
+    """Writes what the run found to `path`, one self-contained HTML file, whole or not at all."""
+    metrics = read_run(run, recipe)
+    settings = without_place(dict(recipe))
+    write_page(
+        path,
+        "run.html.jinja",
+        run=metrics,
+        recipe=settings,
+        settings=toml(settings),
+        versions=_recorded(metrics, "versions"),
+        machine=_recorded(metrics, "machine"),
+        stages=STAGES,
+        packaged=lambda name: is_packaged(str(name)),
+        model_name=_model_name,
+        conclusion=conclusion,
+        find=find,
+        parts=PARTS,
+        steps=STEPS,
+        chance=CHANCE,
+        many_points=MANY_POINTS,
+        counted=counted,
+        preferences=PREFERENCE_WORDS,
+        curves=lambda stage: _curves(metrics, stage),
+        judge_table=judge_table(metrics),
+        judge_chart=dot_chart(
+            "judge-balanced",
+            "Balanced accuracy by step (higher is better)",
+            _dots(metrics.balanced),
+            SHARES,
+            ("chance", CHANCE),
+            percent,
+        ),
+        supporter_tables=supporter_tables(metrics),
+        supporter_charts=supporter_charts(metrics),
+        examples=examples(metrics),
+    )
+
+
+def _recorded(metrics: RunMetrics, key: str) -> dict[str, str]:
+    """Versions or machine, as the stages recorded them; where stages differ, all of them."""
+    found: dict[str, list[str]] = {}
+    for manifest in metrics.manifests.values():
+        for name, value in as_dict(manifest.get(key)).items():
+            found.setdefault(str(name), []).append(str(without_place(value)))
+    return {name: " / ".join(dict.fromkeys(values)) for name, values in found.items()}
+
+
+def _model_name(name: Any) -> str:
+    if name == "embedded":
+        return "the packaged SmolLM2-135M-Instruct"
+    if is_packaged(str(name)):
+        return f"the packaged {name}"
+    return find_base(str(name)).title if is_base(str(name)) else str(name or "a model that is not known")
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def counted(
+    caption: str, head: list[str], counts: Mapping[str, float | None], names: Mapping[str, str] | None = None
+) -> Table:
+    rows = [[(names or {}).get(name, name), count(value)] for name, value in counts.items()]
+    return Table(caption, head, rows or [[DASH, DASH]])
+
+
+def judge_table(run: RunMetrics) -> Table:
+    """The judge on the steps of held-out records."""
+    measures: dict[str, Callable[[str], str]] = {
+        "Weighted-F1": lambda step: decimal(run.judge(step, "weighted_f1")),
+        "always True": lambda step: decimal(run.judge(step, "weighted_f1_always_true")),
+        "recall of False": lambda step: percent(run.judge(step, "recall_false")),
+        "balanced accuracy": lambda step: estimated_share(run.balanced[part_name(step)]),
+        "labels False": lambda step: percent(run.judge(step, "false_share")),
+        "said False": lambda step: percent(run.judge(step, "said_false")),
+    }
+    return Table(
+        "True or False for each step, against the labels. Higher is better; the last two should be alike.",
+        ["step", *measures],
+        [[LABELS[step], *(words(step) for words in measures.values())] for step in STEPS],
+    )
+
+
+def supporter_tables(run: RunMetrics) -> list[Table]:
+    """Supporters side by side: form and decisions, score by part, diversity."""
+    names = run.supporters
+    if not names:
+        return []
+
+    def row(title: str, words: Callable[[float | None], str], *keys: str) -> list[str]:
+        return [title, *(words(run.supporter(name, *keys)) for name in names)]
+
+    def estimates(title: str, found: Mapping[str, Estimate], words: Callable[[Estimate], str]) -> list[str]:
+        return [title, *(words(found[name]) for name in names)]
+
+    shown = [supporter_name(name) for name in names]
+    decisions = [
+        [*estimates(decision, run.decisions(decision), estimated_share), percent(run.majority(decision))]
+        for decision in DECISIONS
+    ]
+    return [
+        Table(
+            "Share of outputs that are complete, or decide as the corpus does, with 95 % intervals. Higher is better.",
+            ["measure", *shown, "most frequent"],
+            [
+                [*row("outputs", count, "decisions", "outputs"), DASH],
+                [*estimates("complete", run.complete, estimated_share), DASH],
+                *decisions,
+            ],
+        ),
+        Table(
+            "Mean score by the judge: each part −1 to +1, the total −5 to +5 with its 95 % interval. Higher is better.",
+            ["part", *shown],
+            [
+                estimates("total", run.scores, estimated),
+                *(row(part, decimal, "reward", part) for part in SCORE_PARTS),
+                row("scored outputs", count, "reward", "scored"),
+            ],
+        ),
+        Table(
+            "How varied the readable responses are; the better direction stands beside each measure.",
+            ["measure", *shown],
+            [
+                row("readable responses", count, "diversity", "responses"),
+                row("words a response (no direction)", lambda value: decimal(value, 1), "diversity", "words"),
+                row("distinct-1 (higher)", decimal, "diversity", "distinct_1"),
+                row("distinct-2 (higher)", decimal, "diversity", "distinct_2"),
+                row("likeness of two responses (lower)", decimal, "diversity", "pairwise_similarity"),
+                row("share with the commonest opening (lower)", percent, "diversity", "largest_opening"),
+            ],
+        ),
+    ]
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
+
+
+def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
+    """Draws logged metrics of a training, each key under a name that people read."""
+    rows = [(step, row) for row in run.curves.get(stage, []) if (step := number(row, "step")) is not None]
+
+    def draw(name: str, title: str, unit: str, names: Mapping[str, str]) -> Markup:
+        series = [Series(line, [(step, number(row, key)) for step, row in rows]) for key, line in names.items()]
+        return line_chart(name, title, series, y_label=unit)
+
+    return draw
+
+
+def supporter_charts(run: RunMetrics) -> list[Markup]:
+    """Each supporter's score and decisions, with intervals."""
+    if not run.supporters:
+        return []
+
+    def points(value: float | None) -> str:
+        return signed(value).removesuffix(".00")
+
+    charts = [dot_chart("score", "Mean score (higher is better)", _dots(run.scores), SCORES, words=points)]
+    for decision in DECISIONS:
+        title = f"{decision.capitalize()} as in the corpus (higher is better)"
+        first = run.supporter(run.supporters[0], "decisions", decision, "majority")
+        mark = ("always the most frequent", first)
+        charts.append(dot_chart(decision, title, _dots(run.decisions(decision)), SHARES, mark, percent))
+    return charts
+
+
+def _dots(estimates: Mapping[str, Estimate]) -> list[Dot]:
+    return [Dot(_short(name), found.value, found.low, found.high) for name, found in estimates.items()]
+
+
+def _short(name: str) -> str:
+    """A supporter's name that fits beside its row; the tables have it whole."""
+    name = supporter_name(name)
+    return name if len(name) <= 12 else f"{name[:11]}…"
+
+
+# --- what was said ----------------------------------------------------------------------------------------------------
+
+
+def examples(run: RunMetrics) -> list[dict[str, Any]]:
+    """The first few histories that any supporter has answered, with the corpus' reply and every supporter's output.
+
+    They are the first ones in the order of the file. Nobody chose them, so they flatter nobody.
+    """
+    by_record: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, rows in run.outputs.items():
+        for row in rows:
+            by_record.setdefault(str(row.get("record")), {})[name] = row
+    found = []
+    for answers in list(by_record.values())[:MOST_EXAMPLES]:
+        first = next(iter(answers.values()))
+        earlier = [one for one in as_list(first.get("before")) if isinstance(one, dict)]
+        history = [(_text(one.get("speaker")), _text(one.get("text"))) for one in earlier]
+        outputs = [_output(name, answers.get(name)) for name in run.supporters]
+        history.append(("seeker", _text(first.get("said"))))
+        found.append({"history": history, "reference": _text(first.get("reference")), "outputs": outputs})
+    return found
+
+
+def _output(name: str, row: dict[str, Any] | None) -> dict[str, Any]:
+    """One supporter's output, read part by part, each with the judge's verdict."""
+    if row is None:
+        return {"supporter": name, "parsed": None}
+    text, reasons = _text(row.get("text")), as_dict(row.get("missing")).values()
+    # That the model was stopped before its end the text alone does not show.
+    cut_off = row.get("cut_off") is True or any(str(reason).startswith("cut off") for reason in reasons)
+    form = number(row, "parts", "format")
+    verdicts = {str(part): _verdict(row, part) for part in PARTS}
+    verdicts["format"] = (False, "") if form is None else (form > 0, "whole" if form > 0 else "broken")
+    parsed = parse_turn(text, cut_off=cut_off)
+    return {"supporter": name, "text": text, "parsed": parsed, "verdicts": verdicts, "total": number(row, "total")}
+
+
+def _verdict(row: dict[str, Any], part: str) -> tuple[bool, str]:
+    """Whether the judge found a part good, and how sure it was; without words where there is no verdict.
+
+    True or False of a step; of the response, how it compares with the corpus' reply.
+    """
+    sign = number(row, "parts", part)
+    if sign is None:
+        return False, ""
+    good, probabilities = sign > 0, as_dict(row.get("chances"))
+    probability = probabilities.get(part)
+    if isinstance(probability, dict):
+        if void := probabilities.get("void"):
+            return good, f"counts for nothing: {void}"
+        answers = {name: known for name in _COMPARED if (known := number(probability, name)) is not None}
+        if answers:
+            answer = max(answers, key=answers.__getitem__)
+            return good, f"{_COMPARED[answer]}, {percent(answers[answer])}"
+    known = as_number(probability)
+    return good, str(good) if known is None else f"{good}, {percent(known if good else 1 - known)}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else DASH

@@ -1,0 +1,186 @@
+"""The conversations of an evaluation's folder: who said what, what was noted, and the scores.
+
+The logs (`dialogues/`) hold the words, the reasoning and the seeker's facts; `scores.jsonl` what became of each
+conversation; `judged.jsonl` what the judges wrote. What is missing or torn is left out or becomes a dash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from compeer.evaluate.esc_eval import DIMENSIONS, HIGHEST
+from compeer.report.charts import Curve, spark
+from compeer.report.page import as_dict, as_list, as_number, find, number, read_rows
+from compeer.report.wording import DASH, decimal, signed
+
+Key = tuple[str, int]
+"""A scenario's id and the repeat, counted from 1."""
+MARKS = {"success": "▲", "failure": "▼"}
+"""Shapes beside the colours, for those who do not see them."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A conversation as the page shows it.
+
+    A turn has a speaker, a text, and what was thought and noted beside it. `score` is for ordering, `kind` is success,
+    failure, failed or nothing. Where a model failed, `unused` holds its answers that could not be used.
+    """
+
+    scenario: str
+    repeat: int
+    language: str
+    turns: list[dict[str, Any]]
+    ending: str
+    facts: dict[str, str]
+    last: dict[str, Any] | None = None
+    score: float | None = None
+    kind: str = ""
+    failed: str | None = None
+    unused: list[str] = field(default_factory=list)
+    emotions: list[float] = field(default_factory=list)
+    by_judge: dict[str, Any] = field(default_factory=dict)
+    unscored: dict[str, Any] = field(default_factory=dict)
+    judged: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def shown_score(self) -> str:
+        """The final emotion as it is, or the mean of the dimensions with one decimal."""
+        if self.failed or self.score is None:
+            return "failed" if self.failed else DASH
+        return f"{self.score:g}" if self.emotions else decimal(self.score, 1)
+
+    @property
+    def mark(self) -> str:
+        return MARKS.get(self.kind, "")
+
+    @property
+    def spark(self) -> Markup:
+        return spark(Curve(self.emotions, self.kind))
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Each dimension's mean over the judges that scored it."""
+        return dimension_means(self.by_judge)
+
+
+def read_transcripts(folder: Path) -> list[Transcript]:
+    """All conversations, in the order of the scores; those that have only a log, or only a score, are there too."""
+    scores = {(str(row.get("scenario")), _repeat(row)): row for row in read_rows(folder / "scores.jsonl")}
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((folder / "dialogues").glob("*.jsonl")):
+        lines = list(read_rows(path))
+        if lines and isinstance(name := find(lines[0], "scenario", "id"), str):
+            logs[name] = lines
+    written: dict[Key, list[dict[str, Any]]] = {}
+    for row in read_rows(folder / "judged.jsonl"):
+        written.setdefault((str(row.get("conversation")), _repeat(row)), []).append(row)
+    found = []
+    for key, row in scores.items():
+        name = key[0] if key[1] == 1 else f"{key[0]}#{key[1]}"  # as a log names a conversation
+        found.append(_transcript(key, logs.pop(name, []), row, written.get(key, [])))
+    return found + [_transcript((name, 1), log, {}, []) for name, log in logs.items()]
+
+
+def _repeat(row: Mapping[str, Any]) -> int:
+    return int(as_number(row.get("repeat", 1)) or 1)
+
+
+def _transcript(
+    key: Key, log: Sequence[dict[str, Any]], scores: Mapping[str, Any], written: Sequence[Mapping[str, Any]]
+) -> Transcript:
+    head, entries = (as_dict(log[0].get("scenario")), log[1:]) if log else ({}, [])
+    turns = [_turn(found) for entry in entries if isinstance(found := entry.get("turn"), dict)]
+    closing = next((found for entry in reversed(entries) if (found := entry.get("closing"))), None)
+    outcome = next((found for entry in reversed(entries) if isinstance(found := entry.get("outcome"), dict)), {})
+    failed = scores.get("failed")
+    emotions = [known for value in as_list(scores.get("emotions")) if (known := as_number(value)) is not None]
+    if emotions and turns and turns[0]["feeling"] is None:  # words that were given come without notes
+        turns[0]["feeling"] = _feeling({"emotion": emotions[0]})
+    by_judge, end = as_dict(scores.get("judges")), scores.get("end")
+    calls = as_list(entries[-1].get("calls")) if failed and entries else []
+    return Transcript(
+        scenario=key[0],
+        repeat=key[1],
+        language=str(scores.get("language") or head.get("language") or ""),
+        turns=turns,
+        ending=_ending(outcome) or str(failed or "not finished"),
+        facts={str(name): _plain(value) for name, value in as_dict(head.get("facts")).items() if value},
+        last=_feeling(as_dict(closing)),
+        score=number(scores, "final") if emotions or "final" in scores else conversation_score(by_judge),
+        kind="failed" if failed else str(end) if end in MARKS else "",
+        failed=str(failed) if failed else None,
+        unused=[str(call["answer"]) for call in calls if find(call, "complaint") and find(call, "answer")],
+        emotions=emotions,
+        by_judge=by_judge,
+        unscored=as_dict(scores.get("unscored")),
+        judged=[row for row in written if isinstance(row.get("answer"), str) and row["answer"].strip()],
+    )
+
+
+def _turn(turn: dict[str, Any]) -> dict[str, Any]:
+    extra, reasoning = as_dict(turn.get("extra")), turn.get("reasoning")
+    feeling = _feeling(extra)
+    if feeling and reasoning == feeling["reasons"]:  # the sentient seeker's reasoning is its reasons
+        reasoning = None
+    return {
+        "speaker": str(turn.get("speaker")),
+        "text": str(turn.get("text")),
+        "reasoning": reasoning,
+        "feeling": feeling,
+        "cut_off": bool(extra.get("cut_off")),
+        "missing": as_dict(extra.get("missing")),
+    }
+
+
+def _feeling(notes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The seeker's emotion at a turn, by how much the reply before it changed that, and why."""
+    emotion, change, applied = (number(notes, name) for name in ("emotion", "change", "applied"))
+    if emotion is None:
+        return None
+    shown = "" if change is None else _signed(change)
+    if change is not None and applied is not None and change != applied:
+        shown = f"{_signed(applied)} (said {_signed(change)})"
+    return {"emotion": emotion, "change": shown, "reasons": str(notes.get("reasons") or "")}
+
+
+def _signed(value: float) -> str:
+    return "±0" if value == 0 else signed(value, 0 if value == round(value) else 2)
+
+
+def _ending(outcome: Mapping[str, Any]) -> str:
+    """How the log says that it ended, in words; nothing where it does not."""
+    if not outcome:
+        return ""
+    why, who, reason = (str(outcome.get(name) or "") for name in ("why", "who", "reason"))
+    status = str(outcome.get("status"))
+    return why if status == "ended" else f"{status}: {who}: {why}{f' ({reason})' if reason else ''}"
+
+
+def _plain(value: Any) -> str:
+    """A fact in words: lists as lines, other structures as JSON."""
+    if isinstance(value, list):
+        return "\n".join(map(_plain, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def dimension_means(by_judge: Mapping[str, Any]) -> dict[str, float]:
+    """Each dimension's mean over the judges that scored it; those that nobody scored are left out."""
+    found = {}
+    for dimension in DIMENSIONS:
+        known = [given for judge in by_judge if (given := number(by_judge, judge, dimension)) is not None]
+        if known:
+            found[str(dimension)] = sum(known) / len(known)
+    return found
+
+
+def conversation_score(by_judge: Mapping[str, Any]) -> float | None:
+    """The mean of the dimensions that were scored, from 0 to 100."""
+    means = dimension_means(by_judge).values()
+    return 100 * sum(means) / (HIGHEST * len(means)) if means else None

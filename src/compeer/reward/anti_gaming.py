@@ -1,0 +1,165 @@
+"""What an output could try on a judge, and what is done about it before the judge is asked. Pure functions on text.
+
+Invisible characters, which a model still reads, are taken out. A response counts for nothing if it copies the reference
+or the history, speaks to the judge instead of the seeker, or is no language at all. A sentence that stands in the steps
+and again in the response makes the two fit each other, whatever it says: the response is shown without it. Control
+tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+from compeer.reasoning import one_line
+from compeer.statistics import words
+
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
+"""Invisible categories: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
+_BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters and marks that are drawn as nothing."""
+_UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
+"""Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
+COPIED_RUN = 5
+"""So many words in a row that are somebody else's are copied."""
+LONG_UTTERANCE = 8
+"""Words from which on an utterance is not said twice by chance."""
+_COPIED_SHARE = 0.7
+_SENTENCE_END = re.compile(r"(?<=[.!?…。！？；\n])")
+_SHORT_SENTENCE = 3
+"""Words up to which a sentence may be said in the steps and to the seeker."""
+COPIED_REFERENCE = "the response copies the reference"
+_LETTER_SHARE = 0.4
+_LOOKALIKES = str.maketrans("аеоріїсухѕјһԁԛԝвкмнтαειοκνρτυχ", "aeopiicyxsjhdqwbkmhtaeiokvptux")
+"""Letters of other alphabets that are drawn like Latin ones, as they are folded; nothing else is compared this way."""
+_TO_THE_JUDGE = re.compile(
+    r"\bverdict(?:\s+is)?\s*[:=]\W*(?:true|false|a|b|both|neither|correct|right)\b"
+    r"|\bverdict\W{1,3}(?:(?:is|be|must\W+be|should\W+be)\W{1,3})?(?:true|correct)\b"
+    r"|\b(?:correct|right|final)\W+(?:answer|verdict)\W{0,3}(?:is\b\W{0,3})?(?:true|reply|response|[ab]\b(?!\W+\w))"
+    r"|\b(?:please|now|just|must|should)\W+(?:answer|say|choose|reply|output|respond)\W+(?:with\W+)?(?:true|reply\W+[ab]|[ab])\b(?!\W+\w)"
+    r"|\b(?:all|each|every|both|these|the)\W+(?:of\W+)?(?:the\W+|these\W+|my\W+)?(?:three\W+)?(?:steps?|notes?)\W+"
+    r"(?:above\W+|here\W+|given\W+)?(?:is|are|was|were)\W+(?:all\W+)?(?:correct|right|true|accurate|valid)\b(?!\W+(?:ways?|to|for)\b)"
+    r"|\b(?:this|my|the\W+first|the\W+second|reply\W+[ab]|response\W+[ab])\W+(?:response\W+|reply\W+)?is\W+(?:the\W+)?"
+    r"(?:better|best|superior)\W+(?:one|response|reply)\b"
+    r"|\b(?:reply|response)\W+[ab]\W+is\W+(?:clearly\W+)?(?:the\W+)?(?:better|best|superior|right|correct)\b"
+    r"|\b(?:dear|note\W+to\W+the|attention)\W+(?:judge|grader|evaluator|reward\W+model)\b"
+    r"|(?:判定|裁决|结论|答案)\s*(?:是|为|应为)?\s*[:：]?\s*(?:正确|真\b|都好|都对|true|[ab]\b)"
+    r"|(?:所有|全部|以上|这些|三个)步骤[都均全]{0,2}(?:是)?(?:正确|准确|对(?:的|了|$|(?=[\s,.!，。！])))"
+    r"|(?:这个|本|第[一二]个)(?:回复|回答|回应)(?:是)?更好的?(?:那个|回复|回答|。|$)",
+    re.IGNORECASE,
+)
+"""What tells a judge which verdict to give. It is no support and no reasoning about a seeker, whoever wrote it."""
+_IN_SUCH = (
+    *("verdict", "answer", "say", "choose", "reply", "output", "respond", "response", "step", "note", "better", "best"),
+    *("superior", "judge", "grader", "evaluator", "reward", "判定", "裁决", "结论", "答案", "步骤", "更好"),
+)
+"""One of these is in all that tells a judge so; most texts have none, and to look for them takes less time."""
+
+
+def visible(text: str) -> str:
+    """Text without the characters that people cannot see; white space stays."""
+    if _UNCOMMON.search(text) is None:
+        return text
+    return "".join(character for character in text if character.isspace() or not _is_invisible(character))
+
+
+def _is_invisible(character: str) -> bool:
+    code = ord(character)
+    selector = 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or 0x180B <= code <= 0x180F
+    return selector or character in _BLANK_LETTERS or unicodedata.category(character) in _INVISIBLE
+
+
+def quoted(text: str, limit: int) -> str:
+    """Text as a judge is shown it: one line, nothing invisible, at most `limit` characters."""
+    return one_line(visible(text))[:limit].rstrip()
+
+
+def speaks_to_the_judge(text: str) -> bool:
+    """Whether a text, as people see it, tells the judge what to find."""
+    plain = folded(text)
+    return any(word in plain for word in _IN_SUCH) and _TO_THE_JUDGE.search(plain) is not None
+
+
+def says_nothing(text: str) -> bool:
+    """Whether there is no language in a text: no words, hardly a letter, marks piled up, or the same words for ever."""
+    letters, found = "".join(visible(text).split()), _words(text)
+    if not found or sum(map(str.isalnum, letters)) < _LETTER_SHARE * len(letters) or _piled(letters):
+        return True
+    kinds = len(set(found))
+    return (len(found) >= 4 and kinds == 1) or (len(found) >= 12 and kinds <= max(3, len(found) // 8))
+
+
+def _piled(text: str) -> bool:
+    """Whether more marks stand on one letter than any language puts there."""
+    marks = "" if text.isascii() else "".join("M" if unicodedata.combining(letter) else "." for letter in text)
+    return "MMMM" in marks
+
+
+def own_sentences(response: str, steps: Sequence[str]) -> str:
+    """A response without the sentences that its steps hold word for word."""
+    noted = [f" {' '.join(_words(step))} " for step in steps]
+
+    def own(sentence: str) -> bool:
+        own_words = _words(sentence)
+        return len(own_words) <= _SHORT_SENTENCE or not any(f" {' '.join(own_words)} " in note for note in noted)
+
+    return "".join(filter(own, _SENTENCE_END.split(response)))
+
+
+def void_reason(response: str, reference: str | None, history: Sequence[str], steps: Sequence[str] = ()) -> str | None:
+    """Why a response counts for nothing whatever the judge says, or None.
+
+    A copy of the reference would be "both good", a sentence of the seeker sounds like understanding. Short utterances
+    of the history may be said again, but not the last one alone.
+    """
+    found = _words(response)
+    if not quoted(response, len(response)):
+        return "the response has nothing that can be seen"
+    if says_nothing(response):
+        return "the response says nothing"
+    if reference is not None and (found == _words(reference) or _copies(found, (reference,))):
+        return COPIED_REFERENCE
+    if speaks_to_the_judge(response):
+        return "the response speaks to the judge"
+    if says_nothing(own_sentences(response, steps)):
+        return "the response repeats its steps"
+    if (history and found == _words(history[-1])) or _copies(found, tuple(history)):
+        return "the response repeats the history"
+    return None
+
+
+def folded(text: str) -> str:
+    """Text as it looks: no invisible characters, accents or wide letters, and no letters of other alphabets that look
+    like Latin ones, in small letters."""
+    if text.isascii():
+        return visible(text).lower()
+    apart = unicodedata.normalize("NFKD", visible(text))
+    plain = "".join(character for character in apart if unicodedata.category(character) != "Mn")
+    return unicodedata.normalize("NFKC", plain).lower().translate(_LOOKALIKES)
+
+
+@lru_cache(maxsize=8192)
+def _words(text: str) -> list[str]:
+    """The words of a text; a history is asked about once for every output that answers it."""
+    return words(folded(text))
+
+
+def _copies(found: Sequence[str], sources: tuple[str, ...]) -> bool:
+    """Whether most of some words stand in the sources, in runs, and are enough to be no chance."""
+    if len(found) < LONG_UTTERANCE:
+        return False
+    runs = _runs(sources)
+    copied = [False] * len(found)
+    for at in range(len(found) - COPIED_RUN + 1):
+        if tuple(found[at : at + COPIED_RUN]) in runs:
+            copied[at : at + COPIED_RUN] = [True] * COPIED_RUN
+    return sum(copied) >= _COPIED_SHARE * len(found)
+
+
+@lru_cache(maxsize=64)
+def _runs(sources: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
+    """All runs of words in some texts; several outputs are compared with one history."""
+    every = map(_words, sources)
+    return frozenset(tuple(one[at : at + COPIED_RUN]) for one in every for at in range(len(one) - COPIED_RUN + 1))

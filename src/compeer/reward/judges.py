@@ -1,0 +1,92 @@
+"""Judges by name, and two judges as one. This is the one place that turns a judge's name into a judge.
+
+judge                             the packaged judge
+runs/demo/reward/model            the folder of a trained judge, or of adapters
+Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server, trained as a judge or not
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compeer.errors import InputError
+from compeer.models.base import TextModel
+from compeer.models.resolve import open_model
+from compeer.reward.conversation import Case, JudgeForm
+from compeer.reward.score import Judge, Judgment, Unscored
+
+
+def open_judge(
+    name: str | Path,
+    form: JudgeForm | None = None,
+    *,
+    model: Callable[[str], TextModel] = open_model,
+    trained: bool = False,
+    batch: int = 8,
+    threshold: float | None = None,
+    both_orders: bool = False,
+    progress: Callable[[int], None] | None = None,
+    media: str | Path | None = None,
+) -> Judge:
+    """The judge of a name: a folder's, in the form of its card unless another is given, or one behind a server.
+
+    `model` makes the model of a server's name; `trained` says that it is a judge of ours. `batch` and `threshold` are
+    for judges in this process.
+    """
+    if "@http" in str(name):
+        from compeer.reward.endpoint import ModelJudge
+
+        asked = model(str(name))
+        return ModelJudge(asked, form, trained=trained, both_orders=both_orders, progress=progress, media=media or "")
+    from compeer.reward.judge import LocalJudge
+
+    return LocalJudge(
+        name, batch, progress=progress, form=form, both_orders=both_orders, threshold=threshold, media=media
+    )
+
+
+def check_judge(name: str | Path, kind: str | None = None) -> None:
+    """An error if a folder holds no judge, or none of the kind that is needed."""
+    from compeer.models.resolve import card_folder
+    from compeer.models.training import model_card
+
+    card = model_card(card_folder(name))
+    if card.get("role") != "judge":
+        do = "Train one with: compeer reward train"
+        raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
+    if kind and (own := card.get("kind", "unified")) != kind:
+        do = "Give one unified judge, or two: first the process judge (PRM), then the outcome judge (ORM)."
+        raise InputError(f"the {kind} judge is needed here, and this is the {own} one.", file=name, do=do)
+
+
+class PairJudge:
+    """PRM and ORM together: whole judgments, as UnifiReward gives them."""
+
+    def __init__(self, process: Judge, outcome: Judge, name: str | None = None) -> None:
+        self._process, self._outcome = process, outcome
+        self._name = name or f"{process.name} + {outcome.name}"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """A judgment for each case, in their order."""
+        return [join(*pair) for pair in zip(self._process.judge(cases), self._outcome.judge(cases), strict=True)]
+
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """The same for async callers, both judges at the same time."""
+        both = await asyncio.gather(self._process.ajudge(cases), self._outcome.ajudge(cases))
+        return [join(*pair) for pair in zip(*both, strict=True)]
+
+
+def join(steps: Judgment | Unscored, response: Judgment | Unscored) -> Judgment | Unscored:
+    """One judgment of two: the steps of the first, the response of the second; where either failed, its failure."""
+    if isinstance(steps, Unscored):
+        return steps
+    if isinstance(response, Unscored):
+        return response
+    reasons = {**steps.reasons, **response.reasons}
+    return Judgment(steps.steps, response.response, steps.threshold, response.orders, reasons, void=response.void)

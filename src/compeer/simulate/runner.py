@@ -1,0 +1,290 @@
+"""One dialogue on its way: what was said, whose turn it is, and the file in which every turn is saved as it happens.
+
+The file is a log: a head (what the dialogue depends on), an entry a turn with all the calls that it took, and the end.
+Entries are appended as whole lines. What a kill left of a line is dropped when the file is opened again, and so is an
+end that another try may change.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from compeer.dialogue import Speaker
+from compeer.errors import InputError
+from compeer.io import Frozen, json_line, text_hash
+from compeer.models.base import Failure, Generation, Message, Request, Sampling
+from compeer.models.costs import prompt_tokens, text_tokens
+from compeer.simulate.agents import Agent, Ask, Complaint, Said, Turning
+from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario, Status, Turn, view_of
+from compeer.statistics import generator
+
+
+class Entry(Frozen):
+    """A line of the log: a turn, or notes without a word, or the end; with the calls that it took."""
+
+    turn: Turn | None = None
+    closing: dict[str, Any] | None = Field(default=None, description="noted without a word, at the end")
+    outcome: Outcome | None = None
+    calls: tuple[Call, ...] = ()
+
+
+class RunningDialogue:
+    """A dialogue and its file. `take`, then `add`, or `replay` what an earlier run saved, until there is an outcome."""
+
+    def __init__(
+        self, scenario: Scenario, seeker: Agent, supporter: Agent, limits: Mapping[str, int], place: Path, seed: int
+    ) -> None:
+        """`limits`: rounds, tokens and retries. `place` is the folder of the logs."""
+        self.scenario = scenario
+        self.agents: dict[Speaker, Agent] = {"seeker": seeker, "supporter": supporter}
+        self._limits, self._seed = limits, seed
+        self.path = place / f"{_file_name(scenario.id)}.jsonl"
+        self.turns: list[Turn] = []
+        self.outcome: Outcome | None = None
+        self._closing: dict[str, Any] = {}
+        self._prompt_tokens = self._tokens = 0
+        self._limit: str | None = None
+        head = {
+            "scenario": scenario.model_dump(),
+            "seed": seed,
+            "limits": dict(limits),
+            "seeker": seeker.described,
+            "supporter": supporter.described,
+        }
+        self._saved = _opened(self.path, json.loads(json.dumps(head)))
+
+    @property
+    def next_speaker(self) -> Speaker:
+        """Whose turn it is."""
+        return "supporter" if len(self.turns) % 2 else "seeker"
+
+    @property
+    def next_agent(self) -> Agent:
+        """Whose turn it is."""
+        return self.agents[self.next_speaker]
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether the next turn, or the end, was saved by an earlier run."""
+        return bool(self._saved)
+
+    @property
+    def conversation(self) -> Conversation:
+        """The whole of it, once there is an outcome."""
+        if self.outcome is None:
+            raise ValueError(f"the dialogue '{self.scenario.id}' is not over")
+        return Conversation(
+            scenario=self.scenario.id,
+            language=self.scenario.language,
+            turns=tuple(self.turns),
+            closing=self._closing,
+            outcome=self.outcome,
+            prompt_tokens=self._prompt_tokens,
+            tokens=self._tokens,
+        )
+
+    def replay(self) -> None:
+        """Does what the saved entry says."""
+        self._apply(self._saved.popleft())
+
+    def take(self) -> Taking:
+        """The next turn, begun: it is over once it has no request any more."""
+        speaker, agent = self.next_speaker, self.next_agent
+        number = len(self.turns)
+        view = view_of(
+            self.scenario,
+            self.turns,
+            speaker,
+            with_reasoning=agent.keeps_reasoning,
+            over=self._limit is not None,
+        )
+
+        def seed_of(call: int) -> int:
+            names = ("simulate", self.scenario.id, speaker, str(number), str(call))
+            return int(generator(self._seed, *names).integers(2**31))
+
+        given = self.scenario.opening if number == 0 else None
+        turning = _spoken(given) if given else agent.turn(view)
+        return Taking(turning, speaker, agent.sampling, self._limits["retries"], seed_of)
+
+    def add(self, taking: Taking) -> None:
+        """Saves what a turn came to, and goes on from there."""
+        entry = self._entry(taking)
+        line = json_line(entry) + "\n"
+        with self.path.open("ab") as file:
+            file.write(line.encode())
+        self._apply(Entry.model_validate_json(line))  # exactly what another run would read
+
+    def _entry(self, taking: Taking) -> Entry:
+        calls, said = tuple(taking.calls), taking.said
+        if said is None:
+            return Entry(outcome=taking.failed, calls=calls)
+        if self._limit:  # a last look: nothing is said any more
+            who = taking.speaker if said.stop else None
+            end = Outcome(status="ended", why=said.stop or self._limit, who=who)
+            return Entry(closing=said.extra, outcome=end, calls=calls)
+        stop = Outcome(status="ended", why=said.stop, who=taking.speaker) if said.stop else None
+        if said.text.strip():
+            turn = Turn(speaker=taking.speaker, text=said.text, reasoning=said.reasoning, extra=said.extra)
+            tokens = self._prompt_tokens + self._tokens + sum(call.prompt_tokens + call.tokens for call in calls)
+            return Entry(turn=turn, outcome=stop or self._at_limit(len(self.turns) + 1, tokens), calls=calls)
+        if stop:
+            return Entry(closing=said.extra, outcome=stop, calls=calls)
+        nothing = Outcome(status="model failed", why="empty", who=taking.speaker, reason="nothing was said")
+        return Entry(outcome=nothing, calls=calls)
+
+    def _at_limit(self, turns: int, tokens: int) -> Outcome | None:
+        """The end, if a limit is reached and the seeker wants no last look."""
+        why = self._limit_reached(turns, tokens)
+        return Outcome(status="ended", why=why) if why and not self.agents["seeker"].looks_back else None
+
+    def _limit_reached(self, turns: int, tokens: int) -> str | None:
+        if turns % 2:  # the supporter has still to answer
+            return None
+        if turns >= 2 * self._limits["rounds"]:
+            return "turns reached"
+        return "tokens reached" if tokens >= self._limits["tokens"] else None
+
+    def _apply(self, entry: Entry) -> None:
+        self._prompt_tokens += sum(call.prompt_tokens for call in entry.calls)
+        self._tokens += sum(call.tokens for call in entry.calls)
+        if entry.turn:
+            self.turns.append(entry.turn)
+        self._closing = entry.closing or {}
+        self.outcome = entry.outcome
+        self._limit = self._limit_reached(len(self.turns), self._prompt_tokens + self._tokens)
+
+
+class Taking:
+    """A turn that is being made: `request` is its next question, until it has `said` something or has `failed`."""
+
+    def __init__(
+        self, turning: Turning, speaker: Speaker, sampling: Sampling, retries: int, seed_of: Callable[[int], int]
+    ) -> None:
+        self.speaker = speaker
+        self.calls: list[Call] = []
+        self.request: Request | None = None
+        self.said: Said | None = None
+        self.failed: Outcome | None = None
+        self._turning, self._sampling, self._retries, self._seed_of = turning, sampling, retries, seed_of
+        self._go_on(None)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the next answer is drawn."""
+        return self._asked.sampling or self._sampling
+
+    def give(self, answer: Generation | Failure) -> None:
+        """Takes the answer to the request; from there on it is over, or has another request."""
+        request = self.request
+        if request is None:
+            raise ValueError("nothing was asked")
+        call = Call(messages=request.messages, seed=request.seed, prefix=request.prefix)
+        if isinstance(answer, Failure):
+            self.calls.append(call.model_copy(update={"failure": f"{answer.kind}: {answer.reason}"}))
+            return self._fail("infrastructure failed", answer.kind, answer.reason)
+        answer = replace(answer, text=answer.text.encode("utf-8", "replace").decode())  # half characters
+        value = self._asked.read(answer)
+        complaint = value if isinstance(value, Complaint) else None
+        update = {
+            "answer": answer.text,
+            "cut_off": answer.cut_off,
+            "prompt_tokens": answer.prompt_tokens or prompt_tokens(request),
+            "tokens": answer.tokens or text_tokens(answer.text),
+            "complaint": complaint and f"{complaint.kind}: {complaint.text}",
+        }
+        self.calls.append(call.model_copy(update=update))
+        if complaint is None:
+            return self._go_on(value)
+        self._tries += 1
+        if self._tries > self._retries:
+            return self._fail("model failed", complaint.kind, complaint.text)
+        mend = f"That cannot be used: {complaint.text}. Answer again, as you were asked to."
+        self._set_request(
+            {"role": "assistant", "content": answer.text.strip() or "(nothing)"}, {"role": "user", "content": mend}
+        )
+        return None
+
+    def _go_on(self, value: Any) -> None:
+        """Hands the agent what was read, and takes its next question or its words."""
+        try:
+            self._asked: Ask = self._turning.send(value)
+        except StopIteration as done:
+            self.request, self.said = None, done.value
+            return
+        self._tries = 0
+        self._set_request()
+
+    def _set_request(self, *more: Message) -> None:
+        messages = (*self._asked.messages, *more)
+        self.request = Request(messages, self._seed_of(len(self.calls)), self._asked.prefix, self._asked.grammar)
+
+    def _fail(self, status: Status, why: str, reason: str) -> None:
+        self._turning.close()
+        self.request = None
+        self.failed = Outcome(status=status, why=why, who=self.speaker, reason=reason)
+
+
+def _spoken(text: str) -> Turning:
+    """A turn of given words."""
+    yield from ()
+    return Said(text)
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def _file_name(scenario: str) -> str:
+    """A name that any file system takes, readable, and another one for each id."""
+    readable = re.sub(r"[^\w-]+", "_", scenario, flags=re.ASCII)[:40]
+    return f"{readable}-{text_hash(scenario)[:10]}"
+
+
+def _opened(path: Path, head: dict[str, Any]) -> deque[Entry]:
+    """The entries of a log that can be kept; the file then holds the head and them, and nothing else."""
+    found = path.read_bytes() if path.is_file() else b""
+    *lines, _ = found.split(b"\n")  # what follows the last line break was cut short
+    start = (json.dumps(head) + "\n").encode()
+    if not lines:
+        path.write_bytes(start)
+        return deque()
+    _check_head(path, lines[0], head)
+    kept = lines[:1]
+    entries: deque[Entry] = deque()
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            entry = Entry.model_validate_json(line)
+        except ValidationError:
+            do = "Delete this file, and the dialogue is made anew."
+            raise InputError("this line cannot be read.", file=path, line=number, do=do) from None
+        if entry.outcome and entry.outcome.may_pass:
+            break
+        entries.append(entry)
+        kept.append(line)
+    with path.open("r+b") as file:
+        file.truncate(sum(len(line) + 1 for line in kept))
+    return entries
+
+
+def _check_head(path: Path, line: bytes, head: Mapping[str, Any]) -> None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = {}
+    if found == head:
+        return
+    other = [key for key, value in head.items() if not isinstance(found, dict) or found.get(key) != value]
+    raise InputError(
+        f"this dialogue was made with another {' and another '.join(other) or 'head'}.",
+        file=path,
+        line=1,
+        do="Give another folder, or delete this one to begin anew.",
+    )

@@ -1,0 +1,345 @@
+"""The sentient seeker: after each reply it says what the reply did to it, and then it answers from its new state.
+
+A turn takes two calls of its model. The first, `emotion_request`, tells it the profile, the hidden intention, what was
+said and the emotion so far, and asks for the change with its reasons; `feel` applies the change by the rules. If that
+neither wins nor loses the conversation, the second, `reply_request`, asks for the next message of somebody who feels
+like that now. Both begin with all that they share, what never changes first and then the conversation: models need not
+read that anew each time. Requests and readers are pure functions; `SentientSeeker` puts them in order for the
+conversation engine and keeps the emotion in the notes of its turns.
+
+A message may end the conversation: by the mark `[goodbye]` that the prompt offers, or by parting words at its very end.
+Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say whether the last reply is still scored.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from compeer.dialogue import Utterance, language_of
+from compeer.io import Frozen
+from compeer.models.base import Generation, Message, Request, Sampling, TextModel
+from compeer.simulate.agents import SPEAKING, Ask, Complaint, Said, SeekerAgent, Turning, mark_of
+from compeer.simulate.conversation import Conversation, Scenario, View
+from compeer.simulate.emotion import (
+    HIGHEST,
+    SAGE,
+    EmotionAnswer,
+    Outcome,
+    Rules,
+    allowed_change,
+    plain_text,
+    read_emotion_answer,
+    tells_change,
+    update,
+)
+from compeer.simulate.seekers import LANGUAGES, Language, phrases, read_people
+
+MAX_MESSAGE = 4_000
+"""Characters of a seeker's message; more is a model that does not stop."""
+_REASONS, _REASON_TOKENS = 200, 100
+"""Characters and tokens of the reasons, where a model can be held to it."""
+PROMPTS = (
+    *(f"{name}.{one}.txt" for name in ("shared", "emotion", "reply", "opening") for one in LANGUAGES),
+    "phrases.toml",
+)
+"""The files that the prompts are made of."""
+
+# --- who the seeker is ------------------------------------------------------------------------------------------------
+
+
+class SeekerProfile(BaseModel):
+    """A person to be played. `intention` is what they hope for and do not say; `opening` their first words, if given.
+
+    The names of the released profiles (`player`, `scene`, `task`, `first_talk`) are understood too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    id: str = Field(min_length=1)
+    person: str = Field(min_length=1, alias="player")
+    scene: str = Field(min_length=1)
+    intention: str = Field(min_length=1, alias="task")
+    opening: str | None = Field(default=None, min_length=1, alias="first_talk")
+    language: Language = Field(default="en", description="without it, by the writing of the scene")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _language_of_the_scene(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "language" not in value:
+            return {**value, "language": language_of(str(value.get("scene")))}
+        return value
+
+    @property
+    def scenario(self) -> Scenario:
+        """The profile as the engine takes it: its facts are the seeker's alone."""
+        facts = {"person": self.person, "scene": self.scene, "intention": self.intention}
+        return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
+
+
+class OwnProfile(Frozen):
+    """A profile as our files hold it; `cards/README.md` describes the fields."""
+
+    id: str = Field(min_length=1)
+    language: Language
+    who: str = Field(min_length=1)
+    event: str = Field(min_length=1)
+    hidden_intention: str = Field(min_length=1)
+    likes: tuple[str, ...] = ()
+    dislikes: tuple[str, ...] = ()
+    opening: str = Field(min_length=1)
+    start_emotion: int = Field(ge=0, le=100, description="not used: the rules of a run fix where emotion starts")
+
+    def profile(self) -> SeekerProfile:
+        parts = [self.hidden_intention]
+        for name, wishes in (("likes", self.likes), ("dislikes", self.dislikes)):
+            parts += ["\n".join([phrases(self.language)[name], *(f"- {one}" for one in wishes)])] if wishes else []
+        return SeekerProfile(
+            id=self.id,
+            person=self.who,
+            scene=self.event,
+            intention="\n".join(parts),
+            opening=self.opening,
+            language=self.language,
+        )
+
+
+def own_profiles() -> Path:
+    """The file of our profiles, which are English."""
+    return Path(str(files("compeer.simulate").joinpath("profiles", "en.jsonl")))
+
+
+def read_profiles(path: Path) -> list[SeekerProfile]:
+    """The profiles of a file: ours, those of SAGE and RLVER, or any with id, person, scene and intention."""
+
+    def profile(value: Any) -> SeekerProfile:
+        if isinstance(value, dict) and "hidden_intention" in value:
+            return OwnProfile.model_validate(value).profile()
+        return SeekerProfile.model_validate(value)
+
+    return read_people(path, profile, "profile", "id, person, scene and intention")
+
+
+# --- the first call: what the reply did -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Feeling:
+    """What a reply did to the seeker: `change` is the model's own, `applied` what the rules made of it."""
+
+    emotion: float
+    change: float
+    applied: float
+    reasons: str
+    outcome: Outcome | None
+
+
+def emotion_request(
+    profile: SeekerProfile, history: Sequence[Utterance], emotion: float, rules: Rules = SAGE, seed: int = 0
+) -> Request:
+    """Asks by how much the last reply changed the seeker, and why."""
+    asked = _filled("emotion", profile.language, **_state(emotion, profile.language))
+    grammar = emotion_grammar(profile.language, rules)
+    return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed, grammar=grammar)
+
+
+def emotion_grammar(language: str, rules: Rules = SAGE) -> str:
+    """A Lark grammar of the two lines, with the changes that the rules allow; it takes no more than 128 tokens.
+
+    Reasons hold no digit and no colon, so that no number but the change, and no label but its own, can be read. They
+    begin with a capital: after a space that is a token of its own, a small letter would begin in the middle of a word.
+    A change always has its sign: models that like to go on with a digit would else be left with 0 alone.
+    """
+    phrases = _phrases(language)
+    most = HIGHEST if rules.largest_change is None else rules.largest_change
+    changes = [f"{size:+d}" for size in range(-most, most + 1)]
+    reasons = f"[{phrases['first']}][{phrases['letters']} {phrases['marks']}]{{3,{_REASONS - 1}}}"
+    return "\n".join(
+        [
+            f'start: "{phrases["reasons"]}" reasons "\\n{phrases["change"]}" change',
+            f"reasons[max_tokens={_REASON_TOKENS}]: /{reasons}/",
+            "change: " + " | ".join(f'"{change}"' for change in changes),
+        ]
+    )
+
+
+def read_emotion(answer: Generation, emotion: float) -> EmotionAnswer | Complaint:
+    """The change and its reasons; an answer that was cut off might have lost a digit, and is not read."""
+    if answer.cut_off:
+        return Complaint("unparsable", "it is too long and was cut off")
+    return read_emotion_answer(answer.text, emotion)
+
+
+def feel(emotion: float, answer: EmotionAnswer, rules: Rules = SAGE) -> Feeling:
+    """The seeker's state after a reply, by the rules."""
+    after, outcome = update(emotion, answer.change, rules)
+    return Feeling(after, answer.change, allowed_change(answer.change, rules), answer.reasons, outcome)
+
+
+# --- the second call: what the seeker says ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeekerMessage:
+    """What the seeker says next, and whether it leaves with it."""
+
+    text: str
+    goodbye: bool
+    cut_off: bool = False
+
+
+def reply_request(
+    profile: SeekerProfile, history: Sequence[Utterance], feeling: Feeling, rules: Rules = SAGE, seed: int = 0
+) -> Request:
+    """Asks for the next message of the seeker as it feels now."""
+    phrases = _phrases(profile.language)
+    asked = _filled(
+        "reply",
+        profile.language,
+        movement=phrases["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"],
+        reasons=" ".join(feeling.reasons.split()) or phrases["no_reasons"],
+        **_state(feeling.emotion, profile.language),
+    )
+    return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed)
+
+
+def opening_request(profile: SeekerProfile, rules: Rules = SAGE, seed: int = 0) -> Request:
+    """Asks for the first message, where the profile gives none."""
+    state = _state(rules.start, profile.language)
+    return Request((_user(_filled("opening", profile.language, **_facts(profile), **state)),), seed)
+
+
+_MARK = re.compile(r"\s*[\[【]\s*(?:good[ -]?bye|bye|再见)\s*[\]】]\s*", re.IGNORECASE)
+_PARTING = re.compile(
+    r"(?:^|(?<!said)[,，]|[.!?;~。！？；～…\n])\s*"
+    r"(?:(?:ok(?:ay)?|well|alright|so|thanks|thank you|then|那|好|那就|那么|我们|谢谢)[\s,，]*){0,3}"
+    r"(?:good[ -]?bye|bye(?:[ -]bye)?|farewell|take care|see you|talk to you later|再见|拜拜|回见|下次再?聊)"
+    r"(?:\s*(?:for now|then|now|later|了|啦|吧|哦|咯|啊))?[\s.!~。！～…\"'”’)）]*\Z",
+    re.IGNORECASE,
+)
+_OWN_NAME = re.compile(r"\A(?:seeker|message|reply|求助者|消息|回复)\s*[:：]\s*", re.IGNORECASE)
+_OTHER_NAME = re.compile(r"^\s*\W{0,2}(?:supporter|seeker|支持者|求助者)\W{0,2}[:：]", re.IGNORECASE | re.MULTILINE)
+_QUOTED = re.compile(r"\A(?:\"([^\"]*)\"|“([^“”]*)”|「([^「」]*)」)\Z")
+
+
+def read_message(answer: Generation) -> SeekerMessage | Complaint:
+    """The words of the seeker and whether they part; talk for both sides or of points is no message."""
+    text = _OWN_NAME.sub("", plain_text(answer.text))
+    if quoted := _QUOTED.match(text):
+        text = next(part for part in quoted.groups() if part is not None)
+    if tells_change(text):
+        return Complaint("out of role", "it gives a change of emotion; write the message alone")
+    if _OTHER_NAME.search(text):
+        return Complaint("out of role", "it goes on with the conversation by itself; write one message of the seeker")
+    words = _MARK.sub(" ", text).strip()
+    if not words:
+        return Complaint("empty", "there is no message in it")
+    if len(words) > MAX_MESSAGE:
+        return Complaint("unparsable", f"the message is longer than {MAX_MESSAGE} characters")
+    return SeekerMessage(words, bool(_MARK.search(text) or _PARTING.search(words)), answer.cut_off)
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _prompt(name: str) -> str:
+    return files("compeer.simulate").joinpath("prompts", name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def _phrases(language: str) -> dict[str, Any]:
+    phrases: dict[str, Any] = tomllib.loads(_prompt("phrases.toml"))[language]
+    return phrases
+
+
+def _filled(name: str, language: str, **values: str) -> str:
+    """A prompt with its placeholders filled."""
+    return _prompt(f"{name}.{language}.txt").format(**values)
+
+
+def _shared(profile: SeekerProfile, history: Sequence[Utterance], rules: Rules) -> str:
+    """What both calls begin with."""
+    phrases, most = _phrases(profile.language), rules.largest_change
+    limit = phrases["no_limit"] if most is None else phrases["limit"].format(most=most)
+    conversation = _said(history, profile.language)
+    return _filled("shared", profile.language, limit=limit, conversation=conversation, **_facts(profile))
+
+
+def _facts(profile: SeekerProfile) -> dict[str, str]:
+    return {name: getattr(profile, name).strip() for name in ("person", "scene", "intention")}
+
+
+def _state(emotion: float, language: str) -> dict[str, str]:
+    """The emotion as a number and in words."""
+    levels = [one["text"] for one in _phrases(language)["levels"] if one["from"] <= emotion]
+    return {"emotion": f"{emotion:g}", "level": levels[-1]}
+
+
+def _said(history: Sequence[Utterance], language: str) -> str:
+    """What was said, a line an utterance, whatever line breaks it has: nobody can speak in the other's name."""
+    phrases = _phrases(language)
+    mark = "：" if language == "zh" else ": "
+    return "\n".join(f"{phrases[one.speaker]}{mark}{' '.join(one.text.split())}" for one in history)
+
+
+def _user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+# --- both calls in order ----------------------------------------------------------------------------------------------
+
+
+class SentientSeeker(SeekerAgent):
+    """Plays a profile for the engine, whose limit of rounds should be the rules' turns."""
+
+    def __init__(
+        self, model: TextModel, rules: Rules = SAGE, sampling: Sampling = SPEAKING, messages: Sampling | None = None
+    ) -> None:
+        """`messages` is for its messages, which may be shorter than its reasons: they are in every later prompt."""
+        super().__init__(model, sampling)
+        self.rules, self._messages = rules, messages
+        self.looks_back = rules.score_last_reply
+
+    @property
+    def described(self) -> dict[str, Any]:
+        prompts = mark_of([_prompt(name) for name in PROMPTS])
+        messages = {"messages": self._messages.model_dump()} if self._messages else {}
+        return {**super().described, "rules": self.rules.model_dump(), "prompts": prompts, **messages}
+
+    def turn(self, view: View) -> Turning:
+        profile = SeekerProfile.model_validate({"id": "seeker", "language": view.language, **view.facts})
+        if not view.turns:
+            request = opening_request(profile, self.rules)
+            first: SeekerMessage = yield Ask(request.messages, read_message, sampling=self._messages)
+            return Said(first.text, extra={"emotion": self.rules.start})
+        before = next(
+            (turn.extra["emotion"] for turn in reversed(view.own) if "emotion" in turn.extra), self.rules.start
+        )
+        request = emotion_request(profile, view.utterances, before, self.rules)
+        answer: EmotionAnswer = yield Ask(
+            request.messages, lambda generation: read_emotion(generation, before), grammar=request.grammar
+        )
+        feeling = feel(before, answer, self.rules)
+        notes = asdict(feeling)
+        if feeling.outcome or view.over:
+            return Said("", extra=notes, stop=feeling.outcome)
+        request = reply_request(profile, view.utterances, feeling, self.rules)
+        message: SeekerMessage = yield Ask(request.messages, read_message, sampling=self._messages)
+        if message.cut_off:
+            notes["cut_off"] = True
+        return Said(message.text, feeling.reasons or None, notes, "goodbye" if message.goodbye else None)
+
+
+def emotions(conversation: Conversation, rules: Rules = SAGE) -> list[float]:
+    """The seeker's emotion from the start on, one more number for each reply that was scored; the last is the score."""
+    notes = [turn.extra for turn in conversation.turns if turn.speaker == "seeker"] + [conversation.closing]
+    return [rules.start, *(note["emotion"] for note in notes if "change" in note)]

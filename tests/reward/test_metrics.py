@@ -1,0 +1,532 @@
+"""How good a judge is: figures, calibration, position bias, contradictions, comparisons; against values by hand."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import brier_score_loss
+
+from compeer.dialogue import Dialogue, Strategy, Utterance
+from compeer.errors import InputError
+from compeer.reasoning import STEPS, Part
+from compeer.reward import metrics
+from compeer.reward.compare import (
+    JudgedSet,
+    always_true,
+    combined,
+    compare_judges,
+    over_seeds,
+    read_judgments,
+    write_judgments,
+)
+from compeer.reward.comparison_table import PUBLISHED, as_markdown, as_rich, comparison_tables
+from compeer.reward.contradiction import (
+    StrategyClassifier,
+    against_the_steps,
+    contradiction_metrics,
+    despite_the_steps,
+)
+from compeer.reward.metrics import (
+    ReliabilityPoint,
+    bins_of,
+    calibration_metrics,
+    collapsed_verdicts,
+    judge_metrics,
+    part_verdicts,
+    position_metrics,
+    reliability,
+)
+from compeer.reward.score import Judgment, Unscored
+from compeer.ser.record import (
+    PREFERENCES,
+    LabelSource,
+    Preferred,
+    SerRecord,
+)
+from tests.support.judged_records import record, said, turn
+
+
+def random_set(
+    count: int, dialogues: int, skill: float, seed: int
+) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
+    """Records with random labels, and a judge that knows them the better the greater its skill."""
+    labels = np.random.default_rng(5)
+    rng = np.random.default_rng(seed)
+    records, judgments = [], []
+    for number in range(count):
+        false = tuple(part for part in STEPS if labels.random() < 0.3)
+        preferred = PREFERENCES[labels.integers(4)]
+        kind = "swapped" if number % 2 else "stage"
+        source: LabelSource = "human" if number % 3 else "silver"
+        records.append(record(number, f"d{number % dialogues}", false, preferred, source, kind))
+        steps: dict[Part, float] = {
+            part: float(1 / (1 + np.exp(-(skill * (-1 if part in false else 1) + rng.normal())))) for part in STEPS
+        }
+        raw = np.exp(rng.normal(size=4) + skill * (np.array(PREFERENCES) == preferred))
+        response: dict[Preferred, float] = {v: float(p) for v, p in zip(PREFERENCES, raw / raw.sum(), strict=True)}
+        judgments.append(Judgment(steps=steps, response=response))
+    return records, judgments
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 50), st.integers(2, 40), st.sampled_from([0.0, 0.5, 2.0]))
+@pytest.mark.filterwarnings("ignore")
+def test_figures_agree_with_scikit_learn(seed: int, count: int, skill: float) -> None:
+    from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, roc_auc_score
+
+    records, judgments = random_set(count, 5, skill, seed)
+    found = judge_metrics(records, judgments, repeats=5)
+    for part in STEPS:
+        truth = [getattr(one.labels, part).value for one in records]
+        verdicts = [one.step(part) for one in judgments if isinstance(one, Judgment)]
+        assert found[part]["weighted_f1"] == pytest.approx(f1_score(truth, verdicts, average="weighted"))
+        always = f1_score(truth, [True] * count, average="weighted")
+        assert found[part]["weighted_f1_always_true"] == pytest.approx(always)
+        if len(set(truth)) == 2:
+            chances = [one.steps[part] for one in judgments if isinstance(one, Judgment)]
+            assert found[part]["auc"] == pytest.approx(roc_auc_score(truth, chances))
+    truths = [one.preference.value for one in records if one.preference]
+    choices = [one.preferred() for one in judgments if isinstance(one, Judgment)]
+    response = found["response"]
+    assert response["weighted_f1"] == pytest.approx(f1_score(truths, choices, average="weighted"))
+    assert response["accuracy"] == pytest.approx(accuracy_score(truths, choices))
+    assert response["confusion"] == confusion_matrix(truths, choices, labels=list(PREFERENCES)).tolist()
+    good = [[value in ("candidate", "both") for value in values] for values in (truths, choices)]
+    assert response["acceptable_accuracy"] == pytest.approx(accuracy_score(*good))
+
+
+def test_figures_by_hand() -> None:
+    records = [
+        record(0, "a", ("history",), "candidate", kind="stage"),
+        record(1, "a", ("history",), "both", "silver", kind="swapped"),
+        record(2, "b", (), "reference"),
+        record(3, "c", (), "neither"),
+        record(4, "c", (), None),
+    ]
+    judgments: list[Judgment | Unscored] = [
+        said(history=0.2, response="both"),
+        said(history=0.6, response="both"),
+        said(history=0.4, response="neither"),
+        said(history=0.9, response="candidate"),
+        Unscored("too long"),
+    ]
+    found = judge_metrics(records, judgments, repeats=50)
+    assert (found["records"], found["scored"], found["unscored"], found["dialogues"]) == (5, 4, {"too long": 1}, 3)
+    step = found["history"]
+    # labels F F T T, said F T F T
+    assert step["recall_false"] == step["precision_false"] == step["balanced_accuracy"] == step["weighted_f1"] == 0.5
+    assert (step["false_share"], step["said_false"]) == (0.5, 0.5)
+    # of the pairs True against False (0.4, 0.9) against (0.2, 0.6) three of four are in order
+    assert step["auc"] == 0.75
+    assert step["kinds"]["stage"]["recall_false"] == 1.0
+    assert step["kinds"]["swapped"]["recall_false"] == 0.0
+    assert (step["sources"]["human"]["judged"], step["sources"]["silver"]["judged"]) == (3, 1)
+    response = found["response"]
+    assert response["accuracy"] == 0.25
+    # acceptable: labels 1 1 0 0, said 1 1 0 1
+    assert (response["acceptable_accuracy"], response["acceptable_share"]) == (0.75, 0.5)
+    assert response["majority_share"] == 0.25
+    assert response["said"] == {"candidate": 1, "both": 2, "neither": 1}
+    assert found["emotion"]["recall_false"] is None
+    assert found["emotion"]["intervals"]["recall_false"] is None
+    assert json.loads(json.dumps(found)) == json.loads(json.dumps(found, allow_nan=False))
+
+
+def test_a_judge_has_figures_only_for_what_it_judges() -> None:
+    records, judgments = random_set(12, 4, 1.0, 0)
+    whole = [one for one in judgments if isinstance(one, Judgment)]
+    process = judge_metrics(records, [Judgment(steps=one.steps) for one in whole], repeats=5)
+    outcome = judge_metrics(records, [Judgment(steps={}, response=one.response) for one in whole], repeats=5)
+    assert "response" not in process
+    assert not set(STEPS) & set(outcome)
+    both = judge_metrics(records, judgments, repeats=5)
+    assert process["history"] == both["history"]
+    assert outcome["response"] == both["response"]
+    nothing = judge_metrics(records, [Unscored("away")] * 12, repeats=5)
+    assert (nothing["scored"], collapsed_verdicts(nothing)) == (0, [])
+    assert judge_metrics([], [])["records"] == 0
+
+
+def test_a_step_without_a_number_is_not_judged() -> None:
+    records = [record(0), record(1)]
+    found = part_verdicts(records, [said(history=float("nan")), said()], "history")
+    assert len(found) == 1
+
+
+def test_intervals_are_by_dialogue() -> None:
+    # a hundred records of one dialogue are one observation: drawn anew they are always the same
+    records = [record(number, "one", ("history",) if number % 2 else ()) for number in range(100)]
+    judgments: list[Judgment | Unscored] = [said(0.9 if number % 3 else 0.1) for number in range(100)]
+    low, high = judge_metrics(records, judgments, repeats=100)["history"]["intervals"]["weighted_f1"]
+    assert low == high
+    apart = [one.model_copy(update={"dialogue": one.id}) for one in records]
+    found = judge_metrics(apart, judgments, repeats=300)["history"]
+    low, high = found["intervals"]["weighted_f1"]
+    assert low < found["weighted_f1"] < high
+    # as wide as the normal approximation of a share of a hundred, roughly
+    low, high = found["intervals"]["said_false"]
+    assert high - low == pytest.approx(2 * 1.96 * (0.34 * 0.66 / 100) ** 0.5, rel=0.25)
+
+
+def test_a_thousand_draws_of_two_thousand_records_are_quick() -> None:
+    records, judgments = random_set(2000, 500, 1.0, 1)
+    start = time.process_time()
+    judge_metrics(records, judgments)
+    assert time.process_time() - start < 2
+
+
+def test_the_hash_of_a_test_set() -> None:
+    records = [record(0), record(1, false=("emotion",))]
+    known = metrics.test_set_hash(records)
+    assert metrics.test_set_hash(records[::-1]) == known
+    others: list[dict[str, Any]] = [
+        {"id": "r9"},
+        {"reference": "And now?"},
+        {"candidate": turn(response="Why?")},
+        {"labels": records[1].labels},
+        {"preference": None},
+        {"history": (Utterance(speaker="supporter", text="they let me go"),)},
+        {"candidate_first": False},
+    ]
+    hashes = {metrics.test_set_hash([records[0].model_copy(update=change), records[1]]) for change in others}
+    assert len(hashes | {known}) == len(others) + 1
+    assert metrics.test_set_hash([*records, records[0]]) != known
+    assert metrics.test_set_hash([records[0].model_copy(update={"round": 5}), records[1]]) == known
+
+
+def calibration_error(points: Sequence[ReliabilityPoint]) -> float:
+    """The expected calibration error: the mean gap of the bins, weighted by their sizes (0 of nothing)."""
+    total = sum(point.count for point in points)
+    return sum(point.count * abs(point.said - point.came_true) for point in points) / max(1, total)
+
+
+# --- calibration ----------------------------------------------------------------------------------------------------
+
+
+def test_calibration_by_hand() -> None:
+    chances = np.array([0.1, 0.1, 0.9, 0.9])
+    came_true = np.array([0.0, 1.0, 1.0, 1.0])
+    points = reliability(chances, came_true, "equal width")
+    assert points == [ReliabilityPoint(2, 0.1, 0.5), ReliabilityPoint(2, 0.9, 1.0)]
+    assert calibration_error(points) == pytest.approx((0.4 + 0.1) / 2)
+    # edges belong to the bin below them; 0 to the first
+    assert bins_of(np.array([0.0, 0.1, 0.1001, 1.0]), "equal width").tolist() == [0, 0, 1, 9]
+    assert bins_of(np.arange(6.0), "equal mass", 3).tolist() == [0, 0, 1, 1, 2, 2]
+    assert calibration_error(reliability(np.zeros(0), np.zeros(0), "equal mass")) == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50), st.integers(1, 12))
+def test_bins_keep_equal_probabilities_together_and_lose_nothing(rows: list[tuple[float, bool]], count: int) -> None:
+    chances, came_true = np.array([row[0] for row in rows]), np.array([float(row[1]) for row in rows])
+    for how in ("equal mass", "equal width"):
+        points = reliability(chances, came_true, how, count)
+        assert sum(point.count for point in points) == len(rows)
+        assert len(points) <= count
+        assert [point.said for point in points] == sorted(point.said for point in points)
+        gap = abs(float(chances.mean() - came_true.mean()))
+        assert gap - 1e-9 <= calibration_error(points) <= 1
+        bins = bins_of(chances, how, count)
+        assert all(len(set(bins[chances == value])) == 1 for value in chances)
+
+
+def test_calibration_figures_are_those_of_the_points() -> None:
+    records, judgments = random_set(300, 60, 1.0, 2)
+    found = calibration_metrics(records, judgments, bins=5, repeats=100)
+    for part in (*STEPS, "response"):
+        for key, points in (("ece_equal_mass", "points"), ("ece_equal_width", "points_equal_width")):
+            drawn = [ReliabilityPoint(**point) for point in found[part][points]]
+            assert found[part][key] == pytest.approx(calibration_error(drawn))
+        low, high = found[part]["intervals"]["brier"]
+        assert low < found[part]["brier"] < high
+    chances = np.array([one.steps["history"] for one in judgments if isinstance(one, Judgment)])
+    came_true = np.array([float(one.labels.history.value) for one in records if one.labels])
+    assert found["history"]["brier"] == pytest.approx(brier_score_loss(came_true, chances))
+    assert calibration_metrics(records, [Unscored("away")] * 300, repeats=5) == {}
+
+
+def test_position_bias() -> None:
+    def asked(ahead: tuple[float, ...], behind: tuple[float, ...]) -> Judgment:
+        orders: list[dict[Preferred, float]] = [dict(zip(PREFERENCES, row, strict=True)) for row in (ahead, behind)]
+        return Judgment(
+            steps={}, response=orders[0], orders={"candidate first": orders[0], "reference first": orders[1]}
+        )
+
+    records = [record(number, f"d{number}") for number in range(4)]
+    judgments: list[Judgment | Unscored] = [
+        asked((0.6, 0.2, 0.1, 0.1), (0.2, 0.6, 0.1, 0.1)),  # whatever is first: +0.4 and +0.4, changes
+        asked((0.7, 0.1, 0.1, 0.1), (0.7, 0.1, 0.1, 0.1)),  # the candidate in both: +0.6 and −0.6
+        said(),
+        Unscored("away"),
+    ]
+    found = position_metrics(records, judgments, repeats=20)
+    assert (found["pairs"], found["changed"]) == (2, 0.5)
+    assert found["first_minus_second"] == pytest.approx(0.2)
+    assert position_metrics(records, [said()] * 4) == {"pairs": 0}
+
+
+# --- judgments in a file --------------------------------------------------------------------------------------------
+
+
+def test_judgments_are_read_as_they_were_written(tmp_path: Path) -> None:
+    records = [record(number) for number in range(4)]
+    orders: dict[Any, dict[Preferred, float]] = {"candidate first": {"both": 1.0}, "reference first": {"neither": 1.0}}
+    judgments: list[Judgment | Unscored] = [
+        said(0.123456789012345),
+        Judgment(steps={"emotion": 0.25}, threshold=0.3),
+        Unscored("zu lang – 太长"),
+        Judgment(steps={}, response={"both": 1.0}, orders=orders, reasons={"response": "So."}, void="a copy"),
+    ]
+    path = tmp_path / "judgments.jsonl"
+    assert write_judgments(path, records, judgments) == 4
+    assert read_judgments(path, records) == judgments
+    assert read_judgments(path, [records[2], record(9)]) == [judgments[2], Unscored("not in the file of judgments")]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_judgments_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "judgments.jsonl"
+    with pytest.raises(ValueError, match="zip"):
+        write_judgments(path, [record(0), record(1)], [said()])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"id": "a"}', "either a judgment or why"),
+        (
+            '{"id": "a", "unscored": "x"}\n{"id": "a", "unscored": "x"}',
+            "line 2, field 'id': record 'a' is judged twice",
+        ),
+        ('{"id": "a", "judgment": {"steps": {"history": "often"}}}', "judgment.steps.history"),
+        ('{"id": "a", "judgment": {"steps": {}}, "extra": 1}', "unknown key"),
+        ("[", "line 1"),
+    ],
+)
+def test_a_bad_file_of_judgments_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "judgments.jsonl"
+    path.write_text(text + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=complaint):
+        read_judgments(path, [record(0)])
+    with pytest.raises(InputError, match="no such file"):
+        read_judgments(tmp_path / "nowhere", [])
+
+
+# --- comparison -----------------------------------------------------------------------------------------------------
+
+
+def judged(skills: list[float], twins: list[float]) -> JudgedSet:
+    records, _ = random_set(240, 60, 0.0, 0)
+    seeds = {number: random_set(240, 60, skill, number)[1] for number, skill in enumerate(skills)}
+    twin = {number: random_set(240, 60, skill, 100 + number)[1] for number, skill in enumerate(twins)}
+    return JudgedSet(records, seeds, twin)
+
+
+def test_a_comparison_says_what_each_judge_says() -> None:
+    ours, theirs = judged([1.0, 1.2, 1.4], [0.2, 0.3, 0.4]), judged([0.5], [])
+    found = compare_judges({"ours": ours, "theirs": theirs}, [("ours", "theirs")], repeats=200)
+    assert [row["judge"] for row in found["rows"]] == ["always True", "ours", "theirs"]
+    baseline, row, other = found["rows"]
+    assert baseline["parts"]["history"]["recall_false"]["value"] == 0.0
+    by_seed = [judge_metrics(ours.records, ours.seeds[seed], repeats=1) for seed in range(3)]
+    for part, name in (("history", "weighted_f1"), ("response", "acceptable_accuracy"), ("emotion", "auc")):
+        figure = row["parts"][part][name]
+        values = [one[part][name] for one in by_seed]
+        assert figure["by_seed"] == pytest.approx(values)
+        assert figure["value"] == pytest.approx(np.mean(values))
+        assert figure["spread"] == pytest.approx(np.std(values, ddof=1))
+        assert figure["low"] < figure["value"] < figure["high"]
+        margin = row["margin"][part][name]
+        assert margin["value"] == pytest.approx(figure["value"] - row["twin"][part][name]["value"])
+        assert 0 < margin["low"] < margin["value"] < margin["high"]
+        gap = found["differences"][0]["parts"][part][name]
+        assert gap["value"] == pytest.approx(figure["value"] - other["parts"][part][name]["value"])
+        assert len(gap["by_seed"]) == 3
+    assert other["twin"] == other["margin"] == {}
+    assert "spread" not in other["parts"]["history"]["auc"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_difference_is_paired() -> None:
+    one = judged([1.0], [])
+    same = compare_judges({"a": one, "b": one}, [("a", "b")], repeats=50)["differences"][0]["parts"]["history"]
+    assert (same["auc"]["low"], same["auc"]["value"], same["auc"]["high"]) == (0.0, 0.0, 0.0)
+    # the same records in another order are the same test set
+    turned = JudgedSet(one.records[::-1], {0: one.seeds[0][::-1]})
+    found = compare_judges({"a": one, "b": turned}, [("a", "b")], repeats=50)["differences"][0]["parts"]["history"]
+    assert found["weighted_f1"]["low"] == found["weighted_f1"]["high"] == 0.0
+    # what one of the two failed on counts for neither
+    wrong = [Unscored("away") if number % 2 else judgment for number, judgment in enumerate(one.seeds[0])]
+    half = JudgedSet(one.records, {0: wrong})
+    found = compare_judges({"a": one, "b": half}, [("a", "b")], repeats=50)["differences"][0]["parts"]["history"]
+    assert found["weighted_f1"]["value"] == 0.0
+
+
+def test_seeds_are_drawn_as_well() -> None:
+    # figures that differ by seed and not by dialogue: the variance of a mean of three is s² / 3
+    draws = np.repeat(np.array([[0.1], [0.4], [0.7]]), 20_001, axis=1)
+    found = over_seeds(draws, 0)
+    assert found[0] == pytest.approx(0.4)
+    assert found[1:].var() == pytest.approx(0.09 / 3, rel=0.05)
+    assert found[1:].mean() == pytest.approx(0.4, abs=0.01)
+    # one seed: its draws as they are
+    assert (over_seeds(draws[:1], 0) == draws[0]).all()
+
+
+def test_judges_of_different_test_sets_are_not_compared() -> None:
+    one = judged([1.0], [])
+    other = JudgedSet(one.records[:-1], {0: one.seeds[0][:-1]})
+    with pytest.raises(InputError, match="different test sets"):
+        compare_judges({"a": one, "b": other})
+    with pytest.raises(InputError, match="no judge"):
+        compare_judges({})
+
+
+def test_process_and_outcome_as_one_judge() -> None:
+    records = [record(0), record(1), record(2)]
+    process = JudgedSet(records, {0: [Judgment({"history": 0.2}, threshold=0.1), Unscored("p"), said()]})
+    outcome = JudgedSet(records, {0: [Judgment({}, {"both": 1.0}), said(), Unscored("o")], 1: [said()] * 3})
+    both = combined(process, outcome)
+    assert both.seeds == {0: [Judgment({"history": 0.2}, {"both": 1.0}, 0.1), Unscored("p"), Unscored("o")]}
+    assert both.twin == {}
+
+
+def test_the_baseline_gives_the_most_frequent_preference() -> None:
+    records = [record(0, preferred="neither"), record(1, preferred="neither"), record(2, preferred=None)]
+    found = always_true(records).seeds[0]
+    assert {one.preferred() for one in found if isinstance(one, Judgment)} == {"neither"}
+
+
+def test_tables() -> None:
+    process = judged([1.0, 1.1], [0.1, 0.2])
+    steps = {
+        seed: [Judgment(one.steps) for one in given if isinstance(one, Judgment)]
+        for seed, given in process.seeds.items()
+    }
+    rows = {"Unifi|Reward": process, "PRM": JudgedSet(process.records, steps)}
+    found = compare_judges(rows, [("Unifi|Reward", "PRM")], repeats=20)
+    tables = comparison_tables(found)
+    assert [len(table.heads) for table in tables] == [6, 5, 5]
+    assert all(len(row) == len(table.heads) for table in tables for row in table.rows)
+    assert [row[0] for row in tables[0].rows] == ["always True", "Unifi|Reward", "PRM", *(f"*{n}*" for n in PUBLISHED)]
+    assert tables[0].rows[2][4] == "–"
+    figure = found["rows"][1]["parts"]["history"]["weighted_f1"]
+    shown = (100 * figure[key] for key in ("value", "spread", "low", "high"))
+    assert tables[0].rows[1][1].startswith("{:.1f} ± {:.1f} ({:.1f} to {:.1f}) / ".format(*shown))
+    markdown = as_markdown(tables)
+    assert (
+        "| *UnifiReward-P, by personality* | 77.12 / 67.23 | 82.18 / 36.04 | 81.79 / 44.65 | 57.03 / 61.15 | – |"
+        in markdown
+    )
+    assert "| Unifi\\|Reward, margin |" in markdown
+    assert found["test_set"][:12] in markdown
+    assert as_rich(tables[0]).row_count == 3 + len(PUBLISHED)
+
+
+# --- contradictions -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("judgment", "follows", "against", "despite"),
+    [
+        (said(), False, True, False),
+        (said(response="both"), False, True, False),
+        (said(), True, False, False),
+        (said(response="reference"), False, False, False),
+        (said(response="neither"), True, False, False),
+        (said(strategy=0.1), False, False, False),
+        (said(history=0.1), False, False, False),
+        (said(history=0.1), True, False, False),
+        (said(strategy=0.1), True, False, True),
+        (said(0.1, "both"), True, False, True),
+        (replace(said(), void="a copy"), False, False, False),
+        (replace(said(strategy=0.1), void="a copy"), True, False, False),
+        (said(strategy=0.1, response="reference"), True, False, False),
+    ],
+)
+def test_what_contradicts_itself(judgment: Judgment, follows: bool, against: bool, despite: bool) -> None:
+    assert against_the_steps(judgment, follows) is against
+    assert despite_the_steps(judgment, follows) is despite
+
+
+def test_contradictions_are_counted_on_the_same_outputs() -> None:
+    follows = [False, False, True, True, None, False]
+    ours = [said(), said(response="reference"), said(), said(), said(), said()]
+    theirs = [said(), said(), said(strategy=0.1), said(), said(), Unscored("away")]
+    judges = {"ours": {0: ours, 1: [said(response="reference")] * 6}, "theirs": {0: theirs}}
+    found = contradiction_metrics(list("aabbcc"), follows, judges, rival="theirs", repeats=30)
+    # the fifth is undecided, the sixth not judged by all
+    assert (found["outputs"], found["judged"], found["decided"], found["following"]) == (6, 5, 4, 2)
+    # ours: one of four with the first seed, none with the second
+    assert found["judges"]["ours"]["contradictions"] == 1 / 8
+    assert found["judges"]["ours"]["all_accepted"] == (3 / 4 + 0) / 2
+    rival = found["judges"]["theirs"]
+    assert (rival["contradictions"], rival["against_the_steps"], rival["despite_the_steps"]) == (0.75, 0.5, 0.25)
+    assert found["judges"]["ours"]["to_rival"] == pytest.approx(1 / 6)
+    assert rival["to_rival"] == 1.0
+    nothing = contradiction_metrics(["a"], [None], {"ours": {0: [said()]}})
+    assert (nothing["decided"], nothing["judges"]) == (0, {})
+
+
+def corpus(dialogues: int, noise: float) -> list[Dialogue]:
+    """Questions end with a question mark, suggestions say "try"; some replies are labelled wrong."""
+    rng = np.random.default_rng(0)
+    things = ["sleep", "work", "rent", "exam", "friend", "sister"]
+    found = []
+    for number in range(dialogues):
+        utterances = [Utterance(speaker="seeker", text="you could try? no label here")]
+        for _ in range(4):
+            thing = things[rng.integers(len(things))]
+            kind = int(rng.integers(3))
+            text = (f"how is {thing} now?", f"you could try a walk after {thing}", f"{thing} and more {thing}")[kind]
+            labels: tuple[Strategy, ...] = ("Question", "Providing Suggestions", "Others")
+            label = labels[int(rng.integers(3)) if rng.random() < noise else kind]
+            utterances.append(Utterance(speaker="supporter", text=text, strategy=label))
+        found.append(Dialogue(id=f"d{number}", language="en", source="test", utterances=tuple(utterances)))
+    return found
+
+
+def test_the_classifier_tells_strategies_and_says_how_well() -> None:
+    classifier = StrategyClassifier.train(corpus(150, 0.1), seed=1)
+    report = classifier.report
+    assert report["accuracy"] > 0.85 > 0.5 > report["majority"]
+    assert report["intervals"]["accuracy"][0] < report["accuracy"] < report["intervals"]["accuracy"][1]
+    assert report["own_wrong"] <= classifier.errors + 0.01
+    assert report["other_wrong"] <= classifier.errors + 0.01
+    assert 0 <= report["lower"] <= report["upper"] <= 1
+    turns = [
+        turn("Question", "how is the exam now?"),
+        turn("Providing Suggestions", "how is the exam now?"),
+        turn("Self-disclosure", "how is the exam now?"),
+    ]
+    told = StrategyClassifier.train(corpus(150, 0.0), seed=1, errors=0.05).follows(turns)
+    # of a strategy that was never seen nothing can be told
+    assert told == [True, False, None]
+    assert classifier.follows([]) == []
+
+
+def test_the_classifier_is_the_same_for_the_same_seed() -> None:
+    known = corpus(60, 0.2)
+    first, again, other = (StrategyClassifier.train(known, seed).report for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_the_classifier_decides_nothing_where_nothing_can_be_told() -> None:
+    classifier = StrategyClassifier.train(corpus(150, 1.0), seed=1, errors=0.05)
+    report = classifier.report
+    assert report["accuracy"] < 0.5
+    assert report["own_decided"] < 0.2
+
+
+def test_the_classifier_needs_labels() -> None:
+    with pytest.raises(InputError, match="too few"):
+        StrategyClassifier.train([], seed=1)
