@@ -181,7 +181,7 @@ async def score_group(task: SupportTask, traces: Sequence[vf.Trace], settings: R
 
 def parts_of(group: ScoredGroup, place: int) -> dict[str, float]:
     """The rewards of one turn by part, reweighted; with what the safety floor takes away."""
-    parts = group.rollouts[place].score.parts()
+    parts = group.rollouts[place].score.given()
     found = {name: value * group.factors[place] for name, value in parts.items() if value is not None}
     return {**found, "safety": group.rewards[place] - sum(found.values())}
 
