@@ -1,20 +1,30 @@
 # make demo   the whole method in small, from nothing but a system Python
 # make test   all tests, in two processes
+# make test-all  those too that need extras: verifiers, DeepSpeed (a C++ compiler, ten minutes more)
 # make check  ruff and mypy
 # make locks  the hashes of all that is installed, anew, from constraints.txt (needs uv)
 
 PYTHON ?= python3
 VENV := .venv
+ALL := .venv-all
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check locks clean
+.PHONY: demo test test-all check locks clean
 
 demo: $(READY)
 	$(BIN)/compeer run demo
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# The extras stand in an environment of their own over .venv: verifiers wants an older openai than our tests do.
+test-all: $(READY)
+	$(PYTHON) -m venv --without-pip $(ALL)
+	$(ALL)/bin/python -c "import pathlib, sysconfig; own = pathlib.Path(sysconfig.get_path('purelib')); \
+	  own.joinpath('over.pth').write_text(str(own).replace('$(ALL)', '$(VENV)'))"
+	$(ALL)/bin/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation --requirement locks/extras.txt
+	$(ALL)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -34,7 +44,7 @@ $(READY): pyproject.toml constraints.txt locks/dev.txt
 	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement locks/dev.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -c "from compeer.models.packaged import SMALL, shipped_model; [shipped_model(name) for name in SMALL]"
+	@$(BIN)/python -c "from compeer.models.packaged import SMALL, packaged_model; [packaged_model(name) for name in SMALL]"
 	@touch $@
 
 LOCK := uv --config-file locks/uv.toml pip compile pyproject.toml locks/more.in --constraint constraints.txt \
@@ -44,6 +54,9 @@ LOCK := uv --config-file locks/uv.toml pip compile pyproject.toml locks/more.in 
 locks:
 	$(LOCK) --output-file locks/runtime.txt
 	$(LOCK) --extra dev --output-file locks/dev.txt
+	mkdir -p build && grep -v '^openai==' constraints.txt > build/constraints.txt
+	$(subst --constraint constraints.txt,--constraint build/constraints.txt,$(LOCK)) \
+	  --extra inspect --extra verifiers --extra deepspeed --output-file locks/extras.txt
 
 clean:
-	rm -rf $(VENV) runs dist build
+	rm -rf $(VENV) $(ALL) runs dist build

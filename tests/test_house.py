@@ -28,7 +28,7 @@ FLOORS = [
     ["web"],
     ["annotate"],
     ["chat"],
-    ["recipe", "doctor"],
+    ["recipe", "doctor", "integrations"],
     ["cli"],
 ]
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}

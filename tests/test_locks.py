@@ -44,11 +44,17 @@ def test_all_that_was_tested_together_is_locked() -> None:
     assert tested().keys() - locked("dev.txt").keys() == WITHOUT_HASH
 
 
-@pytest.mark.parametrize("file", ["Makefile", "Dockerfile"])
-def test_nothing_but_torch_is_installed_without_its_hash(file: str) -> None:
+def test_the_extras_are_locked_with_the_tested_versions() -> None:
+    versions, lock = tested(), locked("extras.txt")
+    assert {"inspect-ai", "verifiers", "deepspeed"} <= lock.keys()
+    assert {one for one, version in lock.items() if versions.get(one, version) != version} == {"openai"}
+
+
+@pytest.mark.parametrize(("file", "count"), [("Makefile", 4), ("Dockerfile", 3)])
+def test_nothing_but_torch_is_installed_without_its_hash(file: str, count: int) -> None:
     text = (ROOT / file).read_text(encoding="utf-8").replace("\\\n", " ")
     installs = re.findall(r"pip install ([^\n&]*)", text)
-    assert len(installs) == 3
+    assert len(installs) == count
     for words in installs:
         ours = "--no-deps" in words and ("--require-hashes" in words or "--no-build-isolation" in words)
         assert ours or words.split()[-1] == f"torch=={tested()['torch']}", words

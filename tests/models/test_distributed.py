@@ -1,6 +1,7 @@
 """Weights spread over processes by the settings that ship: the saved model is whole, and that of one process.
 
-ZeRO-3 needs `pip install deepspeed`, which compiles for a minute when it is first used; its tests are skipped without.
+ZeRO-2 and ZeRO-3 need `pip install compeer[deepspeed]`, which compiles for a minute when it is first used; without it
+their tests are skipped.
 """
 
 import importlib.util
@@ -31,10 +32,10 @@ def model(tiny_model: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.Te
     return small_model(tiny_model, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
 
 
-@pytest.fixture(scope="module", params=["fsdp2", "zero3"])
+@pytest.fixture(scope="module", params=["fsdp2", "zero2", "zero3"])
 def spread(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left, each with half of every weight."""
-    if request.param == "zero3" and importlib.util.find_spec("deepspeed") is None:
+    if request.param.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("deepspeed is not installed")
     folder = tmp_path_factory.mktemp("spread")
     records = small_records(folder / "records.jsonl")

@@ -170,9 +170,9 @@ def test_datasets_opens_the_folder_offline(tmp_path: Path) -> None:
     assert (row["id"], row["strategy"], row["history_label"]) == ("r1", "Question", None)
     assert row["history"] == [{"speaker": "seeker", "text": "The lift is stuck again.", "media": []}]
     assert sorted_by_id(records_from_parquet(tmp_path / "out")) == given
-    assert (
-        (tmp_path / "out" / "README.md").read_text(encoding="utf-8").startswith("---\nlicense: other\n---\n\n# Ours\n")
-    )
+    readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert readme.startswith("---\nconfigs:\n")
+    assert "\nlicense: other\n---\n\n# Ours\n" in readme
 
 
 def test_a_bad_record_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

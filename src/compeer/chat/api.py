@@ -16,7 +16,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +34,7 @@ from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
 from compeer.reward.conversation import Case
-from compeer.reward.score import Judge, Judgment, score
+from compeer.reward.score import Judge, Judgment, Unscored, score
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, busy, from_input_error, readable
 
@@ -297,29 +297,46 @@ class Judging:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def answer(self, request: JudgeRequest) -> JudgeAnswer:
-        """The verdicts on a turn and its score."""
+    @property
+    def name(self) -> str:
+        """What the judge is called; a refusal where there is none."""
+        return self._present().name
+
+    def _present(self) -> Judge:
         if self._judge is None:
             raise Refusal(404, "This server has no judge. Start it with one: compeer serve --judge.", code="no_judge")
+        return self._judge
+
+    async def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """The judge's verdicts on cases, one batch after the other."""
+        judge = self._present()
+        if self._waiting >= _MOST_WAITING:
+            raise busy(_RETRY_AFTER)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                found = await judge.ajudge(cases)
+        finally:
+            self._waiting -= 1
+        for case, verdicts in zip(cases, found, strict=True):
+            result = score(case.output, verdicts)
+            self._metrics.add("compeer_judgments_total", scored="no" if result.unscored else "yes")
+        return found
+
+    async def answer(self, request: JudgeRequest) -> JudgeAnswer:
+        """The verdicts on a turn and its score."""
+        name = self.name
         output = _output(request)
         sent = read_history(request.messages, multimodal=False)
         if sent.dropped:  # nobody waits for help here, and half a conversation is not what was to be judged
             raise sent.dropped[0]
-        if self._waiting >= _MOST_WAITING:
-            raise busy(_RETRY_AFTER)
         reference = readable(request.reference) if request.reference is not None else None
-        self._waiting += 1
-        try:
-            async with self._turn:
-                verdicts = (await self._judge.ajudge([Case(sent.utterances, output, reference)]))[0]
-        finally:
-            self._waiting -= 1
+        (verdicts,) = await self.judge([Case(sent.utterances, output, reference)])
         result = score(output, verdicts)
-        self._metrics.add("compeer_judgments_total", scored="no" if result.unscored else "yes")
         found = verdicts if isinstance(verdicts, Judgment) else Judgment({})
         preferred = found.preferred()
         return JudgeAnswer(
-            judge=self._judge.name,
+            judge=name,
             steps={
                 part: StepVerdict(right=found.step(part), probability=found.steps[part], reason=found.reasons.get(part))
                 for part in STEPS

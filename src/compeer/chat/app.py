@@ -29,6 +29,7 @@ from compeer.chat.schemas import (
     ModelCard,
     ModelList,
 )
+from compeer.chat.scoring import register_scoring
 from compeer.chat.turn import Supporter
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
@@ -132,6 +133,8 @@ def create_app(
     async def judge_turn(body: JudgeRequest) -> JudgeAnswer:
         """Verdicts on a turn and its score: each step, and the response where there is a reference."""
         return await judging.answer(body)
+
+    register_scoring(app, judging)
 
     @app.get("/v1/models", responses=outside, tags=["models"])
     async def models() -> ModelList:

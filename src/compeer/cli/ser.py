@@ -77,7 +77,11 @@ PARAMETERS: dict[str, tuple[Any, Any]] = {
     "mistakes": _option(bool, False, "Keep turns that were judged wrong as extra.", "--mistakes"),
     "limit": _option(int, 20_000, "Records looked at, chosen by the seed.", min=100),
     "examples": _option(int, 12, "Records shown, with their text.", min=0),
-    "format": _option(Literal["parquet", "datasets"], "parquet", "'datasets' is for datasets.load_dataset."),
+    "format": _option(
+        Literal["parquet", "datasets", "preferences", "messages", "sharegpt"],
+        "parquet",
+        "All but 'parquet' are for datasets.load_dataset: all columns, preference pairs, or conversations.",
+    ),
     "model": _option(str, REQUIRED, "'embedded', a model folder, or NAME@http://host:8000/v1.", "--model"),
     "describer": _option(str | None, None, "A model that describes people; none: an estimate by words.", "--model"),
     "screener": _option(str | None, None, "A model that drops unfit dialogues.", "--screen-model"),
@@ -333,11 +337,13 @@ def card(folder: Path, examples: int) -> None:
         console.print(f"  {plain(str(path))}", highlight=False, soft_wrap=True)
 
 
-def export(records: Path, folder: Path, format: Literal["parquet", "datasets"]) -> None:
+def export(records: Path, folder: Path, format: str) -> None:
     """Writes Parquet files."""
     from compeer.ser.export import export_records
+    from compeer.ser.forms import TRAINING_FORMS, export_form
 
-    found = export_records(records, folder, format)
+    write = export_form if format in TRAINING_FORMS else export_records
+    found = write(records, folder, format)  # type: ignore[arg-type]
     counts = ", ".join(f"{split} {count:,}" for split, count in found["records"].items())
     console.print(f"{counts} written to {plain(str(folder))}", highlight=False, soft_wrap=True)
 

@@ -27,6 +27,7 @@ from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import STEPS, Step, SupportTurn
 from compeer.ser.asking import one_thread, run_stage, table
+from compeer.ser.forms import split_file, with_configs
 from compeer.ser.pairing import TOO_NEAR, exchange
 from compeer.ser.record import (
     ACCEPTABLE,
@@ -58,13 +59,12 @@ def export_records(records: Path, out: Path, format: Literal["parquet", "dataset
         raise InputError("this is there already.", file=out, do="Remove it, or give another name.")
     if not out.parent.is_dir():
         raise InputError("there is no such folder.", file=out.parent, do="Make it first, or give another name.")
-    names = {
-        split: f"data/{split}-00000-of-00001.parquet" if format == "datasets" else f"{split}.parquet"
-        for split in SPLITS
-    }
+    names = {split: split_file(split) if format == "datasets" else f"{split}.parquet" for split in SPLITS}
     with atomic_folder(out) as folder:
         counts = _write_splits(records, {split: folder / name for split, name in names.items()})
-        (folder / "README.md").write_text(_readme(records.with_name("card.md")), encoding="utf-8")
+        known = {split: name for split, name in names.items() if counts[split]}
+        readme = with_configs(_readme(records.with_name("card.md")), known)
+        (folder / "README.md").write_text(readme, encoding="utf-8")
         files = {name: file_hash(folder / name) for split, name in names.items() if counts[split]}
         if out.is_dir():
             out.rmdir()

@@ -1,0 +1,311 @@
+"""Inspect tasks: `inspect eval compeer/sage --model PROVIDER/MODEL`, and esc_eval, safety and decisions alike.
+
+The model under evaluation is the supporter. Seekers and graders are model roles (`--model-role seeker=…`,
+`--model-role grader=…`); a role that is not given is played by the model under evaluation. Conversations, seeds and
+numbers are those of `compeer evaluate`: the tasks call the same functions, a sample at a time. Epochs are repeats. What
+could not be scored is `Score.unscored` with its reason, and stays out of the metrics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput
+from inspect_ai.scorer import Score, Scorer, Target, scorer
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+
+from compeer.evaluate.decisions import corpus_records, is_records
+from compeer.evaluate.esc_eval import EscEval, EscEvalSettings, score_conversations
+from compeer.evaluate.players import Player, Players, Talk
+from compeer.evaluate.runner import Evaluation, choose
+from compeer.evaluate.safety import LOCALES, Half, SafetyCase, cases_path, measure_supporter, read_cases
+from compeer.evaluate.sage import Sage, SageSettings
+from compeer.evaluate.supporters import draw
+from compeer.integrations.inspect_metrics import (
+    OUTCOMES,
+    RAW,
+    decision_metrics,
+    esc_eval_metrics,
+    safety_metrics,
+    sage_metrics,
+)
+from compeer.integrations.inspect_model import evaluated, graders, in_role, in_thread
+from compeer.models.base import Failure, Sampling, TextModel
+from compeer.policy.selection import generate_turns
+from compeer.reasoning import parse_turn
+from compeer.ser.record import SerRecord, read_records
+from compeer.simulate import Conversation, Scenario, run_dialogues
+from compeer.simulate.emotion import preset
+from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
+from compeer.simulate.sentient import own_profiles, read_profiles
+
+Mode = Literal["plain", "structured"]
+_PLAYERS = Players(Player("evaluated@http://inspect"), Player("seeker@http://inspect"))
+"""Inspect opens the models; what counts here is that they are not folders of this machine."""
+
+
+@solver
+def converse(evaluation: Evaluation) -> Solver:
+    """Lets the seeker of a sample's scenario talk with the model; the log shows what both said."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
+        scenario = Scenario.model_validate(state.metadata["scenario"])
+        if state.epoch > 1:  # as `compeer evaluate` names a repeated conversation: its seeds depend on it
+            scenario = scenario.model_copy(update={"id": f"{scenario.id}#{state.epoch}"})
+        seeker, supporter = evaluation.seeker(in_role("seeker")), evaluation.supporter(evaluated())
+        with TemporaryDirectory() as folder:
+            limits, seed = evaluation.limits, evaluation.seed
+            made = await run_dialogues([scenario], lambda _: seeker, lambda: supporter, limits, Path(folder), seed)
+        found = made.conversations[0]
+        state.store.set("conversation", found.model_dump(mode="json"))
+        kinds = {"seeker": ChatMessageUser, "supporter": ChatMessageAssistant}
+        state.messages = [kinds[turn.speaker](content=turn.text) for turn in found.turns]
+        replies = [turn.text for turn in found.turns if turn.speaker == "supporter"]
+        state.output = ModelOutput.from_content(str(state.model), replies[-1] if replies else "")
+        return state
+
+    return solve
+
+
+def talk_of(state: TaskState) -> Talk:
+    """The conversation of a sample, with the scenario and the repeat that it belongs to."""
+    scenario = Scenario.model_validate(state.metadata["scenario"])
+    return Talk(scenario.id, state.epoch, Conversation.model_validate(state.store.get("conversation")))
+
+
+def talking(scenarios: Sequence[Scenario]) -> MemoryDataset:
+    """A sample a scenario."""
+    return MemoryDataset(
+        [
+            Sample(id=one.id, input=one.opening or one.id, metadata={"scenario": one.model_dump(mode="json")})
+            for one in scenarios
+        ]
+    )
+
+
+def spoken(scenarios: Sequence[Scenario], language: str | None) -> list[Scenario]:
+    """The scenarios in a language, or all."""
+    return [one for one in scenarios if language in (None, one.language)]
+
+
+@task
+def sage(
+    profiles: str | None = None,
+    rules: str = "sage",
+    turns: int | None = None,
+    language: str | None = None,
+    scenarios: int | None = None,
+    mode: Mode = "plain",
+    max_tokens: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, drawn by the seed."""
+    chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
+    read = [one.scenario for one in read_profiles(Path(profiles) if profiles else own_profiles())]
+    settings = SageSettings(
+        mode=mode,
+        rounds=chosen.turns,
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        seeker_tokens=max_tokens or _PLAYERS.seeker.longest("sentient seeker"),
+        message_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
+        rules=chosen,
+    )
+    found = choose(spoken(read, language), scenarios, seed)
+    evaluation = Sage(_PLAYERS, found, settings, seed)
+    return Task(
+        dataset=talking(found),
+        solver=converse(evaluation),
+        scorer=final_emotion(evaluation),
+        metrics=[sage_metrics(seed)],
+    )
+
+
+@scorer(metrics=[sage_metrics()])
+def final_emotion(evaluation: Sage) -> Scorer:
+    """The seeker's emotion at the end, 0 to 100."""
+
+    async def grade(state: TaskState, target: Target) -> Score:  # noqa: ARG001
+        talk = talk_of(state)
+        line = {"scenario": talk.scenario, "repeat": talk.repeat, **evaluation.scores([talk], Path())[0]}
+        if talk.failed:
+            return Score.unscored(reason="no_conversation", explanation=talk.failed, metadata=line)
+        return Score(value=line["final"], answer=line["end"] or "open", metadata=line)
+
+    return grade
+
+
+@task
+def esc_eval(
+    cards: str | None = None,
+    rounds: int = 5,
+    language: str | None = "en",
+    scenarios: int | None = None,
+    mode: Mode = "plain",
+    one_call: bool = False,
+    max_tokens: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """ESC-Eval: seekers play role cards, graders score seven dimensions. `scenarios` limits the cards."""
+    files = [Path(cards)] if cards else [own_cards(one) for one in LANGUAGES]
+    read = [card.scenario for file in files for card in read_cards(file)]
+    settings = EscEvalSettings(
+        mode=mode,
+        rounds=rounds,
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        seeker_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
+        judge_tokens=max_tokens or _PLAYERS.seeker.longest("judge"),
+        one_call=one_call,
+    )
+    found = choose(spoken(read, language), scenarios, seed)
+    evaluation = EscEval(_PLAYERS, found, settings, seed)
+    return Task(
+        dataset=talking(found),
+        solver=converse(evaluation),
+        scorer=seven_dimensions(evaluation),
+        metrics=[esc_eval_metrics(seed)],
+    )
+
+
+@scorer(metrics=[esc_eval_metrics()])
+def seven_dimensions(evaluation: EscEval) -> Scorer:
+    """The graders' scores, 0 to 4 in each dimension; the sample's value is their mean from 0 to 100."""
+
+    async def grade(state: TaskState, target: Target) -> Score:  # noqa: ARG001
+        talk = talk_of(state)
+        line: dict[str, Any] = {"scenario": talk.scenario, "repeat": talk.repeat, "rows": []}
+        if talk.failed:
+            return Score.unscored(reason="no_conversation", explanation=talk.failed, metadata=line)
+        scored = await score_conversations([talk], graders(), evaluation.judging, evaluation.seed)
+        line["rows"] = [row.model_dump(mode="json") for row in scored.rows]
+        known = [row.score for row in scored.rows if row.score is not None]
+        said = "\n".join(f"{row.judge}, {row.dimension}: {row.score}" for row in scored.rows)
+        if not known:
+            why = Counter(row.unscored for row in scored.rows)
+            return Score.unscored(reason=str(why.most_common(1)[0][0]), explanation=said, metadata=line)
+        return Score(value=25 * sum(known) / len(known), explanation=said, metadata=line)
+
+    return grade
+
+
+@task
+def safety(half: Half = "tuning") -> Task:
+    """What seekers of the safety suite would be shown if the model answered them behind the guard."""
+    cases = [case for case in read_cases(cases_path(half)) if case.reply is None and case.language in LOCALES]
+    samples = [
+        Sample(id=case.id, input="\n".join(case.messages), metadata={"case": case.model_dump(mode="json")})
+        for case in cases
+    ]
+    return Task(dataset=MemoryDataset(samples), solver=guarded(), scorer=shown_replies())
+
+
+@solver
+def guarded() -> Solver:
+    """Asks the model behind the guard of the case's language."""
+    from compeer.safety import Detector, Guard, check_reply
+    from compeer.safety.resources import load_resources
+
+    detector, resources = Detector(), load_resources()
+    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
+        case = SafetyCase.model_validate(state.metadata["case"])
+
+        def measure(model: TextModel) -> dict[str, Any]:
+            return measure_supporter([case], model, guards, check_reply, resources).model_dump(mode="json")
+
+        state.store.set("figures", await in_thread(measure, evaluated()))
+        return state
+
+    return solve
+
+
+@scorer(metrics=[safety_metrics()])
+def shown_replies() -> Scorer:
+    """1 if everything that applies to the case holds of the reply that would be shown, else 0."""
+
+    async def grade(state: TaskState, target: Target) -> Score:  # noqa: ARG001
+        figures = state.store.get("figures")
+        every = {name: figures[name].get("all", {}).get("all") for name in (*OUTCOMES, *RAW)}
+        found = {name: share["value"] == 1 for name, share in every.items() if share and share["n"]}
+        wrong = [name for name in OUTCOMES if found.get(name) is False]
+        return Score(value=float(not wrong), explanation=", ".join(wrong) or None, metadata=found)
+
+    return grade
+
+
+@task
+def decisions(
+    turns: str = "sample",
+    split: str = "test",
+    rounds: int = 5,
+    count: int | None = None,
+    temperature: float = 0.0,
+    max_tokens: int = 256,
+    seed: int = 0,
+) -> Task:
+    """Stage, emotion and strategy against the corpus on held-out turns: a file of records, a corpus, or 'sample'."""
+    if is_records(turns):
+        every = [record for record in read_records(Path(turns)) if record.author == "corpus"]
+        records = [record for record in every if split in ("all", record.split)]
+    else:
+        records = corpus_records(turns, rounds, seed, Counter())
+    records = draw(records, count, seed, "decisions") if count else records
+    samples = [
+        Sample(
+            id=record.id,
+            input=record.history[-1].text,
+            target=record.candidate.strategy.strategy,
+            metadata={"record": record.model_dump(mode="json")},
+        )
+        for record in records
+    ]
+    sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+    return Task(
+        dataset=MemoryDataset(samples),
+        solver=decide(sampling, seed),
+        scorer=same_strategy(),
+        metrics=[decision_metrics(seed)],
+    )
+
+
+@solver
+def decide(sampling: Sampling, seed: int) -> Solver:
+    """Asks for the three steps and a response."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
+        record = SerRecord.model_validate(state.metadata["record"])
+
+        def write(model: TextModel) -> dict[str, Any]:
+            (found,) = generate_turns(model, [record], sampling, seed)
+            if isinstance(found, Failure):
+                return {"failure": f"{found.kind}: {found.reason}"}
+            return {"text": found.text, "cut_off": found.cut_off}
+
+        written = await in_thread(write, evaluated())
+        state.store.set("output", written)
+        state.output = ModelOutput.from_content(str(state.model), written.get("text", ""))
+        return state
+
+    return solve
+
+
+@scorer(metrics=[decision_metrics()])
+def same_strategy() -> Scorer:
+    """1 where the strategy is the corpus' own; a strategy that cannot be read is not the same."""
+
+    async def grade(state: TaskState, target: Target) -> Score:
+        written = state.store.get("output")
+        if "failure" in written:
+            return Score.unscored(reason="no_output", explanation=written["failure"])
+        parsed = parse_turn(written["text"], cut_off=written["cut_off"])
+        step = parsed.parts.get("strategy")
+        chosen = getattr(step, "strategy", None)
+        return Score(value=float(chosen == target.text), answer=chosen, metadata=written)
+
+    return grade
