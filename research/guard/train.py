@@ -40,7 +40,7 @@ from compeer.safety.output_phrases import SENTENCE, ReplyPhrases, keys, language
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS
-from compeer.safety.weights import Arrays, Keys, Table, norm, read_weights, write_weights
+from compeer.safety.weights import Arrays, Keys, WeightTable, norm, read_weights, write_weights
 from compeer.statistics import Numbers, generator
 
 SEED = 1
@@ -135,7 +135,7 @@ def _truth(texts: Sequence[Text]) -> tuple[Any, Any, Any]:
 
 def phrase_odds(texts: Sequence[Text], arrays: Arrays, language: str) -> Numbers:
     """A row for each text."""
-    table = Table(arrays, language, len(reader.COLUMNS))
+    table = WeightTable(arrays, language, len(reader.COLUMNS))
     return np.array([reader.phrase_odds(table, text.messages, language) for text in texts])
 
 

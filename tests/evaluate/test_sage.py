@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.evaluate.sage import SAGE, Rules, UnreadLine, rescore, rescore_command, update
+from compeer.evaluate.sage import SAGE, EmotionRules, UnreadLine, rescore, rescore_command, update
 from compeer.models import Generation, Request, ScriptedModel
 from compeer.simulate import Complaint, Conversation, DialogueSettings, ScriptedAgent, run_dialogues
 from compeer.simulate.emotion import (
@@ -113,12 +113,12 @@ def test_the_presets_are_the_published_rules() -> None:
 
 def test_rules_that_end_before_they_begin_are_refused() -> None:
     with pytest.raises(ValidationError, match="over before it begins"):
-        Rules(start=9)
+        EmotionRules(start=9)
     with pytest.raises(ValidationError, match="over before it begins"):
-        Rules(start=0, failure_at=0, failure_when="at or below")
-    assert Rules(start=10).start == 10
+        EmotionRules(start=0, failure_at=0, failure_when="at or below")
+    assert EmotionRules(start=10).start == 10
     with pytest.raises(ValidationError, match="Extra inputs"):
-        Rules(begin=40)  # type: ignore[call-arg]
+        EmotionRules(begin=40)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("change", [float("nan"), float("inf"), float("-inf")])
@@ -139,7 +139,7 @@ RULES = st.sampled_from(list(PRESETS.values()))
 
 
 @given(RULES, st.lists(st.floats(-1e9, 1e9), max_size=30))
-def test_emotion_never_leaves_its_range(rules: Rules, changes: list[float]) -> None:
+def test_emotion_never_leaves_its_range(rules: EmotionRules, changes: list[float]) -> None:
     emotion: float = rules.start
     for change in changes:
         after, outcome = update(emotion, change, rules)
@@ -397,7 +397,7 @@ def test_the_first_call_knows_all_that_the_seeker_knows(profile: SeekerProfile, 
 
 def test_the_largest_change_is_told_if_there_is_one() -> None:
     assert "more than 10 points" in content(emotion_request(MARA, TALK, 40))
-    assert "more than 7 points" in content(emotion_request(MARA, TALK, 40, Rules(largest_change=7)))
+    assert "more than 7 points" in content(emotion_request(MARA, TALK, 40, EmotionRules(largest_change=7)))
     assert "no limit but the scale" in content(emotion_request(MARA, TALK, 30, RLVER))
 
 
@@ -430,7 +430,7 @@ def test_an_answer_that_was_cut_off_may_have_lost_a_digit() -> None:
 
 
 @pytest.mark.parametrize(("language", "rules"), itertools.product(["en", "zh"], [SAGE, RLVER]))
-def test_answers_under_the_grammar_can_be_read(language: Language, rules: Rules) -> None:
+def test_answers_under_the_grammar_can_be_read(language: Language, rules: EmotionRules) -> None:
     from llguidance import LLMatcher, LLTokenizer
 
     grammar = LLMatcher.grammar_from_lark(emotion_grammar(language, rules))
@@ -551,7 +551,7 @@ def test_talk_of_change_is_no_change() -> None:
 # --- whole conversations ----------------------------------------------------------------------------------------------
 
 
-def converse(folder: Path, answers: list[str], rules: Rules, opening: str | None = "Hm.") -> Conversation:
+def converse(folder: Path, answers: list[str], rules: EmotionRules, opening: str | None = "Hm.") -> Conversation:
     """A conversation of the scripted seeker with a supporter who always says the same."""
     profile = MARA.model_copy(update={"opening": opening})
     model = ScriptedModel(answers)
@@ -589,7 +589,7 @@ def test_a_conversation_is_lost_below_10(tmp_path: Path) -> None:
 
 
 def test_the_last_reply_is_scored_and_is_not_in_the_released_way(tmp_path: Path) -> None:
-    rules = Rules(turns=3)
+    rules = EmotionRules(turns=3)
     found = converse(tmp_path / "ours", turns(1, 2, 4), rules)
     assert emotions(found) == [40, 41, 43, 47]
     assert found.outcome.why == "turns reached"
@@ -598,8 +598,8 @@ def test_the_last_reply_is_scored_and_is_not_in_the_released_way(tmp_path: Path)
     found = converse(tmp_path / "released", turns(1, 2, 4), released)
     assert emotions(found) == [40, 41, 43]
     assert len(found.turns) == 6
-    found = converse(tmp_path / "won", turns(10, 10, 10), Rules(turns=3, start=70))
-    assert emotions(found, Rules(start=70)) == [70, 80, 90, 100]
+    found = converse(tmp_path / "won", turns(10, 10, 10), EmotionRules(turns=3, start=70))
+    assert emotions(found, EmotionRules(start=70)) == [70, 80, 90, 100]
     assert found.outcome.why == "success"
 
 

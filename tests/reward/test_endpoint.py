@@ -16,7 +16,7 @@ from compeer.reasoning import parse_turn
 from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, JudgeForm, chat
 from compeer.reward.endpoint import ModelJudge, read_verdict, untrained_system, verdict_grammar
 from compeer.reward.score import Judgment, Unscored
-from compeer.ser.asking import Complaint
+from compeer.ser.asking import AnswerFault
 from tests.support.judging import words_of
 
 HISTORY = (Utterance(speaker="seeker", text="The river took our shed last night."),)
@@ -68,23 +68,23 @@ def test_verdicts_are_read_in_the_forms_that_models_use(text: str, verdict: str)
     ],
 )
 def test_nothing_is_guessed(text: str) -> None:
-    assert isinstance(read_verdict(text, STEP_WORDS), Complaint)
+    assert isinstance(read_verdict(text, STEP_WORDS), AnswerFault)
 
 
 def test_the_four_answers_of_the_response_round() -> None:
     assert [read_verdict(f"{word.lower()}.", RESPONSE_WORDS) for word in RESPONSE_WORDS] == list(RESPONSE_WORDS)
-    assert isinstance(read_verdict("A and B", RESPONSE_WORDS), Complaint)
-    assert isinstance(read_verdict("True", RESPONSE_WORDS), Complaint)
+    assert isinstance(read_verdict("A and B", RESPONSE_WORDS), AnswerFault)
+    assert isinstance(read_verdict("True", RESPONSE_WORDS), AnswerFault)
 
 
 @given(st.text(max_size=200))
 def test_reading_never_raises(text: str) -> None:
-    assert isinstance(read_verdict(text, RESPONSE_WORDS), Complaint) or any(w.lower() in text.lower() for w in "AB都")
+    assert isinstance(read_verdict(text, RESPONSE_WORDS), AnswerFault) or any(w.lower() in text.lower() for w in "AB都")
 
 
 @given(st.text(alphabet=st.characters(categories=("L", "N", "P", "Zs")), max_size=60), st.sampled_from(STEP_WORDS))
 def test_a_reason_does_not_change_the_verdict_after_it(reason: str, verdict: str) -> None:
-    if isinstance(read_verdict(reason, STEP_WORDS), Complaint) and "erdict" not in reason and "<think>" not in reason:
+    if isinstance(read_verdict(reason, STEP_WORDS), AnswerFault) and "erdict" not in reason and "<think>" not in reason:
         assert read_verdict(f"{reason}\nVerdict: {verdict}", STEP_WORDS) == verdict
 
 

@@ -14,7 +14,7 @@ from compeer.dialogue import Dialogue, Media, Notes, Utterance
 from compeer.errors import InputError
 from compeer.models import Failure, Request, Sampling, ScriptedModel, ask
 from compeer.ser import screen
-from compeer.ser.asking import Complaint, prompt
+from compeer.ser.asking import AnswerFault, prompt
 from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, mask_text
 from compeer.ser.screen import (
     KINDS,
@@ -624,13 +624,13 @@ def test_a_verdict_is_read(text: str) -> None:
 )
 def test_anything_else_is_a_complaint(text: str, complaint: str) -> None:
     found = read_verdict(text)
-    assert isinstance(found, Complaint)
+    assert isinstance(found, AnswerFault)
     assert complaint in found.text
 
 
 @given(st.text(max_size=40))
 def test_reading_never_raises(text: str) -> None:
-    assert isinstance(read_verdict(text), Complaint)
+    assert isinstance(read_verdict(text), AnswerFault)
 
 
 def screened(path: Path, count: int = 6) -> Path:

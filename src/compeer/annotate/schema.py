@@ -46,8 +46,8 @@ class Json(TypeDecorator[Any]):
             return value
 
 
-class Words(TypeDecorator[tuple[str, ...]]):
-    """Words with commas between them."""
+class WordList(TypeDecorator[tuple[str, ...]]):
+    """WordList with commas between them."""
 
     impl, cache_ok = Text, True
 
@@ -104,7 +104,7 @@ GUIDELINES = _table("guidelines", {"project": Integer, "version": Integer}, {"te
 PEOPLE = _table(
     "people",
     {"id": Integer},
-    {"pseudonym": String(20), "roles": Words, "languages": Words}
+    {"pseudonym": String(20), "roles": WordList, "languages": WordList}
     | {"program": Boolean, "declines_crisis": Boolean, "active": Boolean},
     {"name": String(200), "secret": String(32), "daily_cap": Integer},
     unique=["pseudonym", "name"],
@@ -112,7 +112,7 @@ PEOPLE = _table(
 INVITATIONS = _table(
     "invitations",
     {"id": Integer},
-    {"roles": Words, "languages": Words, "program": Boolean, "expires": BigInteger},
+    {"roles": WordList, "languages": WordList, "program": Boolean, "expires": BigInteger},
     {"secret": String(32), "person": Integer},
 )
 ITEMS = _table(

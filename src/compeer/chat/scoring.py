@@ -78,7 +78,7 @@ class PairScore(BaseModel):
     unscored: str | None = Field(default=None, description="ours: why there is no score")
 
 
-class ScoreAnswer(BaseModel):
+class ScoreList(BaseModel):
     """The scores in the order of the pairs."""
 
     id: str
@@ -117,7 +117,7 @@ def register_scoring(app: FastAPI, judging: Judging) -> None:
     refused = refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
     @app.post("/v1/score", responses=refused, tags=["judge"])
-    async def score_pairs(body: ScoreRequest) -> ScoreAnswer:
+    async def score_pairs(body: ScoreRequest) -> ScoreList:
         """Scores of outputs in their histories, as vLLM answers for reward models."""
         outputs = [body.text_2] if isinstance(body.text_2, str) else body.text_2
         given = [body.text_1] if isinstance(body.text_1, str) else body.text_1
@@ -132,7 +132,7 @@ def register_scoring(app: FastAPI, judging: Judging) -> None:
             PairScore(index=place, score=one.total, parts=one.parts(), unscored=one.unscored)
             for place, one in enumerate(found)
         ]
-        return ScoreAnswer(id=f"score-{uuid4().hex}", created=int(time.time()), model=judging.name, data=data)
+        return ScoreList(id=f"score-{uuid4().hex}", created=int(time.time()), model=judging.name, data=data)
 
     @app.post("/v1/rerank", responses=refused, tags=["judge"])
     async def rerank(body: RerankRequest) -> RerankAnswer:

@@ -23,7 +23,7 @@ from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score,
 from compeer.io import Frozen, json_line, read_lines
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, ask_through, in_blocks
-from compeer.ser.asking import Answer, Complaint, Unread, ask_until_read
+from compeer.ser.asking import Answer, AnswerFault, Unread, ask_until_read
 from compeer.statistics import generator
 
 
@@ -225,7 +225,7 @@ async def _judged(
     spoken = [one for one in block if any(speaker == "supporter" and text.strip() for speaker, text in one.said)]
     calls = [_Call(conversation, group) for conversation in spoken for group in groups]
 
-    def read(index: int, answer: Generation) -> Scores | Complaint:
+    def read(index: int, answer: Generation) -> Scores | AnswerFault:
         return calls[index].read(answer)
 
     sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
@@ -263,11 +263,11 @@ class _Call:
     answer: str | None = None
     tries: int = 0
 
-    def read(self, answer: Generation) -> Scores | Complaint:
+    def read(self, answer: Generation) -> Scores | AnswerFault:
         """All the scores, or which are missing. What an earlier answer gave stays as it was."""
         self.answer, self.tries = answer.text, self.tries + 1
         if answer.cut_off:
-            return Complaint("it was cut off before it ended; be brief")
+            return AnswerFault("it was cut off before it ended; be brief")
         if len(self.dimensions) == 1:
             score = read_score(answer.text, self.dimensions[0])
             found = {} if score is None else {self.dimensions[0]: score}
@@ -276,7 +276,7 @@ class _Call:
         self.scores = {**found, **self.scores}
         missing = [dimension for dimension in self.dimensions if dimension not in self.scores]
         if missing:
-            return Complaint(f"no whole score from 0 to {HIGHEST} can be read for {', '.join(missing)}")
+            return AnswerFault(f"no whole score from 0 to {HIGHEST} can be read for {', '.join(missing)}")
         return self.scores
 
     def outcome(self, dimension: Dimension, answer: Answer[Scores]) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from compeer.errors import InputError
 from compeer.evaluate.players import Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
 from compeer.models.base import Sampling, TextModel
-from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, Rules, outcome_of, update
+from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of, update
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
 from compeer.statistics import Estimate, Numbers, group_weights, mean, ratio, reweighted
 
 __all__ = [
     "SAGE",
+    "EmotionRules",
     "Rescored",
-    "Rules",
     "Sage",
     "SageSettings",
     "UnreadLine",
@@ -43,7 +43,7 @@ class SageSettings(RunSettings):
     """What a run of SAGE settles; its rounds are the rules' turns."""
 
     message_tokens: int = Field(default=512, ge=1, description="a seeker's longest message; its reasons may be longer")
-    rules: Rules = Field(default=SAGE, description="how emotion moves and when a conversation ends")
+    rules: EmotionRules = Field(default=SAGE, description="how emotion moves and when a conversation ends")
 
 
 class Sage(Evaluation):
@@ -73,7 +73,7 @@ class Sage(Evaluation):
         }
 
 
-def _score_line(talk: Talk, rules: Rules) -> dict[str, Any]:
+def _score_line(talk: Talk, rules: EmotionRules) -> dict[str, Any]:
     """The emotion turn by turn, and where it ended if the conversation came to an end."""
     felt = emotions(talk.conversation, rules)
     if talk.failed:
@@ -148,7 +148,7 @@ class Rescored:
     unread: tuple[UnreadLine, ...]
 
 
-def rescore(path: Path, rules: Rules = SAGE) -> Rescored:
+def rescore(path: Path, rules: EmotionRules = SAGE) -> Rescored:
     """The mean final emotion of the dialogues that can be read, the outcomes, and the lines that cannot."""
     if not path.is_file():
         raise InputError("there is no such file.", file=path, do="Give a file of transcripts, one JSON object a line.")

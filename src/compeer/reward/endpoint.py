@@ -36,7 +36,7 @@ from compeer.reward.conversation import (
     void_response,
 )
 from compeer.reward.score import Answers, Judgment, Unscored
-from compeer.ser.asking import Answer, Complaint, Read, ask_until_read
+from compeer.ser.asking import Answer, AnswerFault, Read, ask_until_read
 
 _OTHER_WORDS = {"对": "True", "错": "False", "都好": "Both", "都不好": "Neither"}
 _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
@@ -148,9 +148,9 @@ class ModelJudge:
             Request(branch.messages_with(question), grammar=grammars[question.words]) for branch, question in asked
         ]
 
-        def read(index: int, generation: Generation) -> str | Complaint:
+        def read(index: int, generation: Generation) -> str | AnswerFault:
             if generation.cut_off:
-                return Complaint("it was cut off before its end")
+                return AnswerFault("it was cut off before its end")
             return read_verdict(generation.text, asked[index][1].words)
 
         if not requests:
@@ -223,7 +223,7 @@ def untrained_system(form: JudgeForm) -> Message:
     return {"role": "system", "content": prompt_text("untrained_system").format(answer=answer)}
 
 
-def read_verdict(text: str, allowed: Sequence[str]) -> str | Complaint:
+def read_verdict(text: str, allowed: Sequence[str]) -> str | AnswerFault:
     """The verdict of an answer: the whole of it, or its last line, with or without `Verdict:` before it.
 
     Case, bold, quotation marks and a full stop do not matter, nor do thoughts in `<think>`. An answer that has
@@ -231,14 +231,14 @@ def read_verdict(text: str, allowed: Sequence[str]) -> str | Complaint:
     """
     lines = [line for line in _THOUGHTS.sub("", text).splitlines() if line.strip(_AROUND)]
     if not lines:
-        return Complaint("it is empty")
+        return AnswerFault("it is empty")
     expected = f"its last line must be one of: {', '.join(allowed)}"
     named = [[_word(piece, allowed) for piece in _LABEL.split(line)] for line in lines]
     last = named[-1][-1]
     if last is None:
-        return Complaint(expected)
+        return AnswerFault(expected)
     if any(word not in (None, last) for line in named for word in line):
-        return Complaint(f"it gives several verdicts; {expected}")
+        return AnswerFault(f"it gives several verdicts; {expected}")
     return last
 
 

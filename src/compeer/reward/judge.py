@@ -26,7 +26,7 @@ from compeer.models.training import model_card
 from compeer.reasoning import MAX_RESPONSE, ParsedTurn, Part, Step
 from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, branches, system_message, void_response
-from compeer.reward.rounds import Branch, EngineRounds, TorchRounds, Words
+from compeer.reward.rounds import AnswerWords, Branch, EngineRounds, TorchRounds
 from compeer.reward.score import Answers, Judgment, Unscored
 from compeer.reward.second_pass import PassWeights
 
@@ -73,7 +73,7 @@ class LocalJudge:
         self._reason_tokens = reason_tokens if self.form.reasons else 0
         self._progress = progress or (lambda done: None)
         self._tokenizer = tokenizer or networks.load_tokenizer(prepared.tokenizer if prepared else folder)
-        self._words = Words(self._tokenizer, self.form, folder)
+        self._words = AnswerWords(self._tokenizer, self.form, folder)
         self._template = TemplateCache(self._tokenizer, system_message(self.form))
         self._reader: PictureReader | None = None
         self._rounds: EngineRounds | TorchRounds

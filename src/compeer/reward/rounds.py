@@ -56,7 +56,7 @@ Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]
 """Takes an answer: the branch, its question, the probabilities of the words and the tokens of the reason."""
 
 
-class Words:
+class AnswerWords:
     """The words that a judge may answer with, as tokens: a verdict is known by its first token, and fed by all."""
 
     def __init__(self, tokenizer: Any, form: JudgeForm, folder: str | Path) -> None:
@@ -102,7 +102,7 @@ class Words:
 class EngineRounds:
     """Asks a model on llama.cpp. `reason_tokens` is the most that a reason may have; 0 asks for none."""
 
-    def __init__(self, engine: CpuEngine, words: Words, reason_tokens: int) -> None:
+    def __init__(self, engine: CpuEngine, words: AnswerWords, reason_tokens: int) -> None:
         self._engine, self._words, self._reason_tokens = engine, words, reason_tokens
         self.limit = engine.width
 
@@ -162,7 +162,7 @@ class EngineRounds:
 class TorchRounds:
     """Asks a network. `reason_tokens` is the most that a reason may have; 0 asks for none."""
 
-    def __init__(self, network: Any, words: Words, reason_tokens: int, reader: PictureReader | None) -> None:
+    def __init__(self, network: Any, words: AnswerWords, reason_tokens: int, reader: PictureReader | None) -> None:
         self._network, self._words, self._reason_tokens, self._reader = network, words, reason_tokens, reader
         self._device = network.device
         self._tokenizer = words.tokenizer

@@ -58,7 +58,7 @@ class Finding:
     category: Category
 
 
-class RuleData(BaseModel):
+class ReplyRuleData(BaseModel):
     """A rule as it is written in the data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,12 +89,12 @@ class Language(BaseModel):
     """What parts clauses: a negation counts only within its own."""
     stated: str
     """How a seeker states a term, written @term@, as a fact about themselves."""
-    rules: tuple[RuleData, ...]
+    rules: tuple[ReplyRuleData, ...]
 
 
 @dataclass(frozen=True)
-class _Rule:
-    data: RuleData
+class _ReplyRule:
+    data: ReplyRuleData
     pattern: re.Pattern[str]
     unless: re.Pattern[str] | None
     asked: re.Pattern[str] | None
@@ -181,7 +181,7 @@ def _stretches(text: str) -> Iterator[str]:
                 yield stretch
 
 
-def _breaks(rule: _Rule, sentence: str, seeker: Sequence[str]) -> bool:
+def _breaks(rule: _ReplyRule, sentence: str, seeker: Sequence[str]) -> bool:
     found = rule.pattern.search(sentence)
     if found is None or (not rule.data.questions and sentence.endswith(("?", "？"))):
         return False
@@ -199,7 +199,7 @@ def _breaks(rule: _Rule, sentence: str, seeker: Sequence[str]) -> bool:
     return False
 
 
-def _stated(rule: _Rule, term: str, said: Sequence[str]) -> bool:
+def _stated(rule: _ReplyRule, term: str, said: Sequence[str]) -> bool:
     """Whether the seeker stated the term as a fact, by the first letters of its telling word; a question is none."""
     if term.isascii():
         words = re.findall(r"[a-z0-9.]+", term)
@@ -219,11 +219,11 @@ _UNTELLING = frozenset(("a", "an", "the", "major", "clinical", "severe", "mild",
 
 
 @cache
-def _rules() -> tuple[_Rule, ...]:
+def _rules() -> tuple[_ReplyRule, ...]:
     return tuple(rule for language in LANGUAGES for rule in _read(FOLDER / f"{language}.toml"))
 
 
-def _read(path: Path) -> list[_Rule]:
+def _read(path: Path) -> list[_ReplyRule]:
     try:
         language = Language.model_validate(read_toml(path))
     except ValidationError as error:
@@ -245,7 +245,7 @@ def _read(path: Path) -> list[_Rule]:
         near = "|".join(language.excuses[name] for name in data.excuses if name != "report")
         far = language.excuses["report"] if "report" in data.excuses else ""
         rules.append(
-            _Rule(
+            _ReplyRule(
                 data,
                 compiled(data.pattern, data.name),
                 optional(data.unless, data.name),

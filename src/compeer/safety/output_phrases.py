@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from compeer.safety.output import CATEGORIES, Category
-from compeer.safety.weights import Arrays, Keys, Table, classes_in, hashed, read_weights, runs
+from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, read_weights, runs
 
 FILE = "replies"
 COLUMNS = ("bad", *CATEGORIES)
@@ -36,7 +36,7 @@ class ReplyPhrases:
 
     def __init__(self, weights: Arrays | None = None) -> None:
         stored = read_weights(FILE) if weights is None else weights
-        self._tables = {language: Table(stored, language, len(COLUMNS)) for language in ("en", "zh")}
+        self._tables = {language: WeightTable(stored, language, len(COLUMNS)) for language in ("en", "zh")}
 
     def weigh(self, reply: str, seeker: str) -> tuple[float, Category]:
         """Log-odds that the reply must not be shown, 0 where it begins to count, and the likeliest category.

@@ -27,7 +27,7 @@ import numpy as np
 from compeer.models.packaged import PackagedFile
 from compeer.safety.risk import KINDS, Kind
 from compeer.safety.rules import languages_of, scanned
-from compeer.safety.weights import Arrays, Keys, Table, classes_in, hashed, read_weights, runs
+from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, read_weights, runs
 from compeer.statistics import Numbers
 
 PHRASES, FILE = "phrases", "reader"
@@ -106,7 +106,7 @@ class SmallReader:
 
     def __init__(self, weights: Arrays | None = None, embed: Embed | Literal["packaged"] | None = "packaged") -> None:
         stored = read_weights(PHRASES) if weights is None else weights
-        self._tables = {language: Table(stored, language, len(COLUMNS)) for language in ("en", "zh")}
+        self._tables = {language: WeightTable(stored, language, len(COLUMNS)) for language in ("en", "zh")}
         self._embed = packaged_embedder() if embed == "packaged" else embed
         self._stored = {} if self._embed is None else read_weights(FILE) if weights is None else weights
         self.by = "small reader" if self._embed else WEIGHED
@@ -131,7 +131,7 @@ class SmallReader:
         return odds
 
 
-def phrase_odds(table: Table, messages: Sequence[str], language: str) -> Numbers:
+def phrase_odds(table: WeightTable, messages: Sequence[str], language: str) -> Numbers:
     """The log-odds of each column by the weighted phrases of a language."""
     return table.sums(features(messages, language), _LONGEST)
 
@@ -264,7 +264,7 @@ class Late(Exception):
     """A reader has not answered within the limit."""
 
 
-class Answers(NamedTuple):
+class ReaderAnswers(NamedTuple):
     """The guesses for what was asked, whose they are, whether of whole conversations, and what failed, in words."""
 
     guesses: dict[Window, Guess]
@@ -292,7 +292,7 @@ class Readers:
             self._loaded = True
         return self._given
 
-    def answers(self, prefixes: Sequence[Window], windows: Sequence[Window]) -> Answers:
+    def answers(self, prefixes: Sequence[Window], windows: Sequence[Window]) -> ReaderAnswers:
         """A guess for each prefix of the conversation from a reader of whole ones, else for each window."""
         failed: list[str] = []
         try:
@@ -300,17 +300,17 @@ class Readers:
                 asked = prefixes if first.whole else windows
                 work = partial(self._found[True].all, asked, partial(_read, first))
                 found = self._in_time(work, self._limit)
-                return Answers(dict(zip(asked, found, strict=True)), "reader", first.whole)
+                return ReaderAnswers(dict(zip(asked, found, strict=True)), "reader", first.whole)
         except Late:
             raise
         except Exception as error:  # whatever it is, the small reader goes on
             failed.append(f"the reader could not be used ({type(error).__name__}): rules and the small reader alone")
         try:
             small = self._found[False].all(windows, lambda new: small_reader().read(new))
-            return Answers(dict(zip(windows, small, strict=True)), small_reader().by, False, tuple(failed))
+            return ReaderAnswers(dict(zip(windows, small, strict=True)), small_reader().by, False, tuple(failed))
         except Exception as error:  # without it the rules go on alone
             failed.append(f"the small reader could not be used ({type(error).__name__}): rules alone")
-        return Answers({}, "", False, tuple(failed))
+        return ReaderAnswers({}, "", False, tuple(failed))
 
     def _in_time(self, work: Callable[[], Result], limit: float) -> Result:
         future: Future[Result] = self._thread.submit(work)

@@ -50,7 +50,7 @@ def write_weights(name: str, arrays: Mapping[str, npt.NDArray[np.generic]], fold
     return len(buffer.getvalue())
 
 
-class Table:
+class WeightTable:
     """The weights of one language: hashed features in ascending order, and a row of weights for each."""
 
     def __init__(self, stored: Arrays, language: str, columns: int) -> None:

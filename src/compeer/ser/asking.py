@@ -134,7 +134,7 @@ class Unread:
 
 
 @dataclass(frozen=True)
-class Complaint:
+class AnswerFault:
     """What is wrong with an answer, in words that help the model to mend it."""
 
     text: str
@@ -146,7 +146,7 @@ Answer = Read[T] | Unread | Failure
 async def ask_until_read(
     model: TextModel,
     requests: Sequence[Request],
-    read: Callable[[int, Generation], T | Complaint],
+    read: Callable[[int, Generation], T | AnswerFault],
     sampling: Sampling,
     retries: int,
 ) -> list[Answer[T]]:
@@ -161,7 +161,7 @@ async def ask_until_read(
                 found[index] = answer
                 continue
             value = read(index, answer)
-            if isinstance(value, Complaint):
+            if isinstance(value, AnswerFault):
                 found[index] = Unread(answer.text, value.text, tries)
                 again[index] = _with_complaint(request, requests[index], answer.text, value.text, tries)
             else:

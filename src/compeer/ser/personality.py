@@ -143,19 +143,19 @@ class _Both(Frozen):
     supporter: _Described
 
 
-def read_answer(generation: Generation) -> dict[Speaker, tuple[Scores, str]] | asking.Complaint:
+def read_answer(generation: Generation) -> dict[Speaker, tuple[Scores, str]] | asking.AnswerFault:
     """Scores and description of both participants, or what is wrong with the answer."""
     text = generation.text
     if generation.cut_off:
-        return asking.Complaint("it was cut off before it ended; be brief")
+        return asking.AnswerFault("it was cut off before it ended; be brief")
     start, end = text.find("{"), text.rfind("}")
     try:
         both = _Both.model_validate(json.loads(text[start : end + 1]))
     except ValidationError as error:
         first = error.errors()[0]
-        return asking.Complaint(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+        return asking.AnswerFault(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
     except (ValueError, RecursionError):
-        return asking.Complaint("it is not one JSON object")
+        return asking.AnswerFault("it is not one JSON object")
     found: dict[Speaker, _Described] = {"seeker": both.seeker, "supporter": both.supporter}
     return {
         who: (Scores.model_validate({trait: getattr(one, trait) for trait in TRAITS}), one_line(one.description))

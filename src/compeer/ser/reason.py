@@ -39,7 +39,7 @@ from compeer.reasoning import (
     render_turn,
     turn_grammar,
 )
-from compeer.ser.asking import Complaint, Read, ask_stage, ask_until_read, count_failure, prompt
+from compeer.ser.asking import AnswerFault, Read, ask_stage, ask_until_read, count_failure, prompt
 from compeer.ser.sampling import Context, read_contexts
 from compeer.statistics import generator
 
@@ -129,10 +129,10 @@ async def candidate_turns(
     asked = [(context, number) for context in contexts for number in range(1, settings.candidates + 1)]
     missing: dict[int, dict[Part, str]] = {}
 
-    def read(index: int, answer: Generation) -> SupportTurn | Complaint:
+    def read(index: int, answer: Generation) -> SupportTurn | AnswerFault:
         parsed = parse_turn(answer.text, cut_off=answer.cut_off)
         missing[index] = {**parsed.missing, **_copied(parsed)}
-        return Complaint(_complaint(missing[index])) if parsed.turn is None or missing[index] else parsed.turn
+        return AnswerFault(_complaint(missing[index])) if parsed.turn is None or missing[index] else parsed.turn
 
     sampling = Sampling(
         temperature=settings.temperature,

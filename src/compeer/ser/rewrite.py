@@ -28,7 +28,7 @@ from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import one_line
 from compeer.ser.asking import (
-    Complaint,
+    AnswerFault,
     Read,
     Reservoir,
     ask_stage,
@@ -261,11 +261,11 @@ class _Rewriting:
 _NUMBERED = re.compile(r"\s*(\d+)\s*[.)]\s*(seeker|supporter)\s*[:：]\s*(\S.*?)\s*", re.IGNORECASE)
 
 
-def _read(tasks: Sequence[_Round], index: int, generation: Generation) -> list[Line] | Complaint:
+def _read(tasks: Sequence[_Round], index: int, generation: Generation) -> list[Line] | AnswerFault:
     """The answer's lines, if they are those that were asked for; else what is wrong with them."""
     asked = tasks[index].lines
     if generation.cut_off:
-        return Complaint("it was cut off before it ended")
+        return AnswerFault("it was cut off before it ended")
     found: list[Line] = []
     for text in generation.text.strip().splitlines():
         if not text.strip():
@@ -273,16 +273,16 @@ def _read(tasks: Sequence[_Round], index: int, generation: Generation) -> list[L
         match = _NUMBERED.fullmatch(text)
         number = len(found) + 1
         if match is None:
-            return Complaint(
+            return AnswerFault(
                 f"something other than a numbered line with its speaker stands where line {number} should be"
             )
         if int(match[1]) != number or number > len(asked):
-            return Complaint(f"there is a line {match[1]} where {_expected(number, len(asked))}")
+            return AnswerFault(f"there is a line {match[1]} where {_expected(number, len(asked))}")
         if match[2].lower() != asked[number - 1].speaker:
-            return Complaint(f"line {number} is the {asked[number - 1].speaker}'s")
+            return AnswerFault(f"line {number} is the {asked[number - 1].speaker}'s")
         found.append(Line(asked[number - 1].speaker, match[3]))
     if len(found) < len(asked):
-        return Complaint(f"it has {len(found)} lines and not {len(asked)}")
+        return AnswerFault(f"it has {len(found)} lines and not {len(asked)}")
     return found
 
 

@@ -248,22 +248,24 @@ def verdict_grammar(reason_characters: int = 200) -> str:
     )
 
 
-def read_verdict(text: str) -> ScreenVerdict | asking.Complaint:
+def read_verdict(text: str) -> ScreenVerdict | asking.AnswerFault:
     """The verdict in an answer, or what is wrong with it."""
     plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", text.strip(), flags=re.DOTALL)
     try:
         value = json.loads(plain)
     except (ValueError, RecursionError):
-        return asking.Complaint("it is not one JSON object")
+        return asking.AnswerFault("it is not one JSON object")
     if not isinstance(value, dict):
-        return asking.Complaint("it is not one JSON object")
+        return asking.AnswerFault("it is not one JSON object")
     try:
         verdict = ScreenVerdict.model_validate(value)
     except ValidationError as error:
         plain_error = from_validation(error)
-        return asking.Complaint(f"'{plain_error.field}': {plain_error.what}")
+        return asking.AnswerFault(f"'{plain_error.field}': {plain_error.what}")
     if verdict.keep != (verdict.kind == "coherent"):
-        return asking.Complaint(f"'keep' and 'kind' contradict each other: {str(verdict.keep).lower()}, {verdict.kind}")
+        return asking.AnswerFault(
+            f"'keep' and 'kind' contradict each other: {str(verdict.keep).lower()}, {verdict.kind}"
+        )
     return verdict
 
 
@@ -286,8 +288,8 @@ async def verdict_stage(
     return await asking.ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
 
 
-def _read(answer: Generation) -> ScreenVerdict | asking.Complaint:
-    return asking.Complaint("it is too long and was cut off") if answer.cut_off else read_verdict(answer.text)
+def _read(answer: Generation) -> ScreenVerdict | asking.AnswerFault:
+    return asking.AnswerFault("it is too long and was cut off") if answer.cut_off else read_verdict(answer.text)
 
 
 def _done(block: list[Dialogue], answers: list[asking.Answer[ScreenVerdict]]) -> Done:

@@ -40,7 +40,7 @@ LOWEST, HIGHEST = 0, 100
 """The scale of emotion; it is the same in every preset."""
 
 
-class Rules(Frozen):
+class EmotionRules(Frozen):
     """How emotion moves and when a conversation ends."""
 
     start: int = Field(default=40, ge=LOWEST, le=HIGHEST, description="emotion before the first reply")
@@ -56,7 +56,7 @@ class Rules(Frozen):
     )
 
     @model_validator(mode="after")
-    def _start_is_in_play(self) -> Rules:
+    def _start_is_in_play(self) -> EmotionRules:
         if outcome_of(self.start, self) is not None:
             raise ValueError("a dialogue would be over before it begins: start must lie between failure and success")
         return self
@@ -67,7 +67,7 @@ class Rules(Frozen):
         return self.turns if self.score_last_reply else self.turns - 1
 
 
-def outcome_of(emotion: float, rules: Rules) -> Outcome | None:
+def outcome_of(emotion: float, rules: EmotionRules) -> Outcome | None:
     """Whether a dialogue that stands at this emotion is won, lost, or neither."""
     if emotion >= rules.success_at:
         return "success"
@@ -76,23 +76,23 @@ def outcome_of(emotion: float, rules: Rules) -> Outcome | None:
     return None
 
 
-def allowed_change(change: float, rules: Rules) -> float:
+def allowed_change(change: float, rules: EmotionRules) -> float:
     """The change held to the largest one that the rules allow in either direction."""
     if rules.largest_change is None:
         return change
     return max(-rules.largest_change, min(rules.largest_change, change))
 
 
-SAGE = Rules()
-SAGE_RELEASED = Rules(score_last_reply=False)
-SAGE_PAPER = Rules(turns=20)
-RLVER = Rules(start=30, largest_change=None, failure_at=0, failure_when="at or below", turns=8)
-PRESETS: Mapping[str, Rules] = MappingProxyType(
+SAGE = EmotionRules()
+SAGE_RELEASED = EmotionRules(score_last_reply=False)
+SAGE_PAPER = EmotionRules(turns=20)
+RLVER = EmotionRules(start=30, largest_change=None, failure_at=0, failure_when="at or below", turns=8)
+PRESETS: Mapping[str, EmotionRules] = MappingProxyType(
     {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": SAGE_PAPER, "rlver": RLVER}
 )
 
 
-def update(emotion: float, change: float, rules: Rules = SAGE) -> tuple[float, Outcome | None]:
+def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[float, Outcome | None]:
     """The emotion after a change, and whether the dialogue ends there: `update(95, 7)` gives `(100, "success")`.
 
     The change is held to the rules' largest one and the emotion to 0 … 100. A number that is none (NaN, infinity) or
@@ -106,7 +106,7 @@ def update(emotion: float, change: float, rules: Rules = SAGE) -> tuple[float, O
     return after, outcome_of(after, rules)
 
 
-def preset(name: str) -> Rules:
+def preset(name: str) -> EmotionRules:
     """The rules of that name; see the module's text."""
     if name not in PRESETS:
         raise InputError(f"there are no rules '{name}'.", field="rules", do=f"Give one of: {', '.join(PRESETS)}.")

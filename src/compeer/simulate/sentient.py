@@ -33,8 +33,8 @@ from compeer.simulate.emotion import (
     HIGHEST,
     SAGE,
     EmotionAnswer,
+    EmotionRules,
     Outcome,
-    Rules,
     allowed_change,
     plain_text,
     read_emotion_answer,
@@ -143,7 +143,7 @@ class Feeling:
 
 
 def emotion_request(
-    profile: SeekerProfile, history: Sequence[Utterance], emotion: float, rules: Rules = SAGE, seed: int = 0
+    profile: SeekerProfile, history: Sequence[Utterance], emotion: float, rules: EmotionRules = SAGE, seed: int = 0
 ) -> Request:
     """Asks by how much the last reply changed the seeker, and why."""
     asked = _filled("emotion", profile.language, **_state(emotion, profile.language))
@@ -151,7 +151,7 @@ def emotion_request(
     return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed, grammar=grammar)
 
 
-def emotion_grammar(language: str, rules: Rules = SAGE) -> str:
+def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
     """A Lark grammar of the two lines, with the changes that the rules allow; it takes no more than 128 tokens.
 
     Reasons hold no digit and no colon, so that no number but the change, and no label but its own, can be read. They
@@ -178,7 +178,7 @@ def read_emotion(answer: Generation, emotion: float) -> EmotionAnswer | Complain
     return read_emotion_answer(answer.text, emotion)
 
 
-def feel(emotion: float, answer: EmotionAnswer, rules: Rules = SAGE) -> Feeling:
+def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> Feeling:
     """The seeker's state after a reply, by the rules."""
     after, outcome = update(emotion, answer.change, rules)
     return Feeling(after, answer.change, allowed_change(answer.change, rules), answer.reasons, outcome)
@@ -197,7 +197,7 @@ class SeekerMessage:
 
 
 def reply_request(
-    profile: SeekerProfile, history: Sequence[Utterance], feeling: Feeling, rules: Rules = SAGE, seed: int = 0
+    profile: SeekerProfile, history: Sequence[Utterance], feeling: Feeling, rules: EmotionRules = SAGE, seed: int = 0
 ) -> Request:
     """Asks for the next message of the seeker as it feels now."""
     phrases = _phrases(profile.language)
@@ -211,7 +211,7 @@ def reply_request(
     return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed)
 
 
-def opening_request(profile: SeekerProfile, rules: Rules = SAGE, seed: int = 0) -> Request:
+def opening_request(profile: SeekerProfile, rules: EmotionRules = SAGE, seed: int = 0) -> Request:
     """Asks for the first message, where the profile gives none."""
     state = _state(rules.start, profile.language)
     return Request((_user(_filled("opening", profile.language, **_facts(profile), **state)),), seed)
@@ -266,7 +266,7 @@ def _filled(name: str, language: str, **values: str) -> str:
     return _prompt(f"{name}.{language}.txt").format(**values)
 
 
-def _shared(profile: SeekerProfile, history: Sequence[Utterance], rules: Rules) -> str:
+def _shared(profile: SeekerProfile, history: Sequence[Utterance], rules: EmotionRules) -> str:
     """What both calls begin with."""
     phrases, most = _phrases(profile.language), rules.largest_change
     limit = phrases["no_limit"] if most is None else phrases["limit"].format(most=most)
@@ -302,7 +302,11 @@ class SentientSeeker(SeekerAgent):
     """Plays a profile for the engine, whose limit of rounds should be the rules' turns."""
 
     def __init__(
-        self, model: TextModel, rules: Rules = SAGE, sampling: Sampling = SPEAKING, messages: Sampling | None = None
+        self,
+        model: TextModel,
+        rules: EmotionRules = SAGE,
+        sampling: Sampling = SPEAKING,
+        messages: Sampling | None = None,
     ) -> None:
         """`messages` is for its messages, which may be shorter than its reasons: they are in every later prompt."""
         super().__init__(model, sampling)
@@ -339,7 +343,7 @@ class SentientSeeker(SeekerAgent):
         return Said(message.text, feeling.reasons or None, notes, "goodbye" if message.goodbye else None)
 
 
-def emotions(conversation: Conversation, rules: Rules = SAGE) -> list[float]:
+def emotions(conversation: Conversation, rules: EmotionRules = SAGE) -> list[float]:
     """The seeker's emotion from the start on, one more number for each reply that was scored; the last is the score."""
     notes = [turn.extra for turn in conversation.turns if turn.speaker == "seeker"] + [conversation.closing]
     return [rules.start, *(note["emotion"] for note in notes if "change" in note)]
