@@ -78,7 +78,7 @@ def histories(count: int, shortest: int = 1200, longest: int = 3600) -> list[tup
 def on(backend: str) -> Iterator[None]:
     """Models that are opened now run on this backend."""
     if backend == "torch":
-        with mock.patch("compeer.chat.local.prepare", return_value=None):
+        with mock.patch("compeer.chat.local.cpu_files", return_value=None):
             yield
     else:
         with mock.patch("compeer.reward.judge.cpu_files", lambda model, use: prepare(model)):

@@ -30,7 +30,7 @@ def local(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[Any]:
     """The tiny model on each backend."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
-            patch.setattr("compeer.chat.local.prepare", lambda model: None)
+            patch.setattr("compeer.chat.local.cpu_files", lambda model, use: None)
         supporter = local_supporter(tiny_model, None, rows=4)
     assert type(supporter.writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "LlamaTable")
     yield supporter

@@ -29,7 +29,7 @@ from compeer.engine.sampling import Grammars
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.catalogue import is_base
-from compeer.models.resolve import display_name, model_folder, prepare
+from compeer.models.resolve import Use, cpu_files, display_name, model_folder
 from compeer.models.training import model_card
 from compeer.policy.control import Control
 from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
@@ -54,10 +54,11 @@ class LocalWriter:
         rows: int | None = None,
         media: str | Path = "",
         task: Task = "supporter",
+        use: Use = "chat",
     ) -> None:
         self._name = display_name(model)
         device = best_device()
-        prepared = prepare(model) if device.type == "cpu" else None
+        prepared = cpu_files(model, use) if device.type == "cpu" else None
         self._reader = None
         self._adapter: Path | None = None
         if prepared is not None:
@@ -187,18 +188,19 @@ def local_supporter(
     *,
     rows: int | None = None,
     waiting: int | None = None,
+    use: Use = "chat",
 ) -> GuardedSupporter:
     """A supporter with a model in this process, as the model's card says. `waiting` outputs may stand in line.
 
     An error if it was trained to reply at once.
     """
-    prepared = prepare(model) if best_device().type == "cpu" else None
+    prepared = cpu_files(model, use) if best_device().type == "cpu" else None
     folder = prepared.card if prepared is not None else model_folder(model)
     card: dict[str, Any] = {}
     if folder is not None:
         refuse_direct(folder)
         card = model_card(folder)
     task = card.get("task", "shown" if is_base(model) else "supporter")
-    writer = LocalWriter(model, rows, card.get("media", ""), task)
+    writer = LocalWriter(model, rows, card.get("media", ""), task, use)
     places = writer.rows + (2 * writer.rows if waiting is None else waiting)
     return GuardedSupporter(writer, guard, judge, history=card.get("history"), task=task, places=places)

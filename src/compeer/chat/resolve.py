@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from compeer.errors import InputError
 from compeer.models.base import CallSettings
 from compeer.models.packaged import OVER, best_supporter
-from compeer.models.resolve import display_name, model_mark
+from compeer.models.resolve import Use, display_name, model_mark
 
 if TYPE_CHECKING:
     from compeer.chat.conversation import GuardedSupporter
@@ -40,11 +40,13 @@ def resolve_supporter(
     language: str = "en",
     rows: int | None = None,
     waiting: int | None = None,
+    use: Use = "chat",
 ) -> GuardedSupporter:
     """The supporter of a name. Without a guard everything it writes is shown: whoever does that tells the seeker so.
 
     `call`, `multimodal` and `language` describe a model behind a server; `rows` (outputs written in one batch) and
-    `waiting` (outputs in line) are for models in this process. Of a server's outputs `call.concurrency` are written at
+    `waiting` (outputs in line) are for models in this process, and `use` says whether it writes for one person or for
+    many, which decides what runs it on a CPU. Of a server's outputs `call.concurrency` are written at
     a time, and as many may wait.
     """
     model, at, url = name.partition("@http")
@@ -59,7 +61,7 @@ def resolve_supporter(
     _check_folder(name, "model")
     from compeer.chat.local import local_supporter  # torch is heavy
 
-    return local_supporter(name, guard, judge, rows=rows, waiting=waiting)
+    return local_supporter(name, guard, judge, rows=rows, waiting=waiting, use=use)
 
 
 def larger_note(name: str) -> str | None:

@@ -76,7 +76,14 @@ def serve(
     guard, finish = _guard(no_guard, locale, webhook, webhook_text, language)
     known = None if judge == "none" else resolve_judge(judge, call=calls)
     supporter = resolve_supporter(
-        "embedded" if base else model, guard, known, call=calls, multimodal=sees, language=language, waiting=waiting
+        "embedded" if base else model,
+        guard,
+        known,
+        call=calls,
+        multimodal=sees,
+        language=language,
+        waiting=waiting,
+        use="serve",
     )
     settings = ServeSettings(
         name=name,
