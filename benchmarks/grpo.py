@@ -5,7 +5,7 @@ Every output is drawn to its full length. Both judges are given the same whole t
 that has not been fine-tuned writes none, and a judge that has nothing to read costs nothing. Ours also embeds and
 reweights, which the other does not. The first steps warm up (graphs are recorded then) and do not count; of the others
 the median does. On a GPU TRL's trainer is measured twice: as torch comes, which attends by cuDNN and makes a plan for
-every new shape, and without that, as everything here runs (`models/network.py`).
+every new shape, and without that, as everything here runs (`engine/network.py`).
 
     python benchmarks/grpo.py [--model embedded] [--prompts 32] [--outputs 4] [--tokens 256] [--repeats 3]
 

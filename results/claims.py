@@ -148,14 +148,14 @@ def reasoning(found: Any) -> Claim:
 
 
 LOOKS = {
-    "UnifiReward, with a second look": "weighed, cost 1",
-    "its second look by itself, as careful": "without the steps, weighed, cost 1",
+    "UnifiReward, with a second pass": "weighed, cost 1",
+    "its second pass by itself, as careful": "without the steps, weighed, cost 1",
 }
 """Which rows of judges/looks.json are shown."""
 
 
 def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
-    """Claim 2: one judge for steps and response. `looks` is what a second look at the responses did."""
+    """Claim 2: one judge for steps and response. `looks` is what a second pass at the responses did."""
     claim, own = Claim(found), found["tests"]["esconv"]
     apart = {name: difference_of(found["tests"][test], "UnifiReward", "PRM + ORM") for test, name in TESTS.items()}
     for part, name in PARTS.items():
@@ -181,7 +181,7 @@ def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
         less = [one - 1 for one in looks["to_measured"][row]]
         title = f"contradictions of {name}, ratio to PRM + ORM's, less 1"
         asked = condition(title, less, "less", (1.0, 2))
-        claim.conditions.append(asked if row == LOOKS["UnifiReward, with a second look"] else replace(asked, met=None))
+        claim.conditions.append(asked if row == LOOKS["UnifiReward, with a second pass"] else replace(asked, met=None))
     for name, cost in (("two CPU cores", cpu), ("one GPU", gpu)):
         saved = cost["seconds"]["unified"] / cost["seconds"]["process_and_outcome"] - 1
         found_once = "less" if saved < 0 else "more"
@@ -214,7 +214,7 @@ def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
     claim.tables["contradictions"] = table(["", "contradictions", "response, Weighted-F1"], [*rows, *published])
     costs = {
         "UnifiReward": "unified",
-        "UnifiReward, with a second look": "unified_two_looks",
+        "UnifiReward, with a second pass": "unified_two_looks",
         "PRM + ORM": "process_and_outcome",
         "four plain calls": "plain_calls",
     }
