@@ -96,6 +96,16 @@ def test_no_class_name_stands_twice() -> None:
                 found[node.name] = path
 
 
+def test_prose_fits_a_screen_and_the_readme_a_sitting() -> None:
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 150
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        code = False
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            code ^= line.lstrip().startswith("```")
+            table_or_source = line.startswith("|") or "<!--" in line
+            assert code or table_or_source or len(line) <= 120, f"{path.name}:{number} has {len(line)} characters"
+
+
 def test_the_command_starts_without_the_heavy_libraries() -> None:
     code = "import sys, compeer.cli; print(sorted({'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
