@@ -91,7 +91,6 @@ def test_nothing_around_a_crisis_hides_it(server: Served, how: str) -> None:
     assert found["compeer"]["turn"] is None
 
 
-@pytest.mark.xfail(strict=True, reason="messages are read together by words, not by letters")
 def test_a_letter_a_message_is_read_together(server: Served) -> None:
     found = ask(server, [{"role": "user", "content": one} for one in "iwanttokillmyself"])
     assert found["compeer"]["risk"] == "crisis"

@@ -381,6 +381,7 @@ def test_a_url_holds_no_secrets(model: Making, url: str) -> None:
 
 def test_connections_are_kept_and_then_closed(server: Server, model: Making) -> None:
     asked = model(concurrency=4)
+    gc.collect()  # what other tests left
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):  # a new event loop each time

@@ -21,7 +21,20 @@ from typing import Literal
 
 from compeer.dialogue import Utterance
 from compeer.models.embedder import is_latin
-from compeer.safety.reader import LIMIT, SUPPORTER, WEIGHED, Guess, Late, Memory, Readers, Reads, Window, is_readable
+from compeer.safety.reader import (
+    COUNTS,
+    COUNTS_WEIGHED,
+    LIMIT,
+    SUPPORTER,
+    WEIGHED,
+    Guess,
+    Late,
+    Memory,
+    Readers,
+    Reads,
+    Window,
+    is_readable,
+)
 from compeer.safety.risk import LEVELS, Kind, Level, Risk, Trigger, higher
 from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, scanned, shortened
 
@@ -30,13 +43,10 @@ CRISIS_HOLDS = 3
 CONCERN_HOLDS = 8
 SIGNS_HOLD = 12
 """Messages over which signs are gathered."""
-COUNTS = 0.57
-"""From which probability a reader counts; chosen on the tuning conversations."""
 COUNTS_WITH_CRISIS = 0.5
 """How sure it must be of danger for a crisis to count; the two are learnt apart, and may differ."""
-COUNTS_WEIGHED = 0.22
-"""The same for English where the embedder is not installed: the phrases alone know less, so they lean further to the
-safe side, at the price of more concern for nothing; and they take nothing back."""
+FRAGMENT_WORDS, FRAGMENT_LETTERS, FRAGMENTS = 3, 24, 40
+"""Messages of at most so many words and letters are fragments; so many in a row are also read as one sentence."""
 SURE = 0.86
 """The same for the small reader and a message by itself: what it means depends on the others."""
 HARMLESS = 0.18
@@ -46,9 +56,10 @@ LOOKS_BACK = 40
 WINDOW, WINDOW_LETTERS = 8, 6_000
 """Messages that the small reader reads together, and how long they may be in all."""
 OVERRULED: tuple[Kind, ...] = ("suicide", "self-harm")
-"""Kinds whose weaker rules a reader may overrule: stories and quotations are full of them."""
-SHORTEST_OVERRULED, LONGEST_OVERRULED = 30, 300
-"""Letters of a message in which the small reader may overrule a rule; a Chinese character counts as three."""
+"""Kinds whose weaker rules a reader of whole conversations may overrule: stories and quotations are full of them."""
+SHORT = 30
+"""Letters of a message below which the small reader does not read around an idiom; a Chinese character counts as
+three."""
 READ_AT_ONCE = 600
 """Characters of a message that the small reader reads as one."""
 PIECE = 300
@@ -115,7 +126,7 @@ class Detector:
                 degraded[str(error)] = None
                 learnt = [_Learnt()] * len(reads)
                 late = [Trigger("suicide", "concern", "failure", max(len(seeker) - 1, 0))]
-            level, reasons = _conversation(reads, learnt)
+            level, reasons = _conversation(_with_fragments(reads), learnt)
             level, reasons = (higher(level, "concern"), [*reasons, *late]) if late else (level, reasons)
         except Exception as error:  # whatever it is, the seeker must not be left without an answer
             degraded[f"weighing the conversation failed ({type(error).__name__})"] = None
@@ -142,14 +153,12 @@ class Detector:
             window, first = windows[index]
             together = found.guesses.get(window) if len(window) > 1 or reads[index].pieces else None
             weighed = found.by == WEIGHED
-            sure = together is not None and together.danger < HARMLESS and not weighed
             learnt[index] = _Learnt(
                 max(own, key=lambda guess: guess.danger) if own else None,
                 together,
                 first,
                 found.by,
                 COUNTS_WEIGHED if weighed and is_latin(reads[index].text) else COUNTS,
-                sure and _is_of_middle_length(reads[index].text),
             )
         last = learnt[-1].together if found.by != WEIGHED else None
         return _lowered_by_last(learnt, last, learnt[-1].first), found.failed
@@ -204,8 +213,30 @@ def _read(message: str) -> _Read:
     safe, joking = any(scan.safe for scan in scans), any(scan.joking for scan in scans)
     scan = Scan(matches, safe, joking, idiom=any(scan.idiom for scan in scans))
     # Of a short message around an idiom the small reader reads nothing: there the rules know better.
-    silent = scan.idiom and _letters(text) < SHORTEST_OVERRULED
+    silent = scan.idiom and _letters(text) < SHORT
     return _Read(text, scan, tuple(failed), () if silent else tuple(_pieces(message[:SEARCHED])))
+
+
+def _with_fragments(reads: Sequence[_Read]) -> list[_Read]:
+    """Messages of a few words, or of a letter each, that make a sentence only together: the rules read that too."""
+    found = list(reads)
+    first = 0
+    for index, read in enumerate(reads):
+        if not _is_fragment(read.text):
+            first = index + 1
+            continue
+        own = [one.text.strip() for one in reads[max(first, index - FRAGMENTS + 1) : index + 1]]
+        if len(own) < 2:
+            continue
+        together = _read(("" if all(len(text) <= 1 or text > "\u2e80" for text in own) else " ").join(own)).scan
+        known = {match.rule for one in reads[first : index + 1] for match in one.scan.matches}
+        if new := tuple(match for match in together.matches if match.rule not in known):
+            found[index] = replace(read, scan=replace(read.scan, matches=(*read.scan.matches, *new)))
+    return found
+
+
+def _is_fragment(text: str) -> bool:
+    return len(text.split()) <= FRAGMENT_WORDS and _letters(text) <= FRAGMENT_LETTERS
 
 
 def _pieces(text: str) -> list[str]:
@@ -234,11 +265,6 @@ def _cut(sentence: str) -> list[str]:
     """A sentence in parts of which two fit into a piece."""
     size = PIECE // 2
     return [sentence[start : start + size] for start in range(0, len(sentence), size)]
-
-
-def _is_of_middle_length(text: str) -> bool:
-    """Whether the reader may overrule a rule: of few words it knows too little, among many one sentence is lost."""
-    return SHORTEST_OVERRULED <= _letters(text) <= LONGEST_OVERRULED
 
 
 def _letters(text: str) -> int:
@@ -272,7 +298,7 @@ def _conversation(reads: Sequence[_Read], learnt: Sequence[_Learnt]) -> tuple[Le
     for index, (read, own) in enumerate(zip(reads, learnt, strict=True)):
         signs = {group: seen for group, seen in signs.items() if index - seen[0] <= SIGNS_HOLD}
         for match in read.scan.matches:
-            if match.level == "sign" and not (own.harmless and match.group != "means"):
+            if match.level == "sign":
                 signs[match.group] = (index, match)
         found = _direct(read, own, index)
         found += _gathered(index, signs, held, [trigger.level for trigger in found])
