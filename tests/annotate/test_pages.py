@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,10 +22,11 @@ from compeer.annotate.projects import DIMENSIONS, ProjectSettings, add_project, 
 from compeer.annotate.store import Store, create_store
 from compeer.ser.record import SerRecord, read_records
 from tests.support.annotation import PASSWORD, RIGHT, cheap_hashes_fixture, new_item, person, record, steps_project  # noqa: F401
+from tests.support.browser import browser_fixture  # noqa: F401
+from tests.support.browser import visit as visit_page
 from tests.support.workbench import workbench
 
 PAGES = Path(__file__).parents[2] / "src" / "compeer" / "annotate" / "pages"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 ANOTHER = "#work:not(:has([data-seen]))"
 """What is shown once the item that was marked as seen has gone."""
 MARKUP = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
@@ -47,17 +47,6 @@ def test_the_pages_ask_nobody_else_and_run_nothing_inline() -> None:
 # --- the browser ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", name="browser")
-def browser_fixture() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.fixture(name="store")
 def store_fixture(tmp_path: Path) -> Store:
     return create_store(str(tmp_path / "store.sqlite"))
@@ -69,23 +58,7 @@ def url_fixture(store: Store) -> Iterator[str]:
         yield running.url
 
 
-@contextlib.contextmanager
-def visit(browser: Any, address: str, errors: str | None = None, **options: Any) -> Iterator[Any]:
-    """A page at an address; at the end nothing was logged (but for `errors`) and nobody else was asked."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "locale": "en-GB"} | options)
-    context.set_default_timeout(60_000)
-    asked, logged = [], []
-    context.on("request", lambda request: asked.append(urlsplit(request.url)))
-    context.on("console", lambda message: logged.append(message.text))
-    context.on("weberror", lambda error: logged.append(str(error.error)))
-    page = context.new_page()
-    page.goto(address)
-    yield page
-    hacked = page.evaluate("window.hacked")
-    context.close()
-    assert hacked is None
-    assert {one.netloc for one in asked if one.scheme not in ("data", "blob")} == {urlsplit(address).netloc}
-    assert [one for one in logged if errors is None or errors not in one] == []
+visit = partial(visit_page, ready="body", viewport={"width": 1280, "height": 900})
 
 
 def log_in(page: Any, name: str) -> None:

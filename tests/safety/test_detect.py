@@ -171,11 +171,10 @@ def test_signs_are_gathered_over_messages() -> None:
     assert level("I feel hopeless.", "I gave my guitar away to my brother.", "Thank you for listening.") != "none"
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [["I want to", "kill", "myself"], ["i", "want", "to", "die"], list("iwanttodie"), ["我", "不想", "活了"]],
-    [["I want to", "kill", "myself"], ["i", "want", "to", "die"], list("iwanttodie"), ["我", "不想", "活了"]],
-)
+FRAGMENTS = [["I want to", "kill", "myself"], ["i", "want", "to", "die"], list("iwanttodie"), ["我", "不想", "活了"]]
+
+
+@pytest.mark.parametrize("messages", FRAGMENTS)
 def test_a_sentence_in_fragments_is_read_as_one(messages: list[str]) -> None:
     assert level(*messages) == "crisis"
     assert level(*messages[:1], "Never mind, I found my keys.", *messages[-1:]) == "none"

@@ -1,4 +1,4 @@
-"""A real browser on the chat page, where Chromium and playwright are at hand."""
+"""A real browser on our pages, where Chromium and playwright are at hand."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def site(supporter: Supporter, settings: ServeSettings = FREE) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def visit(browser: Any, address: str, errors: str | None = None, **options: Any) -> Iterator[Any]:
-    """A page at an address; at the end nothing was logged (but for `errors`) and nobody else was asked."""
+def visit(browser: Any, address: str, errors: str | None = None, ready: str = "", **options: Any) -> Iterator[Any]:
+    """A page at an address, once `ready` can be seen; at the end nothing was logged (but for `errors`), nobody else was
+    asked, and no text has become code."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-GB"} | options)
     context.set_default_timeout(60_000)
     asked, logged = [], []
@@ -47,9 +48,11 @@ def visit(browser: Any, address: str, errors: str | None = None, **options: Any)
     context.on("weberror", lambda error: logged.append(str(error.error)))
     page = context.new_page()
     page.goto(address)
-    page.wait_for_selector("#speaks:not(:empty)" if errors is None else "#language")
+    page.wait_for_selector(ready or ("#speaks:not(:empty)" if errors is None else "#language"))
     yield page
+    hacked = page.evaluate("window.hacked")
     context.close()
+    assert hacked is None
     assert {one.netloc for one in asked if one.scheme not in ("data", "blob")} == {urlsplit(address).netloc}
     assert [one for one in logged if errors is None or errors not in one] == []
 

@@ -58,8 +58,7 @@ WINDOW, WINDOW_LETTERS = 8, 6_000
 OVERRULED: tuple[Kind, ...] = ("suicide", "self-harm")
 """Kinds whose weaker rules a reader of whole conversations may overrule: stories and quotations are full of them."""
 SHORT = 30
-"""Letters of a message below which the small reader does not read around an idiom; a Chinese character counts as
-three."""
+"""Letters below which the small reader does not read around an idiom; a Chinese character counts as three."""
 READ_AT_ONCE = 600
 """Characters of a message that the small reader reads as one."""
 PIECE = 300
@@ -226,8 +225,6 @@ def _with_fragments(reads: Sequence[_Read]) -> list[_Read]:
             first = index + 1
             continue
         own = [one.text.strip() for one in reads[max(first, index - FRAGMENTS + 1) : index + 1]]
-        if len(own) < 2:
-            continue
         together = _read(("" if all(len(text) <= 1 or text > "\u2e80" for text in own) else " ").join(own)).scan
         known = {match.rule for one in reads[first : index + 1] for match in one.scan.matches}
         if new := tuple(match for match in together.matches if match.rule not in known):
