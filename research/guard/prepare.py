@@ -1,7 +1,10 @@
 """The texts that the guard's readers learn from and are tuned on, and the chats that train the large one.
 
-    python research/guard/prepare.py out          # out/chats.jsonl and out/plan.json, for one GPU job:
+    python research/guard/prepare.py out CORPORA  # out/chats.jsonl and out/plan.json, for one GPU job:
     python research/supporter/gpu.py work base out/plan.json out
+
+CORPORA holds esconv/ and smile/: what their seekers say in the policy split is everyday talk, unless a rule of the
+guard objects.
 
 Labelled texts (`texts/*.txt`) have a line each, `level<TAB>kind<TAB>text`; kind is `-` where the level is none, and `¶`
 stands between messages; lines that begin with `#` are for the reader. Conversations (`train/`, `tune/`, `sealed/`) are
@@ -11,6 +14,7 @@ in the form of WRITING.md.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +26,7 @@ from compeer.models.embedder import is_latin
 from compeer.safety.large import answer, prompt
 from compeer.safety.reader import SUPPORTER
 from compeer.safety.risk import KINDS, LEVELS, Kind, Level
+from compeer.safety.rules import scanned
 from compeer.statistics import generator
 
 FOLDER = Path(__file__).parent
@@ -125,6 +130,27 @@ def everyday_texts() -> list[Text]:
     return found
 
 
+def corpus_texts(corpora: Path, each: int) -> list[Text]:
+    """Conversations of ESConv's and SMILE's policy split so far, `each` of a language; those a rule objects to are out.
+
+    Nobody labelled them. Rules find intent, plan, means and acts, so that what is left is almost all harmless.
+    """
+    sys.path.insert(0, str(FOLDER.parent / "supporter"))
+    from data import all_moments
+
+    found = []
+    moments = list(all_moments(corpora, "policy"))
+    for language in ("en", "zh"):
+        own = [one for one in moments if one["language"] == language]
+        for index in generator(1, "everyday", language).permutation(len(own))[:each]:
+            history = own[index]["history"]
+            both = tuple((SUPPORTER if one["speaker"] == "supporter" else "") + one["text"] for one in history)
+            messages = tuple(one["text"] for one in history if one["speaker"] == "seeker")
+            if not any(scanned(message, language).matches for message in messages):
+                found.append(Text(messages, "none", both=both))
+    return found
+
+
 def made_longer(texts: Sequence[Text], seed: int) -> list[Text]:
     """More texts out of the given: the danger of one amid harmless messages, and harmless messages in a row.
 
@@ -155,23 +181,43 @@ def made_longer(texts: Sequence[Text], seed: int) -> list[Text]:
     return made
 
 
+def measured_windows(corpora: Path) -> list[tuple[str, ...]]:
+    """All that the detector asks the large reader when measured: conversations as they go on, utterances alone."""
+    from compeer.evaluate.safety import cases_path, read_cases
+    from compeer.evaluate.safety_alarms import seeker_utterances
+
+    talks = [text.messages for part in ("tune", "sealed") for text in read_conversations(part)]
+    talks += [case.messages for case in read_cases(cases_path("tuning"))]
+    found = [talk[:end] for talk in talks for end in range(1, len(talk) + 1)]
+    found += [(text,) for _, _, text in seeker_utterances(read_corpus(corpora / "esconv" / "test.jsonl"))]
+    smile = (
+        one for number, one in enumerate(read_corpus(corpora / "smile" / "smile_2000.jsonl")) if number // 50 % 10 > 7
+    )
+    return list(dict.fromkeys([*found, *((text,) for _, _, text in seeker_utterances(smile))]))
+
+
 def main() -> None:
-    """Writes the chats and the plan of the large reader's training."""
+    """Writes the chats, the windows that are measured, and the plan of the large reader's training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("to", type=Path)
-    parser.add_argument("--texts", type=int, default=12_000, help="how many of the labelled texts go in beside")
+    parser.add_argument("corpora", type=Path)
+    parser.add_argument("--texts", type=int, default=6_000, help="how many of the labelled texts go in beside")
+    parser.add_argument("--everyday", type=int, default=1_500, help="how many conversations of each corpus")
     options = parser.parse_args()
     conversations, texts = read_conversations("train"), read_texts()
-    chosen = generator(1, "chats of texts").permutation(len(texts))[: options.texts]
+    chosen = [texts[index] for index in generator(1, "chats of texts").permutation(len(texts))[: options.texts]]
     rows = []
-    for text, times in [(one, 3) for one in conversations] + [(texts[index], 1) for index in chosen]:
+    everyday = corpus_texts(options.corpora, options.everyday)
+    for text, times in [(one, 3) for one in conversations] + [(one, 1) for one in [*everyday, *chosen]]:
         for messages in dict.fromkeys((text.both or text.messages, text.messages)):
             chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
             rows.append({"messages": chat, "times": times})
     options.to.mkdir(parents=True, exist_ok=True)
     write_lines(options.to / "chats.jsonl", rows)
-    job = {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 16, "rate": 1e-4, "epochs": 2}
-    write_json(options.to / "plan.json", [{**job, "batch": 32, "seed": 1}])
+    job = {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 8, "rate": 2e-4, "epochs": 1}
+    write_lines(options.to / "windows.jsonl", ({"messages": window} for window in measured_windows(options.corpora)))
+    measured = {"levels": "guard-1.5b", "windows": str(options.to / "windows.jsonl"), "out": "levels"}
+    write_json(options.to / "plan.json", [{**job, "batch": 32, "micro": 32, "seed": 1}, measured])
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compeer.dialogue import Utterance
 from compeer.models import Message
 from compeer.policy.control import Control, sampled_control
-from compeer.policy.prompt import Task, supporter_prompt
+from compeer.policy.prompt import Task, direct_prompt, supporter_prompt
 from compeer.reasoning import SupportTurn, parse_turn, render_turn, sentiment_of
 from compeer.statistics import generator
 
@@ -116,10 +116,13 @@ def _of_dialogue(
 
 
 def guided_prompt(
-    history: list[dict[str, str]], control: Control | None = None, task: Task = "guided"
+    history: list[dict[str, str]], control: Control | None = None, task: Task | Literal["direct"] = "guided"
 ) -> list[Message]:
     """What the 1.5B supporter is asked; with the task `shown`, what the base is asked that was not trained."""
-    return supporter_prompt([Utterance.model_validate(one) for one in history], LAST, control, task=task)
+    utterances = [Utterance.model_validate(one) for one in history]
+    if task == "direct":
+        return direct_prompt(utterances, LAST)
+    return supporter_prompt(utterances, LAST, control, task=task)
 
 
 def chat(context: dict[str, Any], turn: SupportTurn, share: float = 0.3) -> dict[str, Any]:

@@ -12,9 +12,18 @@ A plan is a list of jobs:
 
     {"judge": "judge-a", "records": "records.jsonl", "form": {"kind": "unified"}, "out": "judged"}
 
-writes the probabilities of every verdict; `grpo.py` has the GRPO job. A supporter is the name of an adapter trained
-before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they come, {"id", "number",
-"supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
+writes the probabilities of every verdict,
+
+    {"score": "judge-a", "outputs": "natural", "contexts": "contexts.jsonl", "form": {…}, "out": "scored"}
+
+the parts of the reward of every output that a write job wrote, and
+
+    {"levels": "guard-a", "windows": "windows.jsonl", "out": "levels"}
+
+the probabilities of the guard's answers to conversations ({"messages"}), in their order. `grpo.py` has the GRPO job.
+With "compile" a job lets torch compile the layers that it trains (the first steps take a minute). A supporter is the
+name of an adapter trained before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they come,
+{"id", "number", "supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
 """
 
 from __future__ import annotations
@@ -44,6 +53,10 @@ _NAMES = {
 _OUTER = {"token_embd.weight": "model.embed_tokens.weight", "output.weight": "lm_head.weight"}
 _OUTER["output_norm.weight"] = "model.norm.weight"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # --- the base ---------------------------------------------------------------------------------------------------------
@@ -128,6 +141,14 @@ def drop_low(network: Any, low: dict[str, Low]) -> None:
     """Takes the corrections off again."""
     for name, own in low.items():
         setattr(network.get_submodule(name.rsplit(".", 1)[0]), name.rsplit(".", 1)[-1], own.linear)
+
+
+def compile_layers(network: Any, wanted: bool) -> None:
+    """Lets torch compile every block for any batch and length, or takes that back."""
+    for layer in network.model.layers:
+        layer._compiled_call_impl = None
+        if wanted:
+            layer.compile(dynamic=True)
 
 
 def save_low(low: dict[str, Low], rank: int, alpha: float, folder: Path) -> None:
@@ -227,6 +248,7 @@ def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: 
         parameter.requires_grad_(False)
     alpha = job.get("alpha", 2 * job["rank"])
     low = add_low(network, job["rank"], alpha)
+    compile_layers(network, job.get("compile", False))
     trained = [p for own in low.values() for p in (own.a, own.b)]
     optimiser = torch.optim.AdamW(trained, lr=job["rate"], weight_decay=0.0, betas=(0.9, 0.99))
     total = math.ceil(len(rows) / job["batch"]) * job["epochs"]
@@ -260,6 +282,7 @@ def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: 
                     }
                 )
     save_low(low, job["rank"], alpha, where)
+    compile_layers(network, False)
     drop_low(network, low)
     (where / "job.json").write_text(
         json.dumps({**job, "rows": len(rows), "seconds": round(time.time() - started)}, indent=1)
@@ -373,6 +396,79 @@ def judge(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, An
     log({"judge": job["out"], "records": len(records), "seconds": round(time.time() - started, 1)})
 
 
+def score(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, Any], folder: Path, log: Any) -> None:
+    """The parts of the reward of outputs: {"id", "number", "parts"}."""
+    from grpo import DEFAULTS, judged_rewards
+
+    from compeer.reward.conversation import JudgeForm
+    from compeer.reward.judge import LocalJudge
+
+    path = folder / f"{job['out']}.jsonl"
+    if path.is_file():
+        return
+    written = folder / f"{job['outputs']}.jsonl"
+    while not (written.is_file() and '"done"' in written.read_text(encoding="utf-8")[-200:]):
+        time.sleep(1)  # another process writes it
+    lay_on(twin, network, folder / "adapters" / job["score"], job.get("scale", 1.0))
+    asked = LocalJudge(base, 48, form=JudgeForm(**job["form"]), network=twin, tokenizer=tokenizer)
+    contexts = {row["id"]: row for row in _rows(Path(job["contexts"]))}
+    outputs = [row for row in _rows(written) if row.get("id") in contexts]
+    rewards = judged_rewards(asked, {**DEFAULTS, **job}, list(contexts.values()))
+    started = time.time()
+    found = rewards(
+        [contexts[row["id"]] for row in outputs], [row["text"] for row in outputs], [row["ended"] for row in outputs]
+    )
+    lines = [{"id": row["id"], "number": row["number"], "parts": own} for row, own in zip(outputs, found, strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    log({"score": job["out"], "outputs": len(outputs), "seconds": round(time.time() - started, 1)})
+
+
+@torch.no_grad()
+def last_logits(network: Any, rows: list[list[int]], size: int = 64) -> list[torch.Tensor]:
+    """The logits of what follows each row of tokens."""
+    found: dict[int, torch.Tensor] = {}
+    order = sorted(range(len(rows)), key=lambda n: len(rows[n]))
+    for start in range(0, len(order), size):
+        chosen = order[start : start + size]
+        ids = torch.zeros((len(chosen), max(len(rows[n]) for n in chosen)), dtype=torch.long)
+        for row, n in enumerate(chosen):
+            ids[row, : len(rows[n])] = torch.tensor(rows[n])
+        ends = torch.tensor([len(rows[n]) - 1 for n in chosen], device=network.device)
+        hidden = network.model(input_ids=ids.to(network.device)).last_hidden_state
+        last = network.lm_head(hidden[torch.arange(len(chosen), device=network.device), ends]).float().cpu()
+        found.update(zip(chosen, last, strict=True))
+    return [found[n] for n in range(len(rows))]
+
+
+def levels(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any) -> None:
+    """What the guard's large reader makes of conversations: {"levels": probabilities, "kinds": probabilities}."""
+    from compeer.safety.large import prompt
+    from compeer.safety.risk import KINDS, LEVELS
+
+    path = folder / f"{job['out']}.jsonl"
+    if path.is_file():
+        return
+    lay_on(twin, network, folder / "adapters" / job["levels"], 1.0)
+
+    def tokens(text: str) -> list[int]:
+        found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return found
+
+    windows = [row["messages"] for row in _rows(Path(job["windows"]))]
+    first, kinds = [tokens(word)[0] for word in LEVELS], [tokens(f" {word}")[0] for word in KINDS]
+    started, lines = time.time(), []
+    for begin in range(0, len(windows), 2048):  # all vocabularies at once would not fit
+        asked = [encode(tokenizer, prompt(messages))[0] for messages in windows[begin : begin + 2048]]
+        found = [row[first].softmax(0).tolist() for row in last_logits(twin, asked)]
+        more = [
+            ids + tokens("crisis:" if own[2] > own[1] else "concern:") for ids, own in zip(asked, found, strict=True)
+        ]
+        named = [row[kinds].softmax(0).tolist() for row in last_logits(twin, more)]
+        lines += [{"levels": own, "kinds": kind} for own, kind in zip(found, named, strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    log({"levels": job["out"], "windows": len(windows), "seconds": round(time.time() - started, 1)})
+
+
 def work(base: Path, plan: Path, folder: Path) -> None:
     import copy
 
@@ -407,6 +503,12 @@ def work(base: Path, plan: Path, folder: Path) -> None:
                 twin = twin or copy.deepcopy(network)
                 if "judge" in job:
                     judge(network, twin, tokenizer, base, job, folder, log)
+                    continue
+                if "levels" in job:
+                    levels(network, twin, tokenizer, job, folder, log)
+                    continue
+                if "score" in job:
+                    score(network, twin, tokenizer, base, job, folder, log)
                     continue
                 write(network, twin, tokenizer, job, folder, log, decoders)
         except Exception as error:  # the other jobs go on

@@ -19,6 +19,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "strategy_weight": 1.0,
     "floor": -5.0,
     "rows": 256,
+    "compile": False,
     "longest": {"en": 70, "zh": 130},
 }
 Score = Callable[[Sequence[dict[str, Any]], Sequence[str], Sequence[bool]], list[dict[str, float]]]
@@ -197,7 +199,7 @@ def train_by_reward(
 ) -> None:
     """Trains `job["grpo"]` from `job["start"]`; the network comes back as it was."""
     from data import guided_prompt
-    from gpu import drop_low, encode, save_low
+    from gpu import compile_layers, drop_low, encode, save_low
 
     from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
     from compeer.policy import redundancy
@@ -214,6 +216,7 @@ def train_by_reward(
     reference = copy.deepcopy(network)
     low, rank, alpha = start_low(network, folder / "adapters" / job["start"])
     merge_low(reference, low)
+    compile_layers(network, job["compile"])
     embed = MeanStates(reference, tokenizer)
     trained = [p for own in low.values() for p in (own.a, own.b)]
     optimiser = torch.optim.AdamW(trained, lr=job["rate"], weight_decay=0.0, betas=(0.9, 0.99))
@@ -224,6 +227,7 @@ def train_by_reward(
     order = generator(job["seed"], "contexts").permutation(len(contexts)).tolist()
     started = time.time()
     for step in range(job["steps"]):
+        at = [time.time()]
         merge_low(twin, low)
         first = step * job["histories"] % len(order)
         chosen = [contexts[(order + order)[first + n]] for n in range(min(job["histories"], len(order)))]
@@ -233,12 +237,14 @@ def train_by_reward(
         outputs = [one.ids for one in decoder.sample([Prompt(tuple(prompts[n])) for n in rows], seeds)]
         ended = [bool(ids) and ids[-1] in ends for ids in outputs]
         texts = [tokenizer.decode(ids[:-1] if end else ids) for ids, end in zip(outputs, ended, strict=True)]
+        at.append(time.time())
         parts = score([chosen[n] for n in rows], texts, ended)
         raw = [sum(one.values()) for one in parts]
         size, wanted = job["group"], []
         for n, context in enumerate(chosen):
             own = slice(n * size, (n + 1) * size)
             wanted += redundancy.advantages(group_rewards(job, context, texts[own], raw[own], embed))
+        at.append(time.time())
         taught = [n for n, one in enumerate(wanted) if one]
         count = sum(len(outputs[n]) for n in taught)
         divergence = 0.0
@@ -273,11 +279,13 @@ def train_by_reward(
                 "norm": round(norm, 3),
                 "tokens": round(sum(map(len, outputs)) / max(1, len(outputs)), 1),
                 "seconds": round(time.time() - started, 1),
+                "sampling_scoring_training": [round(b - a, 1) for a, b in pairwise([*at, time.time()])],
             }
         )
         if (step + 1) % job["save"] == 0 and step + 1 < job["steps"]:
             save_low(low, rank, alpha, folder / "adapters" / f"{job['grpo']}-{step + 1}")
     save_low(low, rank, alpha, where)
+    compile_layers(network, False)
     drop_low(network, low)
     (where / "job.json").write_text(json.dumps({**job, "seconds": round(time.time() - started)}, indent=1))
 

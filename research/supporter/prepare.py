@@ -20,6 +20,7 @@ from typing import Any
 
 from data import all_moments, chat, guided_prompt, tidied
 
+from compeer.policy.prompt import direct_prompt
 from compeer.reasoning import STEPS, parse_turn
 from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
@@ -86,6 +87,14 @@ def record_of(
     )
 
 
+def direct(row: dict[str, Any]) -> dict[str, Any]:
+    """The same example without its steps: a supporter that replies at once."""
+    _, asked, answer = row["messages"]
+    task, _ = direct_prompt([])
+    reply = {"role": "assistant", "content": parse_turn(answer["content"]).turn.response}
+    return {"id": row["id"], "messages": [task, asked, reply]}
+
+
 FORMS = {
     "judge": JudgeForm(history=12),
     "judge-blind": JudgeForm(history=12, blind=True),
@@ -106,13 +115,19 @@ def prepare(corpora: Path, work: Path) -> None:
     taught += [chat(row, parse_turn(row["output"]).turn) for row in _rows(HERE / "invented.jsonl")]
     random.Random(3).shuffle(taught)
     _write(work / "chats.jsonl", taught)
+    _write(work / "direct.jsonl", map(direct, taught))
     for split in ("policy", "valid", "test"):
         own = [c for c in contexts.values() if c["split"] == split]
         _write(work / f"{split}-contexts.jsonl", own)
         _write(work / f"{split}.jsonl", ({"id": c["id"], "prompt": guided_prompt(c["history"])} for c in own))
     used = fresh_moments(corpora, contexts)
     _write(work / "use-contexts.jsonl", used)
-    _write(work / "use.jsonl", ({"id": c["id"], "prompt": guided_prompt(c["history"])} for c in used))
+    for name, task in (("use", "guided"), ("use-shown", "shown"), ("use-direct", "direct")):
+        _write(
+            work / f"{name}.jsonl", ({"id": c["id"], "prompt": guided_prompt(c["history"], task=task)} for c in used)
+        )
+    decided = [c for c in contexts.values() if c["split"] == "test" and c["strategies"]]
+    _write(work / "decided.jsonl", ({"id": c["id"], "prompt": guided_prompt(c["history"])} for c in decided))
     labelled = natural(contexts)
     write_records(work / "test-records.jsonl", [record for record in labelled if record.split == "test"])
     records = [record for record in labelled if record.split == "reward"]
@@ -149,33 +164,41 @@ def plans(work: Path) -> dict[str, list[dict[str, Any]]]:
     def path(name: str) -> str:
         return str(work / f"{name}.jsonl")
 
-    learn = {"rank": 8, "rate": 2e-4, "micro": 16}
-    in_use = {"n": 1, "temperature": 0.4, "min_p": 0.1, "seed": 1}
+    def write(name: str, prompts: str, out: str, **how: Any) -> dict[str, Any]:
+        in_use = {"n": 1, "temperature": 0.4, "min_p": 0.1, "seed": 1}
+        return {"write": name, "prompts": path(prompts), "out": out, **in_use, **how}
+
+    learn = {"rank": 8, "rate": 2e-4, "micro": 16, "seed": 1}
     judges = [
         job
         for name, form in FORMS.items()
         for job in (
-            {"train": name, "chats": path(name), **learn, "seed": 1, "epochs": 1, "batch": 32},
+            {"train": name, "chats": path(name), **learn, "epochs": 1, "batch": 32},
             {"judge": name, "records": path("test-records"), "form": form.model_dump(), "out": f"judged-{name}"},
         )
     ]
-    second = {"train": "judge-second", "chats": path("judge"), **learn, "seed": 2, "epochs": 1, "batch": 32}
+    judging = {"score": "judge", "form": FORMS["judge"].model_dump(), "contexts": path("use-contexts")}
     rewarded = {"start": "sft-c", "judge": "judge", "form": FORMS["judge"].model_dump(), "after": "sft-c"}
-    rewarded |= {"contexts": path("policy-contexts"), "steps": 40, "rate": 2e-5, "kl": 0.05}
+    rewarded |= {"contexts": path("policy-contexts"), "steps": 30, "rate": 3e-5, "kl": 0.05}
+    likeliest = {"temperature": 0.0, "min_p": 0.0}
     return {
         "supporter": [
-            {"train": "sft-c", "chats": path("chats"), **learn, "seed": 1, "epochs": 3, "batch": 16},
-            {"write": "sft-c", "prompts": path("use"), "out": "use-sft-c", **in_use},
-            {"write": "base", "prompts": path("use"), "out": "use-base", **in_use},
+            {"train": "sft-c", "chats": path("chats"), **learn, "epochs": 3, "batch": 16},
+            write("sft-c", "use", "use-sft-c"),
+            write("sft-c", "use", "use-four", n=4, temperature=0.7),
+            write("sft-c", "decided", "decided-sft-c", **likeliest),
+            write("base", "use-shown", "use-base"),
+            {"train": "direct", "chats": path("direct"), **learn, "epochs": 3, "batch": 16},
+            write("direct", "use-direct", "use-direct"),
         ],
-        "judges": [*judges, second],
+        "judges": [*judges, {**judging, "outputs": "use-four", "out": "scored-four"}],
         **{
             f"grpo-{negatives}-{seed}": [
                 {"grpo": f"grpo-{negatives}-{seed}", **rewarded, "negatives": negatives, "seed": seed},
-                {"write": f"grpo-{negatives}-{seed}", "prompts": path("use"), "out": f"use-grpo-{negatives}-{seed}"}
-                | in_use,
+                write(f"grpo-{negatives}-{seed}", "use", f"use-grpo-{negatives}-{seed}"),
+                write(f"grpo-{negatives}-{seed}", "decided", f"decided-grpo-{negatives}-{seed}", **likeliest),
             ]
-            for negatives, seed in (("mirrored", 1), ("mirrored", 2), ("mirrored", 3), ("off", 1), ("paper", 1))
+            for negatives, seed in (("mirrored", 1), ("mirrored", 2), ("mirrored", 3))
         },
     }
 

@@ -142,6 +142,8 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
         | {"after": "sft", "steps": 1, "histories": 2, "group": 2, "tokens": 4, "seed": 1, "rows": 4},
         {"write": "policy", "prompts": prompts, "out": "use", "n": 1, "temperature": 0.4, "min_p": 0.1, "seed": 1}
         | {"tokens": 4, "rows": 4},
+        {"score": "judge", "outputs": "use", "contexts": contexts, "form": form.model_dump(), "out": "scored"},
+        {"levels": "sft", "windows": lines("windows", [{"messages": ["I am tired."]}]), "out": "levels"},
     ]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     gpu.work(tiny_model, tmp_path / "plan.json", tmp_path / "out")
@@ -154,3 +156,8 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
     written = [json.loads(line) for line in (tmp_path / "out" / "use.jsonl").read_text().splitlines()]
     assert {row["id"] for row in written[:-1]} == {one["id"] for one in rows}
     assert written[-1] == {"done": 2}
+    scored = [json.loads(line) for line in (tmp_path / "out" / "scored.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["parts"]) for row in scored] == [(row["id"], {"form": -5.0}) for row in written[:-1]]
+    (found,) = (json.loads(line) for line in (tmp_path / "out" / "levels.jsonl").read_text().splitlines())
+    assert sum(found["levels"]) == pytest.approx(1)
+    assert len(found["kinds"]) == 5
