@@ -226,7 +226,7 @@ def loss_of(network: Any, rows: list[Any]) -> torch.Tensor:
     ids, target, weight = (one.to(device) for one in (ids, target, weight))
     # padding stands behind every row, where causal attention does not look: a mask is not needed, and torch's attention
     # with one gave gradients that were not numbers (torch 2.11, H200)
-    hidden = network.model(input_ids=ids).last_hidden_state
+    hidden = network.model(input_ids=ids, use_cache=False).last_hidden_state
     chosen = target != -100
     logits = network.lm_head(hidden[chosen]).float()
     return (torch.nn.functional.cross_entropy(logits, target[chosen], reduction="none") * weight[chosen]).sum()
@@ -434,7 +434,7 @@ def last_logits(network: Any, rows: list[list[int]], size: int = 64) -> list[tor
         for row, n in enumerate(chosen):
             ids[row, : len(rows[n])] = torch.tensor(rows[n])
         ends = torch.tensor([len(rows[n]) - 1 for n in chosen], device=network.device)
-        hidden = network.model(input_ids=ids.to(network.device)).last_hidden_state
+        hidden = network.model(input_ids=ids.to(network.device), use_cache=False).last_hidden_state
         last = network.lm_head(hidden[torch.arange(len(chosen), device=network.device), ends]).float().cpu()
         found.update(zip(chosen, last, strict=True))
     return [found[n] for n in range(len(rows))]

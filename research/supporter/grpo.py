@@ -159,7 +159,7 @@ def log_probabilities(network: Any, rows: Sequence[tuple[list[int], list[int]]],
         ids[row, : len(prompt) + len(output)] = torch.tensor([*prompt, *output])
         chosen[row, len(prompt) - 1 : len(prompt) + len(output) - 1] = True
     ids, chosen = ids.to(device), chosen.to(device)
-    hidden = network.model(input_ids=ids).last_hidden_state[chosen]
+    hidden = network.model(input_ids=ids, use_cache=False).last_hidden_state[chosen]
     following = torch.roll(ids, -1, 1)[chosen]
     logits = network.lm_head(hidden).float() / temperature
     return torch.log_softmax(logits, -1).gather(1, following[:, None])[:, 0]
