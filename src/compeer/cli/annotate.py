@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,6 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.annotate.projects import Project
     from compeer.annotate.store import Store
 
 annotate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Annotation by people, blind and double.")
@@ -129,10 +129,11 @@ def export(
 ) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
     from compeer.annotate.exchange import export_project, export_tasks, label_config
+    from compeer.annotate.projects import project_by_name
 
     _known("format", format, ("ours", "label-studio"))
     opened = _open(store)
-    chosen = _project(opened, project)
+    chosen = project_by_name(opened, project)
     if format == "label-studio":
         count = export_tasks(opened, chosen, out)
         config = out.with_suffix(".xml")
@@ -163,9 +164,10 @@ def agreement(
     from rich.table import Table
 
     from compeer.annotate.metrics import dashboard
+    from compeer.annotate.projects import project_by_name
 
     opened = _open(store)
-    metrics = dashboard(opened, _project(opened, project).id)
+    metrics = dashboard(opened, project_by_name(opened, project).id)
     if as_json:
         typer.echo(json.dumps(metrics, indent=1, ensure_ascii=False))
         return
@@ -206,7 +208,7 @@ def verify(
 
     found = check(_open(store), head)
     for problem in found.problems:
-        console.print(f"[red]✗[/] {plain(problem)}", highlight=False, soft_wrap=True)
+        _print(f"[red]✗[/] {plain(problem)}")
     if found.problems:
         raise typer.Exit(1)
     _say(f"{found.events:,} events, all texts and all tables are whole; the chain ends with {found.head}")
@@ -254,15 +256,18 @@ def serve(
     settings = WorkbenchSettings(public_url=public_url, hosts=hosts, rate=rate or None, media=media)
     address = public_url or f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
 
+    notes = []
+    if not is_loopback(host) and not address.startswith("https:"):
+        notes.append("Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…")
+    if public_url and not proxies:
+        what = "Behind a proxy everybody is one client, also to the count of wrong passwords"
+        notes.append(f"{what}: name it with --proxy.")
+
     def started() -> None:
-        console.print(f"[bold green]Serving[/] {plain(address)}/", highlight=False, soft_wrap=True)
-        console.print("  API    described in /openapi.json", highlight=False)
-        if not is_loopback(host) and not address.startswith("https:"):
-            note = "Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…"
-            console.print(f"  [yellow]•[/] {note}", highlight=False, soft_wrap=True)
-        if public_url and not proxies:
-            note = "Behind a proxy everybody is one client, also to the count of wrong passwords: name it with --proxy."
-            console.print(f"  [yellow]•[/] {note}", highlight=False, soft_wrap=True)
+        _print(f"[bold green]Serving[/] {plain(address)}/")
+        _print("  API    described in /openapi.json")
+        for note in notes:
+            _print(f"  [yellow]•[/] {note}")
 
     serve_app(workbench_app(opened, settings), sock, grace=10, on_start=started, proxies=proxies)
     console.print("Stopped.")
@@ -275,19 +280,6 @@ def _open(name: str) -> Store:
     from compeer.annotate.store import open_store
 
     return open_store(name)
-
-
-def _project(store: Store, name: str | None) -> Project:
-    from compeer.annotate.projects import project_by_name, projects
-
-    known = projects(store)
-    if name is None and len(known) == 1:
-        return known[0]
-    if name is None:
-        names = ", ".join(project.name for project in known)
-        do = f"Name one with --project: {names}" if known else "Make one: compeer annotate import"
-        raise InputError(f"there are {len(known)} projects.", field="project", do=do)
-    return project_by_name(store, name)
 
 
 def _public_name(url: str | None) -> str | None:
@@ -314,10 +306,14 @@ def _text(path: Path) -> str:
         raise InputError(f"this cannot be read: {error}", file=path) from None
 
 
-def _print_counts(counts: Any) -> None:
+def _print_counts(counts: Mapping[str, int]) -> None:
     for name, count in counts.items():
-        console.print(f"  {plain(name)}  {count:,}", highlight=False, soft_wrap=True)
+        _print(f"  {plain(name)}  {count:,}")
 
 
 def _say(text: str) -> None:
-    console.print(plain(text), highlight=False, soft_wrap=True)
+    _print(plain(text))
+
+
+def _print(markup: str) -> None:
+    console.print(markup, highlight=False, soft_wrap=True)
