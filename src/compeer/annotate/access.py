@@ -34,7 +34,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from compeer.annotate import forms, people
-from compeer.annotate.people import DAY, Person, Role, checked_password, hashed_secret, is_secret, require
+from compeer.annotate.people import DAY, Person, Role, hashed_secret, is_secret, require
 from compeer.annotate.projects import projects
 from compeer.annotate.queue import today
 from compeer.annotate.schema import PEOPLE, SESSIONS, one_row, remove_rows
@@ -99,7 +99,7 @@ def person_of(store: Store, token: str) -> Person | None:
 
 def change_password(store: Store, person: Person, old: str, new: str) -> Person:
     """Sets another password and ends all sessions."""
-    hashed = hashed_secret(checked_password(new))
+    hashed = hashed_secret(new)
     with store.write(person.id) as writing:
         secret = needed_row(writing.connection, PEOPLE, "person", id=person.id).secret
         if not is_secret(text_of(writing.connection, secret), old):

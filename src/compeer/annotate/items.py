@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy import Connection, Row, select
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from compeer.safety import Detector
 
 ItemKind = Literal["real", "training", "gold"]
-ITEM_KINDS: tuple[ItemKind, ...] = get_args(ItemKind)
 AT_ONCE = 500
 """Items that one event adds."""
 LONGEST_ID = 400
@@ -99,8 +98,6 @@ def import_items(
     store: Store, project: Project, path: Path, kind: ItemKind = "real", priority: int = 0, actor: Person | None = None
 ) -> Counter[str]:
     """Adds the items of a file, or nothing of one that is wrong somewhere."""
-    if kind not in ITEM_KINDS:
-        raise Refused("invalid", f"there is no kind of item '{kind}'.", do=f"Known: {', '.join(ITEM_KINDS)}")
     items = list(read_items(path, project.task, known=kind != "real"))
     return add_items(store, project, items, kind, priority, actor)
 

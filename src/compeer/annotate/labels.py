@@ -27,7 +27,6 @@ from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.dialogue import Media
 from compeer.io import Frozen
 
-LONGEST_REMARK = 4000
 LONGEST_SECONDS = 1800
 """Time on one item beyond this is a break, not work."""
 GivingBack = Literal["release", "skip", "decline", "flag"]
@@ -70,8 +69,6 @@ def submit(
 
     Answers to a preference go by position, "first" or "second". `guideline` is the version that the person read.
     """
-    if len(remark) > LONGEST_REMARK:
-        raise Refused("invalid", f"a remark has at most {LONGEST_REMARK:,} characters.")
     remark = remark.strip()
     with store.write(person.id) as writing:
         connection = writing.connection
@@ -206,8 +203,6 @@ def give_back(store: Store, person: Person, item: int, how: GivingBack, reason: 
     """
     if how in ("skip", "flag") and not reason.strip():
         raise Refused("invalid", "a reason is missing.", do="Say in a few words what is wrong with the item.")
-    if len(reason) > LONGEST_REMARK:
-        raise Refused("invalid", f"a reason has at most {LONGEST_REMARK:,} characters.")
     with store.write(person.id) as writing:
         connection, key = writing.connection, {"item": item, "person": person.id}
         held = one_row(connection, LEASES, **key)

@@ -13,8 +13,10 @@ import secrets
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
+from argon2 import PasswordHasher
+from argon2.exceptions import Argon2Error, InvalidHashError
 from pydantic import Field
 from sqlalchemy import Connection, select
 
@@ -32,9 +34,6 @@ from compeer.annotate.schema import (
 )
 from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
 from compeer.io import Frozen
-
-if TYPE_CHECKING:
-    from argon2 import PasswordHasher
 
 Role = Literal["admin", "annotator", "adjudicator"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -106,7 +105,7 @@ def add_person(
     actor: Person | None = None,
 ) -> Person:
     """Adds a person without an invitation; for the first admin, and for programs."""
-    hashed = hashed_secret(checked_password(password))
+    hashed = hashed_secret(password)
     with admin_writes(store, actor) as writing:
         return _join(writing, name, hashed, _checked_roles(roles), _checked_languages(languages), program)
 
@@ -152,7 +151,7 @@ def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
 def join(store: Store, token: str, name: str, password: str) -> Person:
     """Takes up an invitation."""
     number, _, secret = token.partition(".")
-    hashed = hashed_secret(checked_password(password))
+    hashed = hashed_secret(password)
     with store.read() as connection:
         possible = number.isdecimal() and len(number) < 10
         row = one_row(connection, INVITATIONS, id=int(number)) if possible else None
@@ -281,22 +280,15 @@ def _checked_languages(languages: Iterable[str]) -> list[str]:
 # --- passwords --------------------------------------------------------------------------------------------------------
 
 
-def checked_password(password: str) -> str:
-    """A password that may be used."""
-    if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
-        raise Refused("invalid", f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
-    return password
-
-
 def hashed_secret(secret: str) -> str:
-    """The hash that is kept."""
+    """The hash that is kept of a password or an invitation; refuses a password that may not be used."""
+    if not SHORTEST_PASSWORD <= len(secret) <= LONGEST_PASSWORD:
+        raise Refused("invalid", f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
     return hasher().hash(secret.encode("utf-8", "replace"))
 
 
 def is_secret(kept: str | None, secret: str) -> bool:
     """Whether this is what was hashed; takes as long when nothing was."""
-    from argon2.exceptions import Argon2Error, InvalidHashError
-
     try:
         matches = hasher().verify(kept or DECOY, secret[:LONGEST_PASSWORD].encode("utf-8", "replace"))
     except (Argon2Error, InvalidHashError):
@@ -306,6 +298,4 @@ def is_secret(kept: str | None, secret: str) -> bool:
 
 def hasher() -> PasswordHasher:
     """argon2 with the cost that its makers advise."""
-    from argon2 import PasswordHasher
-
     return PasswordHasher()

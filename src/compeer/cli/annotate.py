@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,7 @@ annotate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Annota
 
 StoreName = Annotated[str, typer.Argument(metavar="STORE", help="An SQLite file, or postgresql://…")]
 ProjectName = Annotated[str, typer.Option("--project", help="The project's name.")]
+Format = Annotated[Literal["ours", "label-studio"], typer.Option(help="ours, or label-studio.")]
 OneProject = Annotated[str | None, typer.Option("--project", help="The project's name, where there are several.")]
 
 
@@ -88,36 +89,34 @@ def import_(
     store: StoreName,
     path: Annotated[Path, typer.Argument(help="SER records, models' outputs or conversations (docs/annotate.md).")],
     project: ProjectName,
-    task: Annotated[str | None, typer.Option(help="Makes the project: steps, compare or rating.")] = None,
+    task: Annotated[Literal["steps", "compare", "rating"] | None, typer.Option(help="Makes the project.")] = None,
     guidelines: Annotated[
         Path | None, typer.Option(help="Guidelines in Markdown; a new text is a new version.")
     ] = None,
-    kind: Annotated[str, typer.Option(help="real, training or gold; the last two need known answers.")] = "real",
+    kind: Annotated[
+        Literal["real", "training", "gold"], typer.Option(help="The last two need known answers.")
+    ] = "real",
     priority: Annotated[int, typer.Option(help="Items with a higher number come first.")] = 0,
-    format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
+    format: Format = "ours",
 ) -> None:
     """Add items to a project, which is made if it is new."""
     from compeer.annotate.exchange import import_tasks
     from compeer.annotate.items import import_items
     from compeer.annotate.projects import add_project, project_by_name, projects, set_guidelines
 
-    _known("format", format, ("ours", "label-studio"))
     if not path.is_file():
         raise InputError("there is no such file.", file=path)
     words = _text(guidelines) if guidelines else None
     opened = _open(store)
     if task and project not in [one.name for one in projects(opened)]:
-        add_project(opened, project, task, words or "")  # type: ignore[arg-type]
+        add_project(opened, project, task, words or "")
     chosen = project_by_name(opened, project)
     if task and task != chosen.task:
         raise InputError(f"this project's task is {chosen.task}.", field="task", do="Choose another project name.")
     if words is not None:
         set_guidelines(opened, chosen.id, words)
-    if format == "label-studio":
-        counts = import_tasks(opened, chosen, path)
-    else:
-        counts = import_items(opened, chosen, path, kind, priority)  # type: ignore[arg-type]
-    _print_counts(counts)
+    ours = format == "ours"
+    _print_counts(import_items(opened, chosen, path, kind, priority) if ours else import_tasks(opened, chosen, path))
 
 
 @annotate.command()
@@ -125,13 +124,12 @@ def export(
     store: StoreName,
     out: Annotated[Path, typer.Argument(help="The folder to write; a file for label-studio.")],
     project: OneProject = None,
-    format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
+    format: Format = "ours",
 ) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
     from compeer.annotate.exchange import export_project, export_tasks, label_config
     from compeer.annotate.projects import project_by_name
 
-    _known("format", format, ("ours", "label-studio"))
     opened = _open(store)
     chosen = project_by_name(opened, project)
     if format == "label-studio":
@@ -292,11 +290,6 @@ def _public_name(url: str | None) -> str | None:
         do = "Give a scheme and a name, as https://labels.example.org"
         raise InputError("this is no address that a workbench can have.", field="public-url", do=do)
     return parts.hostname
-
-
-def _known(field: str, value: str, values: tuple[str, ...]) -> None:
-    if value not in values:
-        raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(values)}")
 
 
 def _text(path: Path) -> str:
