@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -139,8 +138,7 @@ class Guesses:
         self._sleep = sleep
         self._wrong = Rate(WRONG_A_MINUTE)
         self._hashing = anyio.CapacityLimiter(_HASHED_AT_ONCE)
-        self._lines: defaultdict[str, list[str]] = defaultdict(list)
-        self._turns: dict[str, anyio.Lock] = {}
+        self._lines: dict[str, tuple[anyio.Lock, list[str]]] = {}
 
     async def checked(self, address: str, account: str, device: str | None, check: Callable[[], T]) -> T:
         """The outcome of a check; a wrong guess is counted. `device` is a browser that knows the account."""
@@ -168,18 +166,17 @@ class Guesses:
 
     @asynccontextmanager
     async def _in_line(self, account: str, address: str) -> AsyncIterator[None]:
-        line = self._lines[account]
+        turn, line = self._lines.setdefault(account, (anyio.Lock(), []))
         if address in line or len(line) >= LONGEST_LINE:
             raise _too_many(60 / WRONG_A_MINUTE)
         line.append(address)
-        turn = self._turns.setdefault(account, anyio.Lock())
         try:
             async with turn:
                 yield
         finally:
             line.remove(address)
             if not line:
-                del self._lines[account], self._turns[account]
+                del self._lines[account]
 
     def _wait(self, key: str) -> float:
         return self._wrong.look(key, monotonic())

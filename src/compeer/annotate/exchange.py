@@ -155,7 +155,7 @@ def export_tasks(store: Store, project: Project, path: Path, actor: Person | Non
         for item, content, _ in with_contents(connection, real):
             annotations = [
                 {"completed_by": {"email": label.pseudonym}, "lead_time": label.seconds}
-                | {"result": [_result(*pair) for pair in positional_answers(label.answers, order).items()]}
+                | {"result": [_choice(*pair) for pair in positional_answers(label.answers, order).items()]}
                 for label in item.labels
             ]
             tasks.append({"data": _data(project.task, item.row.id, content), "annotations": annotations})
@@ -176,7 +176,7 @@ def _data(task: TaskKind, item: int, content: Mapping[str, Any]) -> dict[str, An
     return data | dict(zip(("first", "second"), found["responses"], strict=False))
 
 
-def _result(name: str, value: Answer) -> dict[str, Any]:
+def _choice(name: str, value: Answer) -> dict[str, Any]:
     return {"from_name": _renamed(name), "to_name": "history", "type": "choices", "value": {"choices": [str(value)]}}
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select
 
@@ -37,6 +37,8 @@ from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
 from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.statistics import Estimate, cohens_kappa, krippendorff, percent, wilson
 
+K = TypeVar("K", bound="int | str | tuple[str, str]")
+V = TypeVar("V")
 WEEK = 7 * DAY
 TEXTS_AT_ONCE = 500
 
@@ -68,11 +70,9 @@ def labelled_items(connection: Connection, chosen: Any) -> list[LabelledItem]:
     """The items of a condition that are not deleted, in the order of their numbers, with all their labels."""
     joined = LABELS.join(PEOPLE, PEOPLE.c.id == LABELS.c.person).join(ITEMS, ITEMS.c.id == LABELS.c.item)
     wanted = select(LABELS, PEOPLE.c.pseudonym).select_from(joined).where(chosen)
-    labels: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)):
-        labels[row.item].append(row)
+    labels = _groups((row.item, row) for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)))
     items = connection.execute(select(ITEMS).where(chosen, ITEMS.c.stage != "deleted").order_by(ITEMS.c.id)).all()
-    return [LabelledItem(row, tuple(labels[row.id])) for row in items]
+    return [LabelledItem(row, tuple(labels.get(row.id, ()))) for row in items]
 
 
 def with_contents(
@@ -158,11 +158,8 @@ def _question(
         return {"items": len(items), "percent": percent(pairs), "alpha": described}
 
     def by(keys: Callable[[LabelledItem], Iterable[str]]) -> dict[str, Any]:
-        parts: defaultdict[str, list[LabelledItem]] = defaultdict(list)
-        for item in doubled:
-            for key in keys(item):
-                parts[key].append(item)
-        return {key: agreement(parts[key]) for key in sorted(parts)}
+        parts = _groups((key, item) for item in doubled for key in keys(item))
+        return {key: agreement(part) for key, part in parts.items()}
 
     return {
         **agreement(doubled),
@@ -176,12 +173,9 @@ def _question(
 
 def _pairs(questions: Sequence[LabelQuestion], doubled: Sequence[LabelledItem]) -> list[dict[str, Any]]:
     """For each pair of annotators, and each question, the percentage and κ."""
-    shared: defaultdict[tuple[str, str], list[tuple[Row[Any], Row[Any]]]] = defaultdict(list)
-    for item in doubled:
-        one, other = sorted(item.firsts, key=lambda label: label.person)
-        shared[one.pseudonym, other.pseudonym].append((one, other))
+    both = [sorted(item.firsts, key=lambda label: label.person) for item in doubled]
     rows = []
-    for pair, labels in sorted(shared.items()):
+    for pair, labels in _groups(((one.pseudonym, other.pseudonym), (one, other)) for one, other in both).items():
         found = {}
         for question in questions:
             answers = [(one.answers[question.name], other.answers[question.name]) for one, other in labels]
@@ -194,13 +188,11 @@ def _gold(items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
     """How often each annotator gives a gold item's answers, by week, and who has become worse."""
     found = {}
     for name, answers in _right(items).items():
-        weeks: defaultdict[str, list[bool]] = defaultdict(list)
-        for at, right in answers:
-            weeks[_week(at)].append(right)
+        weeks = _groups((_week(at), right) for at, right in answers)
         late = [right for at, right in answers if at > now - WEEK]
         early = [right for at, right in answers if at <= now - WEEK]
         found[name] = _share([right for _, right in answers]) | {
-            "by_week": {week: _share(values) for week, values in sorted(weeks.items())},
+            "by_week": {week: _share(values) for week, values in weeks.items()},
             # Drifting: what is right now lies surely below what was right before.
             "drifting": bool(late and early) and wilson(sum(late), len(late))[1] < sum(early) / len(early),
         }
@@ -209,12 +201,13 @@ def _gold(items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
 
 def _right(items: Sequence[LabelledItem]) -> dict[str, list[tuple[int, bool]]]:
     """By annotator, when each known question was answered, and whether rightly."""
-    found: defaultdict[str, list[tuple[int, bool]]] = defaultdict(list)
-    for item in items:
-        for label in item.labels:
-            known = {name: value for name, value in (item.row.answers or {}).items() if name in label.answers}
-            found[label.pseudonym] += [(label.at, label.answers[name] == value) for name, value in known.items()]
-    return dict(sorted(found.items()))
+    return _groups(
+        (label.pseudonym, (label.at, label.answers[name] == value))
+        for item in items
+        for label in item.labels
+        for name, value in (item.row.answers or {}).items()
+        if name in label.answers
+    )
 
 
 def _share(right: Sequence[bool]) -> dict[str, Any]:
@@ -227,8 +220,7 @@ def _pace(
 ) -> dict[str, Any]:
     labels = list(itertools.chain.from_iterable(item.labels for item in items))
     annotators = {}
-    for name in sorted({label.pseudonym for label in labels}):
-        own = [label for label in labels if label.pseudonym == name]
+    for name, own in _groups((label.pseudonym, label) for label in labels).items():
         hours = sum(label.seconds for label in own) / 3600
         annotators[name] = {
             "labels": len(own),
@@ -251,8 +243,16 @@ def _pace(
 
 
 def _week(at: int) -> str:
-    year, week, _ = datetime.fromtimestamp(at / 1000, UTC).isocalendar()
-    return f"{year}-W{week:02d}"
+    """The ISO week of a time."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%G-W%V")
+
+
+def _groups(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in the order of the keys."""
+    found: defaultdict[K, list[V]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return {key: found[key] for key in sorted(found)}
 
 
 # --- single items, for admins -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -100,23 +101,26 @@ def import_(
     format: Format = "ours",
 ) -> None:
     """Add items to a project, which is made if it is new."""
-    from compeer.annotate.exchange import import_tasks
-    from compeer.annotate.items import import_items
-    from compeer.annotate.projects import add_project, project_by_name, projects, set_guidelines
+    from compeer.annotate import exchange, items, projects
 
     if not path.is_file():
         raise InputError("there is no such file.", file=path)
-    words = _text(guidelines) if guidelines else None
+    try:
+        words = guidelines.read_text(encoding="utf-8") if guidelines else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"this cannot be read: {error}", file=guidelines) from None
     opened = _open(store)
-    if task and project not in [one.name for one in projects(opened)]:
-        add_project(opened, project, task, words or "")
-    chosen = project_by_name(opened, project)
+    if task and project not in [one.name for one in projects.projects(opened)]:
+        projects.add_project(opened, project, task, words or "")
+    chosen = projects.project_by_name(opened, project)
     if task and task != chosen.task:
         raise InputError(f"this project's task is {chosen.task}.", field="task", do="Choose another project name.")
     if words is not None:
-        set_guidelines(opened, chosen.id, words)
-    ours = format == "ours"
-    _print_counts(import_items(opened, chosen, path, kind, priority) if ours else import_tasks(opened, chosen, path))
+        projects.set_guidelines(opened, chosen.id, words)
+    if format == "label-studio":
+        _print_counts(exchange.import_tasks(opened, chosen, path))
+    else:
+        _print_counts(items.import_items(opened, chosen, path, kind, priority))
 
 
 @annotate.command()
@@ -246,11 +250,14 @@ def serve(
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")
+    public = urlsplit(public_url) if public_url is not None else None
+    if public and (public.scheme not in ("http", "https") or not public.hostname or public.path not in ("", "/")):
+        do = "Give a scheme and a name, as https://labels.example.org"
+        raise InputError("this is no address that a workbench can have.", field="public-url", do=do)
     proxies = checked_proxies(proxy or ())
     opened = _open(store)
     sock = bound_socket(host, port)
-    public = _public_name(public_url)
-    hosts = served_hosts(host, [public] if public else [])
+    hosts = served_hosts(host, [public.hostname] if public and public.hostname else [])
     settings = WorkbenchSettings(public_url=public_url, hosts=hosts, rate=rate or None, media=media)
     address = public_url or f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
 
@@ -278,25 +285,6 @@ def _open(name: str) -> Store:
     from compeer.annotate.store import open_store
 
     return open_store(name)
-
-
-def _public_name(url: str | None) -> str | None:
-    from urllib.parse import urlsplit
-
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-        do = "Give a scheme and a name, as https://labels.example.org"
-        raise InputError("this is no address that a workbench can have.", field="public-url", do=do)
-    return parts.hostname
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"this cannot be read: {error}", file=path) from None
 
 
 def _print_counts(counts: Mapping[str, int]) -> None:
