@@ -32,7 +32,7 @@ from compeer.annotate.schema import (
     PROJECTS,
     all_rows,
     change_rows,
-    count,
+    count_up,
     one_row,
     remove_rows,
 )
@@ -116,21 +116,23 @@ def _joined(event: Event) -> None:
 
 
 def _items_added(event: Event) -> None:
-    rows, waiting = [], Counter[tuple[str, str, bool]]()
+    rows, waiting, columns = [], Counter[str](), dict[str, dict[str, Any]]()
     project = event.body["project"]
     for given in event.body["items"]:
         content = json.loads(event.texts(given["content"]["text"]) or "{}")
         stage = "fresh" if given["kind"] == "real" else given["kind"]
-        lane = lane_key(project, stage, given["language"], given["crisis"], ()) if stage == "fresh" else None
+        lane, its_columns = _lane(project, stage, given["language"], given["crisis"], ())
+        columns[lane] = its_columns
+        waiting[lane] += 1  # lanes of training and gold items only count them
         rows.append(
             _only(given, ("id", "kind", "language", "crisis", "priority", "author", "answers"))
             | {"project": project, "record": content.get("id"), "dialogue": content.get("dialogue")}
-            | {"content": given["content"]["text"], "held": None, "stage": stage, "lane": lane}
+            | {"content": given["content"]["text"], "held": None}
+            | {"stage": stage, "lane": lane if stage == "fresh" else None}
         )
-        waiting[stage, given["language"], given["crisis"]] += 1
     event.connection.execute(insert(ITEMS), rows)
-    for (stage, language, crisis), number in waiting.items():  # lanes of training and gold items only count them
-        _count_lane(event.connection, number, project, stage, language, crisis, ())
+    for lane, number in waiting.items():
+        count_up(event.connection, LANES, {"key": lane}, {"waiting": number}, **columns[lane])
 
 
 def _leased(event: Event) -> None:
@@ -168,12 +170,12 @@ def _labelled(event: Event) -> None:
     else:
         connection.execute(insert(LABELS), row | key)
     day = {"person": event.person, "day": day_of(event.at)}
-    count(connection, DAYS, day, {"labels": 0 if before else 1, "seconds": body["seconds"]})
+    count_up(connection, DAYS, day, {"labels": 0 if before else 1, "seconds": body["seconds"]})
     if body["role"] not in ("first", "adjudication"):
         return
     firsts = _place(connection, event.item)
     if body["role"] == "first" and not before and len(firsts) == 2:
-        count(connection, PAIRS, {"project": body["project"], "one": firsts[0], "other": firsts[1]}, {"shared": 1})
+        count_up(connection, PAIRS, {"project": body["project"], "one": firsts[0], "other": firsts[1]}, {"shared": 1})
 
 
 def _frozen(event: Event) -> None:
@@ -200,9 +202,13 @@ def _deleted(event: Event) -> None:
 # --- stages and lanes -------------------------------------------------------------------------------------------------
 
 
-def lane_key(project: int, stage: str, language: str, crisis: bool, occupants: Sequence[int]) -> str:
-    """The name of the lane in which such items wait."""
-    return f"{project}|{stage}|{language}|{int(crisis)}|{','.join(map(str, occupants))}"
+def _lane(
+    project: int, stage: str, language: str, crisis: bool, occupants: Sequence[int]
+) -> tuple[str, dict[str, Any]]:
+    """The key of the lane in which such items wait, and its other columns."""
+    people = ",".join(map(str, occupants))
+    columns = {"project": project, "stage": stage, "language": language, "crisis": crisis, "occupants": people}
+    return f"{project}|{stage}|{language}|{int(crisis)}|{people}", columns
 
 
 def _place(connection: Connection, item: int | None) -> list[int]:
@@ -223,26 +229,18 @@ def _place(connection: Connection, item: int | None) -> list[int]:
             stage = "adjudicating" if any(lease.role == "adjudication" for lease in leases) else "adjudicate"
     else:
         stage = ("fresh", "half", "full")[len(occupants)]
-    waits = stage in ("fresh", "half", "adjudicate")
-    lane = lane_key(row.project, stage, row.language, row.crisis, occupants) if waits else None
+    key, columns = _lane(row.project, stage, row.language, row.crisis, occupants)
+    lane = key if stage in ("fresh", "half", "adjudicate") else None
     if stage == "closed" and leases:
         remove_rows(connection, LEASES, item=item)
     if lane != row.lane or stage != row.stage:
         change_rows(connection, ITEMS, {"stage": stage, "lane": lane}, id=item)
     if lane != row.lane:
         if row.lane is not None:
-            count(connection, LANES, {"key": row.lane}, {"waiting": -1})
+            count_up(connection, LANES, {"key": row.lane}, {"waiting": -1})
         if lane is not None:
-            _count_lane(connection, 1, row.project, stage, row.language, row.crisis, occupants)
+            count_up(connection, LANES, {"key": lane}, {"waiting": 1}, **columns)
     return firsts
-
-
-def _count_lane(
-    connection: Connection, more: int, project: int, stage: str, language: str, crisis: bool, occupants: Sequence[int]
-) -> None:
-    other = {"project": project, "stage": stage, "language": language, "crisis": crisis}
-    other["occupants"] = ",".join(map(str, occupants))
-    count(connection, LANES, {"key": lane_key(project, stage, language, crisis, occupants)}, {"waiting": more}, **other)
 
 
 _HANDLERS: dict[str, Callable[[Event], None]] = {

@@ -181,7 +181,7 @@ def remove_rows(connection: sa.Connection, table: sa.Table, **key: Any) -> None:
     connection.execute(_matching(sa.delete, table, *key), _bound(key))
 
 
-def count(
+def count_up(
     connection: sa.Connection, table: sa.Table, key: Mapping[str, Any], more: Mapping[str, int], **other: Any
 ) -> None:
     """Adds to counters of the row with this key; where it is missing, it is made, with the other columns."""
