@@ -65,7 +65,7 @@ def measure(name: str, size: int, labels: int, pause: float) -> dict[str, Any]:
     project = add_project(store, "benchmark", "steps", settings=ProjectSettings(daily_cap=None, correction_seconds=0))
     people = [add_person(store, f"N{number}", "a password", ["annotator"], ["en"]) for number in range(ANNOTATORS)]
     start = time.perf_counter()
-    add_items(store, project, [_item(number) for number in range(size)], in_danger=lambda _: False)
+    add_items(store, project, [_item(number) for number in range(size)])
     filling = time.perf_counter() - start
     half_done(store, project, people, min(size // 2, 5_000))
     alone = [_timed(store, people[0], project)[0] for _ in range(30)]
@@ -127,7 +127,7 @@ def half_done(store: Store, project: Project, people: list[Person], count: int) 
 def _item(number: int) -> NewItem:
     history = [{"speaker": "seeker", "text": f"I lost something, number {number}. " * 5}]
     content = {"id": f"r{number}", "dialogue": f"d{number // 5}", "history": history, "candidate": _TURN}
-    return NewItem(content | {"reference": "I see."}, "en", "model", None, ())
+    return NewItem(content | {"reference": "I see."}, "en", "model")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def simulate(name: str, annotators: int, items: int, kills: int) -> dict[str, An
     for number in range(annotators):
         roles = ["annotator", "adjudicator"] if number % 3 == 0 or annotators < 9 else ["annotator"]
         add_person(store, f"N{number}", PASSWORD, roles, ["en"])
-    add_items(store, project, [_item(number) for number in range(items)], in_danger=lambda _: False)
+    add_items(store, project, [_item(number) for number in range(items)])
     server, told = Server(name), Told()
     threads = [
         threading.Thread(target=_work, args=(server.url, f"N{number}", number, told), daemon=True)
@@ -345,7 +345,7 @@ def broken_rules(store: Store) -> list[str]:
 def _item(number: int) -> NewItem:
     history = [{"speaker": "seeker", "text": f"I lost something, number {number}."}]
     content = {"id": f"r{number}", "dialogue": f"d{number}", "history": history, "candidate": _TURN}
-    return NewItem(content | {"reference": _REFERENCE}, "en", "model", None, ())
+    return NewItem(content | {"reference": _REFERENCE}, "en", "model")
 
 
 if __name__ == "__main__":

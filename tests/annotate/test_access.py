@@ -10,11 +10,11 @@ import pytest
 from argon2 import PasswordHasher, extract_parameters
 
 from compeer.annotate import people as hashing
-from compeer.annotate.access import LONGEST_LINE, WRONG_A_MINUTE, Guesses, log_in
+from compeer.annotate.access import LONGEST_LINE, WRONG_A_MINUTE, Guesses
 from compeer.annotate.people import leave
 from compeer.annotate.store import Refused, Store, create_store
 from compeer.web.errors import Refusal
-from tests.support.annotation import PASSWORD, cheap_hashes_fixture, person  # noqa: F401
+from tests.support.annotation import PASSWORD, cheap_hashes_fixture, log_in, person  # noqa: F401
 from tests.support.workbench import Client, workbench
 
 

@@ -238,7 +238,7 @@ def test_what_is_anothers_cannot_be_fetched_by_guessing(tmp_path: Path, store: S
         Media(kind="image", path=path) for path in ("face.png", "notes.txt", "../store.sqlite", "/etc/passwd")
     )
     said = one.history[0].model_copy(update={"media": media})
-    add_items(store, project, [new_item(one.model_copy(update={"history": (said,)}))], in_danger=lambda _: False)
+    add_items(store, project, [new_item(one.model_copy(update={"history": (said,)}))])
     with workbench(store, media=tmp_path) as bench:
         ann, ben, cleo = bench.someone("Ann"), bench.someone("Ben"), bench.someone("Cleo")
         boss = bench.someone("Boss", "admin")
@@ -284,10 +284,8 @@ def test_an_admin_who_annotates_sees_no_label_before_an_item_is_closed(bench: Be
 
 def test_gold_and_training_items(bench: Bench) -> None:
     project = steps_project(bench.store, 2, gold_every=2)
-    add_items(
-        bench.store, project, [new_item(record(50 + n), RIGHT) for n in range(4)], "gold", in_danger=lambda _: False
-    )
-    add_items(bench.store, project, [new_item(record(90), RIGHT)], "training", in_danger=lambda _: False)
+    add_items(bench.store, project, [new_item(record(50 + n), RIGHT) for n in range(4)], "gold")
+    add_items(bench.store, project, [new_item(record(90), RIGHT)], "training")
     ann = bench.someone("Ann")
     task = ann.got("POST", "/next", {})["task"]
     assert (task["kind"], ann.got("GET", "/projects")["projects"][0]["left"]) == ("training", 6), "gold is counted"
@@ -304,7 +302,7 @@ def test_gold_and_training_items(bench: Bench) -> None:
 
 def test_passing_items_on_and_care(bench: Bench) -> None:
     project = steps_project(bench.store, 3)
-    add_items(bench.store, project, [new_item(record(9))], priority=5, in_danger=lambda _: True)
+    add_items(bench.store, project, [new_item(record(9), crisis=True)], priority=5)
     ann, boss = bench.someone("Ann"), bench.someone("Boss", "admin")
     hard = ann.got("POST", "/next", {})["task"]
     assert hard["crisis"]

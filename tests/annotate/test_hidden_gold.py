@@ -31,7 +31,7 @@ def store_fixture(tmp_path: Path, clock: Clock) -> Store:
 def with_gold(store: Store, real: int, gold: int, **settings: Any) -> Project:
     project = steps_project(store, real, gold_every=2, daily_cap=None, **settings)
     hidden = [new_item(record(500 + number), RIGHT) for number in range(gold)]
-    add_items(store, project, hidden, "gold", in_danger=lambda _: False)
+    add_items(store, project, hidden, "gold")
     return project
 
 

@@ -91,7 +91,8 @@ def test_who_drifts_from_gold_is_seen() -> None:
             SimpleNamespace(pseudonym=name, role="gold", answers=answers, seconds=20, at=now - (1 if late else 9) * day)
             for name, answers in (("A1", worse if late else known), ("A2", known))
         )
-        items.append(LabelledItem(number, "gold", "gold", "en", "model", f"d{number}", None, known, labels))
+        row = SimpleNamespace(id=number, kind="gold", stage="gold", author="model", dialogue="d", answers=known)
+        items.append(LabelledItem(row, labels))
     project = Project(1, "p", "steps", ProjectSettings(), 1)
     told = project_metrics(project, items, now)["gold"]
     assert [told[name]["drifting"] for name in ("A1", "A2")] == [True, False]

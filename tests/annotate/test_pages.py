@@ -288,7 +288,7 @@ def _check_export(admin: Any, folder: Path) -> None:
 
 def test_everything_by_keyboard(browser: Any, url: str, store: Store) -> None:
     project = steps_project(store, 4, correction_seconds=300)
-    add_items(store, project, [new_item(record(9))], priority=-1, in_danger=lambda _: True)
+    add_items(store, project, [new_item(record(9), crisis=True)], priority=-1)
     ann = person(store, "Ann")
     with at_work(browser, url, "Ann") as page:
         assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
@@ -363,7 +363,7 @@ def test_tab_and_space_do_it_too_and_single_keys_can_be_switched_off(browser: An
 
 def test_training_is_told_and_ratings_go_by_digits(browser: Any, url: str, store: Store, tmp_path: Path) -> None:
     project = steps_project(store)
-    add_items(store, project, [new_item(record(1), RIGHT)], kind="training", in_danger=lambda _: False)
+    add_items(store, project, [new_item(record(1), RIGHT)], kind="training")
     rating = add_project(store, "rating", "rating")
     said = [{"speaker": "seeker", "text": "Hello."}, {"speaker": "supporter", "text": "Good to hear from you."}]
     file = tmp_path / "talks.jsonl"

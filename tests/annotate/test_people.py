@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from compeer.annotate import people as hashing
-from compeer.annotate.access import change_password, log_in, log_out, person_of
+from compeer.annotate.access import change_password, end_session, person_of
 from compeer.annotate.backup import verify
 from compeer.annotate.items import add_items
 from compeer.annotate.labels import media_of, own_labels, submit
@@ -23,6 +23,7 @@ from tests.support.annotation import (  # noqa: F401
     Clock,
     cheap_hashes_fixture,
     clock_fixture,
+    log_in,
     new_item,
     person,
     record,
@@ -108,7 +109,7 @@ def test_logging_in_and_out(store: Store, clock: Clock) -> None:
     assert person_of(store, token + "x") is None
     with store.read() as connection:
         assert token not in str(connection.execute(select(SESSIONS)).all())
-    log_out(store, token)
+    end_session(store, token)
     assert person_of(store, token) is None
     token = log_in(store, "Ann", PASSWORD)
     clock.seconds += 8 * 86_400
@@ -207,7 +208,7 @@ def test_pictures_are_for_those_who_were_given_the_item(store: Store) -> None:
     project = steps_project(store)
     shown = record(1)
     said = shown.history[0].model_copy(update={"media": (Media(kind="image", path="face.png"),)})
-    add_items(store, project, [new_item(shown.model_copy(update={"history": (said,)}))], in_danger=lambda _: False)
+    add_items(store, project, [new_item(shown.model_copy(update={"history": (said,)}))])
     task = next_task(store, ann, project.id)
     assert not isinstance(task, Rest)
     (media,) = task.history[0].media

@@ -190,12 +190,12 @@ def test_priority_language_crisis_and_the_daily_cap(store: Store, clock: Clock) 
     items = {
         "low": [new_item(record(number)) for number in (1, 2)],
         "high": [new_item(record(3))],
-        "crisis": [new_item(record(4))],
+        "crisis": [new_item(record(4), crisis=True)],
         "zh": [new_item(record(5, language="zh-CN"))],
     }
     for name, new in items.items():
         priority = {"high": 5, "crisis": 9}.get(name, 0)
-        add_items(store, project, new, priority=priority, in_danger=lambda _, name=name: name == "crisis")
+        add_items(store, project, new, priority=priority)
     ann = change_person(store, ann.id, ann, declines_crisis=True)
     seen = []
     for _ in range(3):
@@ -213,8 +213,8 @@ def test_training_comes_first_and_tells_the_answers_and_gold_stays_hidden(store:
     ann, ben = person(store, "Ann"), person(store, "Ben")
     project = steps_project(store, 20, gold_every=2, daily_cap=None)
     known = {"history": True, "emotion": True, "strategy": True, "preference": "candidate"}
-    add_items(store, project, [new_item(record(100), known)], "training", in_danger=lambda _: False)
-    add_items(store, project, [new_item(record(200 + n), known) for n in range(3)], "gold", in_danger=lambda _: False)
+    add_items(store, project, [new_item(record(100), known)], "training")
+    add_items(store, project, [new_item(record(200 + n), known) for n in range(3)], "gold")
     for who in (ann, ben):
         task = given(store, who, project)
         assert task.kind == "training"

@@ -128,7 +128,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_a_label_store_on_a_full_disk_refuses_and_loses_nothing(store: Store) -> None:
     """SQLite reports a full disk for a file that may not grow, as it does for a disk without room."""
     project = steps_project(store)
-    add_items(store, project, [new_item(record(number)) for number in range(1, 30)], in_danger=lambda _: False)
+    add_items(store, project, [new_item(record(number)) for number in range(1, 30)])
     with workbench(store) as bench:
         ann = bench.someone("Ann")
         answers = {"history": True, "emotion": True, "strategy": False, "preference": "both"}
@@ -272,7 +272,7 @@ backup(open_store(sys.argv[1]), Path(sys.argv[2]))
 
 def test_a_backup_killed_half_way_leaves_no_file_of_that_name(store: Store, tmp_path: Path) -> None:
     project = steps_project(store)
-    add_items(store, project, [new_item(record(number)) for number in range(1, 400)], in_danger=lambda _: False)
+    add_items(store, project, [new_item(record(number)) for number in range(1, 400)])
     copy = tmp_path / "copy.backup"
     command = [sys.executable, "-c", BACKUP, str(tmp_path / "labels.sqlite"), str(copy)]
     with subprocess.Popen(command) as worker:

@@ -16,6 +16,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from compeer.annotate import people as hashing
+from compeer.annotate.access import begin_session, person_by_password
 from compeer.annotate.items import NewItem, add_items
 from compeer.annotate.people import Person, add_person
 from compeer.annotate.projects import Project, ProjectSettings, add_project
@@ -110,6 +111,11 @@ def person(store: Store, name: str, *roles: str, languages: tuple[str, ...] = ("
     return add_person(store, name, PASSWORD, roles or ("annotator",), languages, **more)
 
 
+def log_in(store: Store, name: str, password: str) -> str:
+    """The token of a session that begins."""
+    return begin_session(store, person_by_password(store, name, password))
+
+
 def record(number: int, dialogue: str | None = None, language: str = "en", author: str = "model-a") -> SerRecord:
     turn = SupportTurn(
         history=HistoryStep(text=f"The seeker tells of matter {number}.", stage="exploration"),
@@ -134,14 +140,14 @@ def record(number: int, dialogue: str | None = None, language: str = "en", autho
     )
 
 
-def new_item(one: SerRecord, answers: dict[str, Any] | None = None) -> NewItem:
+def new_item(one: SerRecord, answers: dict[str, Any] | None = None, crisis: bool = False) -> NewItem:
     content = one.model_dump(mode="json", exclude_defaults=True)
-    return NewItem(content, one.language, one.author, answers, tuple(said.text for said in one.history))
+    return NewItem(content, one.language, one.author, answers, crisis)
 
 
 def steps_project(store: Store, count: int = 0, name: str = "steps", **settings: Any) -> Project:
     """A project of the task `steps` with some real items, none of them marked as crisis; labels count at once."""
     chosen = ProjectSettings(**{"correction_seconds": 0, **settings})
     project = add_project(store, name, "steps", "Be kind.", chosen)
-    add_items(store, project, [new_item(record(number)) for number in range(count)], in_danger=lambda _: False)
+    add_items(store, project, [new_item(record(number)) for number in range(count)])
     return project

@@ -18,27 +18,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
 from fastapi import APIRouter, Depends, Request
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Scope
 
 from compeer.annotate import forms, people
-from compeer.annotate.people import DAY, Person, Role, checked_password, hashed_secret, is_secret, require
+from compeer.annotate.people import DAY, Person, Role, hashed_secret, is_secret, require
 from compeer.annotate.projects import projects
 from compeer.annotate.queue import today
-from compeer.annotate.schema import PEOPLE, SESSIONS
-from compeer.annotate.store import Refused, Store, text_of
+from compeer.annotate.schema import PEOPLE, SESSIONS, one_row, remove_rows
+from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.web.errors import Refusal, busy
 from compeer.web.limits import Rate, client_of
 
@@ -57,63 +56,64 @@ T = TypeVar("T")
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def log_in(store: Store, name: str, password: str) -> str:
-    """A token for the session that begins; the same refusal whether the name or the password is wrong."""
+def person_by_password(store: Store, name: str, password: str) -> Person:
+    """Whose password this is; the same refusal whether the name or the password is wrong."""
     with store.read() as connection:
-        row = connection.execute(select(PEOPLE).where(PEOPLE.c.name == name, PEOPLE.c.active)).first()
+        row = one_row(connection, PEOPLE, name=name, active=True)
         kept = text_of(connection, row.secret) if row else None
     right = is_secret(kept, password)  # as slow for a name that nobody has
-    if row is None or kept is None or not right:
+    if row is None or not right:
         with store.write() as writing:
             writing.record("login_failed", {"person": row.id if row else None})
         raise Refused("forbidden", "the name or the password is wrong.")
-    return begin_session(store, row.id)
+    return Person.model_validate(row, from_attributes=True)
 
 
-def begin_session(store: Store, person: int) -> str:
+def begin_session(store: Store, person: Person) -> str:
     """A token for a session of somebody who has proved who they are."""
     token = secrets.token_urlsafe(32)
-    with store.write(person) as writing:
+    with store.write(person.id) as writing:
         writing.record("logged_in", {})
         writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.expires < writing.at))
-        session = {"token": _digest(token), "person": person, "expires": writing.at + SESSION_DAYS * DAY}
+        session = {"token": _digest(token), "person": person.id, "expires": writing.at + SESSION_DAYS * DAY}
         writing.connection.execute(insert(SESSIONS), session)
     return token
 
 
-def log_out(store: Store, token: str) -> None:
+def end_session(store: Store, token: str) -> None:
     """Ends a session."""
     with store.write() as writing:
-        writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.token == _digest(token)))
+        remove_rows(writing.connection, SESSIONS, token=_digest(token))
 
 
 def person_of(store: Store, token: str) -> Person | None:
     """Whose session this is; None where there is none, or it has ended."""
     with store.read() as connection:
-        joined = PEOPLE.join(SESSIONS, SESSIONS.c.person == PEOPLE.c.id)
-        chosen = (SESSIONS.c.token == _digest(token), SESSIONS.c.expires > store.now(), PEOPLE.c.active)
-        row = connection.execute(select(PEOPLE).select_from(joined).where(*chosen)).first()
+        session = one_row(connection, SESSIONS, token=_digest(token))
+        if session is None or session.expires <= store.now():
+            return None
+        row = one_row(connection, PEOPLE, id=session.person, active=True)
     return Person.model_validate(row, from_attributes=True) if row else None
 
 
-def change_password(store: Store, person: Person, old: str, new: str) -> None:
+def change_password(store: Store, person: Person, old: str, new: str) -> Person:
     """Sets another password and ends all sessions."""
-    hashed = hashed_secret(checked_password(new))
+    hashed = hashed_secret(new)
     with store.write(person.id) as writing:
-        secret = writing.connection.execute(select(PEOPLE.c.secret).where(PEOPLE.c.id == person.id)).scalar()
+        secret = needed_row(writing.connection, PEOPLE, "person", id=person.id).secret
         if not is_secret(text_of(writing.connection, secret), old):
             raise Refused("forbidden", "the old password is wrong.")
         body = {"person": person.id, "secret": writing.keep(hashed, person=person.id)}
         writing.record("secret_changed", body, erased=[secret] if secret else [])
-        writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.person == person.id))
+        remove_rows(writing.connection, SESSIONS, person=person.id)
+    return person
 
 
-def device_token(store: Store, name: str, nonce: str | None = None) -> str | None:
+def device_token(store: Store, name: str | None, nonce: str) -> str | None:
     """A token by which a device of this person can be known, until the password is changed; None for nobody's."""
     with store.read() as connection:
-        secret = connection.execute(select(PEOPLE.c.secret).where(PEOPLE.c.name == name, PEOPLE.c.active)).scalar()
-        kept = text_of(connection, secret)
-    nonce = secrets.token_hex(16) if nonce is None else nonce
+        row = one_row(connection, PEOPLE, name=name, active=True)
+        kept = text_of(connection, row.secret) if row else None
     if kept is None:
         return None
     return f"{nonce}.{hmac.digest(kept.encode(), f'compeer device {nonce}'.encode(), hashlib.sha256).hex()}"
@@ -138,8 +138,7 @@ class Guesses:
         self._sleep = sleep
         self._wrong = Rate(WRONG_A_MINUTE)
         self._hashing = anyio.CapacityLimiter(_HASHED_AT_ONCE)
-        self._lines: defaultdict[str, list[str]] = defaultdict(list)
-        self._turns: dict[str, anyio.Lock] = {}
+        self._lines: dict[str, tuple[anyio.Lock, list[str]]] = {}
 
     async def checked(self, address: str, account: str, device: str | None, check: Callable[[], T]) -> T:
         """The outcome of a check; a wrong guess is counted. `device` is a browser that knows the account."""
@@ -167,18 +166,17 @@ class Guesses:
 
     @asynccontextmanager
     async def _in_line(self, account: str, address: str) -> AsyncIterator[None]:
-        line = self._lines[account]
+        turn, line = self._lines.setdefault(account, (anyio.Lock(), []))
         if address in line or len(line) >= LONGEST_LINE:
             raise _too_many(60 / WRONG_A_MINUTE)
         line.append(address)
-        turn = self._turns.setdefault(account, anyio.Lock())
         try:
             async with turn:
                 yield
         finally:
             line.remove(address)
             if not line:
-                del self._lines[account], self._turns[account]
+                del self._lines[account]
 
     def _wait(self, key: str) -> float:
         return self._wrong.look(key, monotonic())
@@ -192,12 +190,11 @@ def _too_many(wait: float) -> Refusal:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Caller:
-    """Somebody who has proved who they are."""
-
-    person: Person
-    token: str
+def token_of(request: Request) -> tuple[str, bool]:
+    """The session's token that a request carries, and whether it comes in the header, as a program's does."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    by_header = scheme.lower() == "bearer"
+    return given.strip() if by_header else request.cookies.get(COOKIE, ""), by_header
 
 
 class Access:
@@ -207,11 +204,9 @@ class Access:
         self.store, self._public = store, public_url
         self.guesses = Guesses()
 
-    def caller(self, request: Request) -> Caller:
+    def caller(self, request: Request) -> Person:
         """Who asks; refuses whoever is not signed in, and a change that our page did not ask for."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        by_header = scheme.lower() == "bearer"
-        token = given.strip() if by_header else request.cookies.get(COOKIE, "")
+        token, by_header = token_of(request)
         person = person_of(self.store, token) if token else None
         if person is None or person.program != by_header:
             what = "Nobody is logged in. POST /api/login, or send the header Authorization: Bearer TOKEN."
@@ -221,7 +216,7 @@ class Access:
             if not hmac.compare_digest(sent, csrf_of(token).encode()):
                 what = "The header X-CSRF-Token is missing or wrong: send the token from /api/me."
                 raise Refusal(403, what, code="csrf")
-        return Caller(person, token)
+        return person
 
     async def checked(self, request: Request, name: str, check: Callable[[], T]) -> T:
         """The outcome of a check of something that can be guessed; a wrong guess is counted."""
@@ -237,7 +232,7 @@ class Access:
 
     async def keep(self, request: Request, response: Response, token: str, person: Person) -> None:
         """Sets the cookies of a session and of the device."""
-        device = await run_in_threadpool(device_token, self.store, person.name or "") or ""
+        device = await run_in_threadpool(device_token, self.store, person.name, secrets.token_hex(16)) or ""
         https = self._is_https(request)
         for name, value, days in ((COOKIE, token, SESSION_DAYS), (DEVICE, device, DEVICE_DAYS)):
             lasting = days * 86_400
@@ -263,7 +258,7 @@ class Access:
             found = await run_in_threadpool(self.caller, Request(scope))
         except Refusal:
             return LARGEST_BODY
-        return LARGEST_IMPORT if "admin" in found.person.roles else LARGEST_BODY
+        return LARGEST_IMPORT if "admin" in found.roles else LARGEST_BODY
 
 
 async def _access(request: Request) -> Access:  # what only looks something up needs no thread of its own
@@ -274,24 +269,18 @@ async def _access(request: Request) -> Access:  # what only looks something up n
 AccessHere = Annotated[Access, Depends(_access)]
 
 
-def _caller(request: Request, access: AccessHere) -> Caller:
-    return access.caller(request)
-
-
-CallerHere = Annotated[Caller, Depends(_caller)]
-
-
 async def _store(access: AccessHere) -> Store:
     return access.store
 
 
-def _with_role(*roles: Role) -> Callable[[Caller], Awaitable[Person]]:
+def _with_role(*roles: Role) -> Callable[[Request, Access], Person]:
     """Checks the role before anything else of a request is read; it is checked again where the thing is done."""
 
-    async def person(caller: CallerHere) -> Person:
+    def person(request: Request, access: AccessHere) -> Person:
+        found = access.caller(request)
         if roles:
-            require(caller.person, *roles)
-        return caller.person
+            require(found, *roles)
+        return found
 
     return person
 
@@ -310,68 +299,55 @@ sign_in = APIRouter(tags=["sign-in"])
 @sign_in.post("/join")
 async def join(body: forms.Join, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
     """Takes up an invitation; the session begins at once."""
-
-    def check() -> tuple[Person, str]:
-        person = people.join(access.store, body.invitation, body.name, body.password)
-        return person, begin_session(access.store, person.id)
-
-    return await _sign_in(f"invitation {body.invitation.partition('.')[0]}", check, request, response, access)
+    name = f"invitation {body.invitation.partition('.')[0]}"
+    check = partial(people.join, access.store, body.invitation, body.name, body.password)
+    return await _sign_in(name, check, request, response, access)
 
 
 @sign_in.post("/login")
 async def begin(body: forms.Login, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
     """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
-
-    def check() -> tuple[Person, str]:
-        token = log_in(access.store, body.name, body.password)
-        person = person_of(access.store, token)
-        assert person is not None, "the session has just begun"
-        return person, token
-
+    check = partial(person_by_password, access.store, body.name, body.password)
     return await _sign_in(body.name, check, request, response, access)
 
 
 @sign_in.post("/me/password")
 async def replace_password(
-    body: forms.NewPassword, request: Request, response: Response, access: AccessHere, caller: CallerHere
+    body: forms.NewPassword, request: Request, response: Response, access: AccessHere, me: Me
 ) -> forms.SignedIn:
     """Sets another password; all other sessions end."""
-
-    def check() -> tuple[Person, str]:
-        change_password(access.store, caller.person, body.old, body.new)
-        return caller.person, begin_session(access.store, caller.person.id)
-
-    return await _sign_in(f"password of {caller.person.id}", check, request, response, access)
+    check = partial(change_password, access.store, me, body.old, body.new)
+    return await _sign_in(f"password of {me.id}", check, request, response, access)
 
 
 async def _sign_in(
-    name: str, check: Callable[[], tuple[Person, str]], request: Request, response: Response, access: Access
+    name: str, check: Callable[[], Person], request: Request, response: Response, access: Access
 ) -> forms.SignedIn:
-    person, token = await access.checked(request, name, check)
+    person = await access.checked(request, name, check)
+    token = await run_in_threadpool(begin_session, access.store, person)
     if not person.program:
         await access.keep(request, response, token, person)
     return forms.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
 
 
 @sign_in.post("/logout", status_code=204)
-def end(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+def end(request: Request, response: Response, access: AccessHere, _: Me) -> None:
     """Ends this session."""
-    log_out(access.store, caller.token)
+    end_session(access.store, token_of(request)[0])
     access.forget(request, response)
 
 
 @sign_in.post("/leave", status_code=204)
-def leave(request: Request, response: Response, access: AccessHere, caller: CallerHere) -> None:
+def leave(request: Request, response: Response, access: AccessHere, me: Me) -> None:
     """Removes one's name and password for good; the labels stay, under a pseudonym."""
-    people.leave(access.store, caller.person.id, caller.person)
+    people.leave(access.store, me.id, me)
     access.forget(request, response)
 
 
 @sign_in.get("/me")
-def read_me(store: StoreHere, caller: CallerHere) -> forms.Myself:
+def read_me(request: Request, store: StoreHere, me: Me) -> forms.Myself:
     """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
-    day = today(store, caller.person, *projects(store))
-    return forms.Myself(person=caller.person, csrf=csrf_of(caller.token), today=day)
+    return forms.Myself(person=me, csrf=csrf_of(token_of(request)[0]), today=today(store, me, *projects(store)))
 
 
 @sign_in.patch("/me")

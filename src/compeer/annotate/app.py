@@ -20,7 +20,6 @@ from fastapi import Path as InPath
 from jinja2 import Environment, PackageLoader
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
-from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from compeer import __version__
@@ -248,8 +247,8 @@ def read_audit(
 @api.get("/agreement", tags=["admin"])
 def read_agreement(project: WhichProject, request: Request, me: Admin) -> dict[str, Any]:
     """All metrics of a project as it stands: agreement, gold, balance, pace, and what is left."""
-    dashboard: metrics.Dashboard = request.app.state.dashboard
-    return dashboard.of(project, me)
+    found: dict[str, Any] = request.app.state.dashboard(project, me)
+    return found
 
 
 @api.get("/disagreements", tags=["admin"])
@@ -325,9 +324,8 @@ def export_file(
     chosen = project_by_number(store, project)
     if format == "records" and chosen.task != "steps":
         raise Refusal(400, "Only the task 'steps' makes records. Ask for format=ours.", field="format")
-    folder = Path(tempfile.mkdtemp(prefix="compeer-export-"))
-    out = folder / "out"
-    try:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
         if format == "label-studio":
             out.mkdir()
             export_tasks(store, chosen, out / "tasks.json", me)
@@ -336,13 +334,11 @@ def export_file(
             export_project(store, chosen, out, me)
         made, kind = out / "records.jsonl", "application/x-ndjson"
         if format != "records":
-            made, kind = Path(shutil.make_archive(str(folder / "all"), "zip", out)), "application/zip"
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+            made, kind = Path(shutil.make_archive(f"{folder}/all", "zip", out)), "application/zip"
+        content = made.read_bytes()
     name = {"ours": ".zip", "records": "-records.jsonl", "label-studio": "-label-studio.zip"}[format]
-    gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
-    return FileResponse(made, media_type=kind, filename=f"project-{project}{name}", background=gone)
+    attached = {"Content-Disposition": f'attachment; filename="project-{project}{name}"'}
+    return Response(content, media_type=kind, headers=attached)
 
 
 # --- the application --------------------------------------------------------------------------------------------------
@@ -356,7 +352,7 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
     app = application(TITLE, Files(workbench="compeer.annotate"), pages, _described, store.close, **door)
-    app.state.access, app.state.dashboard, app.state.media = access, metrics.Dashboard(store), settings.media
+    app.state.access, app.state.dashboard, app.state.media = access, metrics.dashboards(store), settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
     app.add_exception_handler(NoConnection, _answer_out_of_reach)

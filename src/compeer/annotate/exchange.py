@@ -14,14 +14,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from sqlalchemy import select
-
-from compeer.annotate.items import NewItem, add_items, checked_content, view
+from compeer.annotate.items import NewItem, add_items, checked_content, questions_of, view
 from compeer.annotate.labels import LONGEST_SECONDS
 from compeer.annotate.metrics import LabelledItem, labelled_items, project_metrics, with_contents
 from compeer.annotate.people import Person, add_person, admin_writes, people, require
@@ -32,13 +30,12 @@ from compeer.annotate.projects import (
     Project,
     TaskKind,
     asked,
-    disputed,
     kept_answers,
     positional_answers,
 )
 from compeer.annotate.queue import freeze_all
-from compeer.annotate.schema import ITEMS, LABELS
-from compeer.annotate.store import Store, make_private_file, make_private_folder
+from compeer.annotate.schema import ITEMS, LABELS, one_row
+from compeer.annotate.store import Store, make_private_file, make_private_folder, needed_row
 from compeer.errors import InputError
 from compeer.io import write_json, write_lines
 from compeer.reasoning import STEPS
@@ -62,14 +59,14 @@ def export_project(store: Store, project: Project, folder: Path, actor: Person |
     records: list[SerRecord] = []
     with store.read() as connection:
         items = labelled_items(connection, ITEMS.c.project == project.id)
-        for item, content, remarks in with_contents(connection, items):
+        for item, content, texts in with_contents(connection, items):
             found = item.consensus(project.task)
             if item.labels:
-                annotations.append(_annotation(item, content, remarks, project.task))
+                annotations.append(_annotation(item, content, texts, project.task))
                 counts["annotated items"] += 1
-            if item.kind != "real":
+            if item.row.kind != "real":
                 continue
-            if item.stage != "closed":
+            if item.row.stage != "closed":
                 counts["left out: not closed"] += 1
             elif missing := [question for question, value in found.items() if value is None]:
                 counts["left out: no consensus"] += 1
@@ -109,20 +106,20 @@ def _origin(item: LabelledItem, question: str, value: Answer | None) -> dict[str
 
 
 def _annotation(
-    item: LabelledItem, content: Mapping[str, Any], remarks: Mapping[str, str], task: TaskKind
+    item: LabelledItem, content: Mapping[str, Any], texts: Mapping[str | None, str], task: TaskKind
 ) -> dict[str, Any]:
     """All labels of an item, without names."""
-    row: dict[str, Any] = {"id": content["id"], "dialogue": content.get("dialogue"), "kind": item.kind}
-    row |= {"author": item.author, "language": item.language, "stage": item.stage, "task": task}
+    row: dict[str, Any] = {"id": content["id"], "dialogue": content.get("dialogue"), "kind": item.row.kind}
+    row |= {"author": item.row.author, "language": item.row.language, "stage": item.row.stage, "task": task}
     if task == "compare":
         row["models"] = dict(zip(RESPONSES[task], content["models"], strict=True))
     row["labels"] = [
         {"annotator": label.pseudonym, "source": label.source, "role": label.role, "answers": label.answers}
         | {"guidelines": label.guideline, "shown": label.shown, "seconds": label.seconds, "at": label.at}
-        | {"remark": remarks.get(label.remark) if label.remark else None}
+        | {"remark": texts.get(label.remark)}
         for label in item.labels
     ]
-    return row | {"consensus": item.consensus(task) if item.kind == "real" else item.known}
+    return row | {"consensus": item.consensus(task) if item.row.kind == "real" else item.row.answers}
 
 
 # --- Label Studio -----------------------------------------------------------------------------------------------------
@@ -158,10 +155,10 @@ def export_tasks(store: Store, project: Project, path: Path, actor: Person | Non
         for item, content, _ in with_contents(connection, real):
             annotations = [
                 {"completed_by": {"email": label.pseudonym}, "lead_time": label.seconds}
-                | {"result": [_result(*pair) for pair in positional_answers(label.answers, order).items()]}
+                | {"result": [_choice(*pair) for pair in positional_answers(label.answers, order).items()]}
                 for label in item.labels
             ]
-            tasks.append({"data": _data(project.task, item.id, content), "annotations": annotations})
+            tasks.append({"data": _data(project.task, item.row.id, content), "annotations": annotations})
     make_private_file(path)
     path.write_text(json.dumps(tasks, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     with admin_writes(store, actor) as writing:
@@ -179,7 +176,7 @@ def _data(task: TaskKind, item: int, content: Mapping[str, Any]) -> dict[str, An
     return data | dict(zip(("first", "second"), found["responses"], strict=False))
 
 
-def _result(name: str, value: Answer) -> dict[str, Any]:
+def _choice(name: str, value: Answer) -> dict[str, Any]:
     return {"from_name": _renamed(name), "to_name": "history", "type": "choices", "value": {"choices": [str(value)]}}
 
 
@@ -236,17 +233,16 @@ def _add_label(
 ) -> bool:
     """Adds a label where the item has a seat for it; returns whether it did."""
     with store.write(person.id) as writing:
-        chosen = (ITEMS.c.project == project.id, ITEMS.c.record == record)
-        item = writing.connection.execute(select(ITEMS.c.id, ITEMS.c.stage).where(*chosen)).one()
-        before = writing.connection.execute(select(LABELS).where(LABELS.c.item == item.id)).all()
-        wanted: Sequence[str] = [question.name for question in QUESTIONS[project.task]]
-        role = "adjudication" if len(before) == 2 and item.stage == "adjudicate" else "first"
-        if role == "adjudication":
-            wanted = disputed(*(label.answers for label in before))
-        elif item.stage not in ("fresh", "half"):
+        connection = writing.connection
+        item = needed_row(connection, ITEMS, "item", project=project.id, record=record)
+        if item.stage not in ("fresh", "half", "adjudicate") or one_row(
+            connection, LABELS, item=item.id, person=person.id
+        ):
             return False
+        role = "adjudication" if item.stage == "adjudicate" else "first"
+        wanted = [question.name for question in questions_of(connection, project.task, item.id, role)]
         kept = {name: answers[name] for name in wanted if name in answers}
-        if len(kept) < len(wanted) or any(label.person == person.id for label in before):
+        if len(kept) < len(wanted) or one_row(connection, LABELS, item=item.id, person=person.id):
             return False
         body = {"project": project.id, "role": role, "source": person.source, "answers": kept, "guideline": 1}
         body |= {"shown": list(RESPONSES[project.task]), "seconds": seconds}

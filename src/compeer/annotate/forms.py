@@ -12,7 +12,6 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StringConstraints
 
 from compeer.annotate.items import LONGEST_ID, Task
-from compeer.annotate.labels import LONGEST_REMARK
 from compeer.annotate.people import Person, Role
 from compeer.annotate.projects import LONGEST_GUIDELINES, Project, ProjectSettings, TaskKind
 from compeer.annotate.queue import Reason, Today, progress, stage_counts
@@ -38,6 +37,7 @@ SentAnswers = Annotated[
 ]
 Languages = Annotated[list[Annotated[str, Field(min_length=2, max_length=3)]], Field(min_length=1, max_length=50)]
 Roles = Annotated[list[Role], Field(min_length=1, max_length=3)]
+LONGEST_REMARK = 4000
 DailyCap = Annotated[int, Field(ge=1, le=100_000)]
 
 

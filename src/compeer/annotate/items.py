@@ -13,13 +13,14 @@ import json
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.people import Person, admin_writes
 from compeer.annotate.projects import (
@@ -33,18 +34,18 @@ from compeer.annotate.projects import (
     kept_answers,
     positional_answers,
 )
-from compeer.annotate.schema import ITEMS, LABELS, TEXTS
-from compeer.annotate.store import Refused, Store, canonical, text_of
+from compeer.annotate.schema import ITEMS, LABELS, TEXTS, all_rows
+from compeer.annotate.store import Refused, Store, canonical, needed_row, text_of
 from compeer.dialogue import Utterance
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, read_json_lines
 from compeer.reasoning import STEPS
 from compeer.ser.record import SerRecord
 
+if TYPE_CHECKING:
+    from compeer.safety import Detector
+
 ItemKind = Literal["real", "training", "gold"]
-ITEM_KINDS: tuple[ItemKind, ...] = get_args(ItemKind)
-InDanger = Callable[[Sequence[str]], bool]
-"""Whether a seeker's messages, in order, show danger."""
 AT_ONCE = 500
 """Items that one event adds."""
 LONGEST_ID = 400
@@ -78,73 +79,61 @@ _KNOWN_IN = {"steps": "labels and a preference", "compare": "'better'", "rating"
 
 @dataclass(frozen=True)
 class NewItem:
-    """An item before it is added: what is kept of it, and what the queue needs to know."""
+    """An item before it is added: what is kept of it, and what the queue needs to know.
+
+    `answers` are those of a training or gold item; `crisis` marks a seeker who seems to be in danger.
+    """
 
     content: Mapping[str, Any]
     language: str
     author: str
-    answers: Mapping[str, Any] | None
-    seeker: tuple[str, ...]
+    answers: Mapping[str, Any] | None = None
+    crisis: bool = False
 
 
 # --- adding and deleting ----------------------------------------------------------------------------------------------
 
 
 def import_items(
-    store: Store,
-    project: Project,
-    path: Path,
-    kind: ItemKind = "real",
-    priority: int = 0,
-    actor: Person | None = None,
-    in_danger: InDanger | None = None,
+    store: Store, project: Project, path: Path, kind: ItemKind = "real", priority: int = 0, actor: Person | None = None
 ) -> Counter[str]:
-    """Adds the items of a file; those already there are left out. Counts what was added, left out and marked.
-
-    A file that is wrong somewhere adds nothing. `in_danger` marks histories; without it the rules and phrases of
-    `compeer.safety` do.
-    """
-    if kind not in ITEM_KINDS:
-        raise Refused("invalid", f"there is no kind of item '{kind}'.", do=f"Known: {', '.join(ITEM_KINDS)}")
+    """Adds the items of a file, or nothing of one that is wrong somewhere."""
     items = list(read_items(path, project.task, known=kind != "real"))
-    return add_items(store, project, items, kind, priority, actor, in_danger)
+    return add_items(store, project, items, kind, priority, actor)
 
 
 def add_items(
     store: Store,
     project: Project,
-    items: Sequence[NewItem],
+    items: Iterable[NewItem],
     kind: ItemKind = "real",
     priority: int = 0,
     actor: Person | None = None,
-    in_danger: InDanger | None = None,
 ) -> Counter[str]:
-    """Adds items in one go; those whose id is there already are left out."""
-    check = in_danger or _rules_and_phrases()
-    marked = [bool(check(item.seeker)) for item in items]
+    """Adds items; those whose id is there already are left out. Counts what was added, left out and marked."""
     counts: Counter[str] = Counter()
     with admin_writes(store, actor) as writing:
         known = set(writing.connection.execute(select(ITEMS.c.record).where(ITEMS.c.project == project.id)).scalars())
         fresh = []
-        for item, crisis in zip(items, marked, strict=True):
+        for item in items:
             if item.content["id"] in known:
                 counts["already there"] += 1
                 continue
             known.add(item.content["id"])
             # Random: a number reveals nothing of what an item is. Nor does the order, which goes by the ids of the
             # contents; those are random too and sent to nobody (by numbers, a gold item would stand out).
-            fresh.append((item, crisis, secrets.randbits(52)))
+            fresh.append((item, secrets.randbits(52)))
         for start in range(0, len(fresh), AT_ONCE):
             part = fresh[start : start + AT_ONCE]
-            texts = writing.keep_all([(canonical(item.content), number, None) for item, _, number in part])
+            texts = writing.keep_all([(canonical(item.content), number, None) for item, number in part])
             rows: list[dict[str, Any]] = [
-                {"id": number, "kind": kind, "language": item.language, "crisis": crisis, "priority": priority}
+                {"id": number, "kind": kind, "language": item.language, "crisis": item.crisis, "priority": priority}
                 | {"author": item.author, "content": text, "answers": item.answers if kind != "real" else None}
-                for (item, crisis, number), text in zip(part, texts, strict=True)
+                for (item, number), text in zip(part, texts, strict=True)
             ]
             writing.record("items_added", {"project": project.id, "items": rows})
             counts["added"] += len(rows)
-            counts["marked as crisis"] += sum(crisis for _, crisis, _ in part)
+            counts["marked as crisis"] += sum(item.crisis for item, _ in part)
     return counts
 
 
@@ -155,11 +144,10 @@ def delete_dialogue(store: Store, dialogue: str, actor: Person | None = None) ->
     in its files until it has vacuumed.
     """
     with admin_writes(store, actor) as writing:
-        connection = writing.connection
-        items = list(connection.execute(select(ITEMS.c.id).where(ITEMS.c.dialogue == dialogue)).scalars())
+        items = [row.id for row in all_rows(writing.connection, ITEMS, dialogue=dialogue)]
         if not items:
             raise Refused("missing", "there is no such dialogue in this store.", do="Give the id its records have.")
-        erased = connection.execute(select(TEXTS.c.id).where(TEXTS.c.item.in_(items))).scalars().all()
+        erased = [text.id for item in items for text in all_rows(writing.connection, TEXTS, item=item)]
         writing.record("deleted", {"items": sorted(items)}, erased=erased)
     store.after_erasing()
     return len(items)
@@ -222,35 +210,35 @@ def _items(source: BaseModel) -> Iterator[NewItem]:
         if source.labels is not None and source.preference is not None:
             answers = {step: getattr(source.labels, step).value for step in STEPS}
             answers["preference"] = source.preference.value
-        yield NewItem(dump, source.language, source.author, answers, _seeker(source.history))
+        yield NewItem(dump, source.language, source.author, answers, _is_crisis(source.history))
     elif isinstance(source, Outputs):
+        crisis = _is_crisis(source.history)
         for pair in itertools.combinations(source.responses, 2):
             names = dict(zip(pair, RESPONSES["compare"], strict=True)) | {"both": "both", "neither": "neither"}
             better = names.get(source.better) if source.better is not None else None
             content = dump | {"id": "/".join((source.id, *pair)), "models": list(pair)}
-            content |= {
-                "responses": [source.responses[name] for name in pair],
-                "dialogue": source.dialogue or source.id,
-            }
+            content["responses"] = [source.responses[name] for name in pair]
+            content["dialogue"] = source.dialogue or source.id
             known = {"preference": better} if better else None
-            author = " / ".join(pair)[:LONGEST_AUTHOR]
-            yield NewItem(content, source.language, author, known, _seeker(source.history))
+            yield NewItem(content, source.language, " / ".join(pair)[:LONGEST_AUTHOR], known, crisis)
     elif isinstance(source, RatedConversation):
         if source.ratings is not None:
             kept_answers("rating", source.ratings, (), [question.name for question in QUESTIONS["rating"]])
         content = {"dialogue": source.id} | dump
-        yield NewItem(content, source.language, source.model, source.ratings, _seeker(source.history))
+        yield NewItem(content, source.language, source.model, source.ratings, _is_crisis(source.history))
 
 
-def _seeker(history: Sequence[Utterance]) -> tuple[str, ...]:
-    return tuple(utterance.text for utterance in history if utterance.speaker == "seeker")
+def _is_crisis(history: Sequence[Utterance]) -> bool:
+    """Whether the seeker seems to be in danger, by the rules and phrases of `compeer.safety`."""
+    seeker = [utterance.text for utterance in history if utterance.speaker == "seeker"]
+    return _detector().detect(seeker).level == "crisis"
 
 
-def _rules_and_phrases() -> InDanger:
+@cache
+def _detector() -> Detector:
     from compeer.safety import Detector
 
-    detector = Detector(classifier=None)
-    return lambda messages: detector.detect(messages).level == "crisis"
+    return Detector(classifier=None)
 
 
 # --- what an annotator gets -------------------------------------------------------------------------------------------
@@ -316,56 +304,45 @@ class Task(Frozen):
 
 
 def task_of(
-    connection: Connection,
-    project: Project,
-    item: int,
-    role: str,
-    order: Sequence[str],
-    expires: int,
-    kept: Mapping[str, Any],
-    me: Person,
-    **more: Any,
+    connection: Connection, project: Project, me: Person, seat: Row[Any], answers: Mapping[str, Any], **more: Any
 ) -> Task:
-    """An item for a person who gets the responses in this order; `kept` are their answers so far."""
-    row = connection.execute(_WITH_CONTENT, {"i": item}).one()
-    questions = QUESTIONS[project.task]
-    others = []
-    if role == "adjudication":
-        labels = first_labels(connection, item)
-        differ = disputed(*(label.answers for label in labels))
-        questions = tuple(question for question in questions if question.name in differ)
-        for label in labels:
-            answers = positional_answers(label.answers, order)
-            others.append(OtherLabel(answers=answers, note=text_of(connection, label.remark)))
-        random.Random(f"{item}/{me.id}").shuffle(others)
+    """An item for a person; `seat` is their lease or label, which has their role and the order of the responses."""
+    item, order = seat.item, seat.shown
+    row = needed_row(connection, ITEMS, "item", id=item)
+    content = json.loads(text_of(connection, row.content) or "{}")
+    others = [
+        OtherLabel(answers=positional_answers(label.answers, order), note=text_of(connection, label.remark))
+        for label in (_first_labels(connection, item) if seat.role == "adjudication" else ())
+    ]
+    random.Random(f"{item}/{me.id}").shuffle(others)
     return Task(
         item=item,
         project=project.id,
         task=project.task,
-        kind="first" if role == "gold" else role,
+        kind="first" if seat.role == "gold" else seat.role,
         language=row.language,
         crisis=row.crisis,
-        expires=expires,
         guidelines=project.guideline,
-        questions=[asked(question) for question in questions],
-        answers=positional_answers(kept, order),
+        questions=[asked(question) for question in questions_of(connection, project.task, item, seat.role)],
+        answers=positional_answers(answers, order),
         others=others,
-        **view(project.task, item, json.loads(row.value), order),
+        **view(project.task, item, content, order),
         **more,
     )
 
 
-_WITH_CONTENT = (
-    select(ITEMS.c.language, ITEMS.c.crisis, TEXTS.c.value)
-    .select_from(ITEMS.join(TEXTS, TEXTS.c.id == ITEMS.c.content))
-    .where(ITEMS.c.id == bindparam("i"))
-)
+def questions_of(connection: Connection, task: TaskKind, item: int, role: str) -> tuple[LabelQuestion, ...]:
+    """What somebody in this role is asked about an item; who adjudicates, only what the first labels differ on."""
+    if role != "adjudication":
+        return QUESTIONS[task]
+    one, other = (label.answers for label in _first_labels(connection, item))
+    return tuple(question for question in QUESTIONS[task] if question.name in disputed(one, other))
 
 
-def first_labels(connection: Connection, item: int) -> Sequence[Row[Any]]:
-    """The first labels of an item, the earlier one first."""
-    chosen = (LABELS.c.item == item, LABELS.c.role == "first")
-    return connection.execute(select(LABELS).where(*chosen).order_by(LABELS.c.at, LABELS.c.person)).all()
+def _first_labels(connection: Connection, item: int) -> Sequence[Row[Any]]:
+    """The earlier one first."""
+    labels = all_rows(connection, LABELS, item=item, role="first")
+    return sorted(labels, key=lambda label: (label.at, label.person))
 
 
 def view(task: TaskKind, item: int, content: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:

@@ -16,18 +16,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, select
 
-from compeer.annotate.items import Task, first_labels, task_of
+from compeer.annotate.items import Task, questions_of, task_of
 from compeer.annotate.people import Person, admin_writes, person_by_id, require
-from compeer.annotate.projects import QUESTIONS, disputed, kept_answers, positional_answers, project_by_id
-from compeer.annotate.queue import LEASE, given_as, held_task
-from compeer.annotate.schema import ITEMS, LABELS, PASSES, PEOPLE
-from compeer.annotate.store import Refused, Store, row_of, text_of
+from compeer.annotate.projects import kept_answers, positional_answers, project_by_id
+from compeer.annotate.queue import given_as, held_task
+from compeer.annotate.schema import ITEMS, LABELS, LEASES, PASSES, PEOPLE, one_row
+from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.dialogue import Media
 from compeer.io import Frozen
 
-LONGEST_REMARK = 4000
 LONGEST_SECONDS = 1800
 """Time on one item beyond this is a break, not work."""
 GivingBack = Literal["release", "skip", "decline", "flag"]
@@ -70,20 +69,15 @@ def submit(
 
     Answers to a preference go by position, "first" or "second". `guideline` is the version that the person read.
     """
-    if len(remark) > LONGEST_REMARK:
-        raise Refused("invalid", f"a remark has at most {LONGEST_REMARK:,} characters.")
     remark = remark.strip()
     with store.write(person.id) as writing:
         connection = writing.connection
         me = person_by_id(connection, person.id)
         require(me, "annotator", "adjudicator")
-        row = row_of(connection.execute(_ITEM, {"i": item}).first(), "item")
+        row = needed_row(connection, ITEMS, "item", id=item)
         project = project_by_id(connection, row.project)
         seat = _seat(connection, row, me)
-        wanted = [question.name for question in QUESTIONS[project.task]]
-        if seat.role == "adjudication":
-            differ = disputed(*(label.answers for label in first_labels(connection, item)))
-            wanted = [name for name in wanted if name in differ]
+        wanted = [question.name for question in questions_of(connection, project.task, item, seat.role)]
         kept = kept_answers(project.task, answers, seat.order, wanted)
         before = (seat.label.answers, text_of(connection, seat.label.remark) or "") if seat.label else None
         if before != (kept, remark):
@@ -101,9 +95,9 @@ def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, An
     """Keeps answers that are not complete yet, and the item for longer; returns until when (milliseconds)."""
     with store.write(person.id) as writing:
         connection = writing.connection
-        lease = connection.execute(LEASE, {"i": item, "p": person.id}).first()
+        lease = one_row(connection, LEASES, item=item, person=person.id)
         if lease is None:
-            _seat(connection, row_of(connection.execute(_ITEM, {"i": item}).first(), "item"), person)
+            _seat(connection, needed_row(connection, ITEMS, "item", id=item), person)
             raise Refused("conflict", "this item is no longer kept for you.", do="Ask for the next item.")
         project = project_by_id(connection, lease.project)
         kept = kept_answers(project.task, answers, lease.shown)
@@ -139,19 +133,18 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
 def own_task(store: Store, person: Person, item: int) -> Task:
     """An item that this person holds or has labelled, with their answers, as they got it."""
     with store.read() as connection:
-        if lease := connection.execute(LEASE, {"i": item, "p": person.id}).first():
+        if lease := one_row(connection, LEASES, item=item, person=person.id):
             return held_task(connection, project_by_id(connection, lease.project), lease, person)
-        label = row_of(connection.execute(_MINE, {"i": item, "p": person.id}).first(), "item")
-        order, answers = label.shown, label.answers
+        label = needed_row(connection, LABELS, "item", item=item, person=person.id)
         more = {"changeable": _is_changeable(label, store.now()), "note": text_of(connection, label.remark)}
         project = project_by_id(connection, label.project)
-        return task_of(connection, project, item, label.role, order, 0, answers, person, labelled=True, **more)
+        return task_of(connection, project, person, label, label.answers, expires=0, labelled=True, **more)
 
 
 def media_of(store: Store, person: Person, item: int, utterance: int, number: int) -> Media:
     """A picture or clip of an item's history, for those who hold or labelled the item, and for admins."""
     with store.read() as connection:
-        row = row_of(connection.execute(_ITEM, {"i": item}).first(), "item")
+        row = needed_row(connection, ITEMS, "item", id=item)
         if "admin" not in person.roles:
             _seat(connection, row, person)
         content = json.loads(text_of(connection, row.content) or "{}")
@@ -165,23 +158,20 @@ def media_of(store: Store, person: Person, item: int, utterance: int, number: in
 
 # --- what may be labelled ---------------------------------------------------------------------------------------------
 
-_ITEM = select(ITEMS).where(ITEMS.c.id == bindparam("i"))
-_MINE = select(LABELS).where(LABELS.c.item == bindparam("i"), LABELS.c.person == bindparam("p"))
-_PASSED = select(PASSES.c.item).where(PASSES.c.item == bindparam("i"), PASSES.c.person == bindparam("p"))
 _FREE = {"first": ("fresh", "half"), "adjudication": ("adjudicate",), "gold": ("gold",), "training": ("training",)}
 
 
 def _seat(connection: Connection, item: Row[Any], me: Person) -> _Seat:
     """The role in which a person may label an item; refused as if there were none when it was never given to them."""
-    key = {"i": item.id, "p": me.id}
-    if label := connection.execute(_MINE, key).first():
+    key = {"item": item.id, "person": me.id}
+    if label := one_row(connection, LABELS, **key):
         return _Seat(label.role, tuple(label.shown), label)
-    if lease := connection.execute(LEASE, key).first():
+    if lease := one_row(connection, LEASES, **key):
         return _Seat(lease.role, tuple(lease.shown))
     body = given_as(connection, item.id, me)
     if body is None:
         raise Refused("missing", "there is no such item.")
-    if connection.execute(_PASSED, key).first() or item.stage not in _FREE[body["role"]]:
+    if one_row(connection, PASSES, **key) or item.stage not in _FREE[body["role"]]:
         raise Refused("conflict", "this item is no longer kept for you.", do="Ask for the next item.")
     return _Seat(body["role"], tuple(body["shown"]))
 
@@ -213,29 +203,25 @@ def give_back(store: Store, person: Person, item: int, how: GivingBack, reason: 
     """
     if how in ("skip", "flag") and not reason.strip():
         raise Refused("invalid", "a reason is missing.", do="Say in a few words what is wrong with the item.")
-    if len(reason) > LONGEST_REMARK:
-        raise Refused("invalid", f"a reason has at most {LONGEST_REMARK:,} characters.")
     with store.write(person.id) as writing:
-        connection, key = writing.connection, {"i": item, "p": person.id}
-        held = connection.execute(LEASE, key).first()
+        connection, key = writing.connection, {"item": item, "person": person.id}
+        held = one_row(connection, LEASES, **key)
         if held is None:
-            before = (
-                given_as(connection, item, person) if how == "release" else connection.execute(_PASSED, key).first()
-            )
+            before = given_as(connection, item, person) if how == "release" else one_row(connection, PASSES, **key)
             if before is not None:
                 return
-        held = row_of(held, "item in your hands")
-        real = connection.execute(_ITEM, {"i": item}).one().kind == "real"
+            raise Refused("missing", "there is no such item in your hands.")
+        real = needed_row(connection, ITEMS, "item", id=item).kind == "real"
         body: dict[str, Any] = {"why": _WHY[how if real or how != "flag" else "skip"]}
         if reason.strip():
             body["remark"] = writing.keep(reason.strip(), item=item, person=person.id)
-        writing.record("lease_ended", body, item=held.item)
+        writing.record("lease_ended", body, item=item)
 
 
 def settle_flag(store: Store, item: int, keep: bool, actor: Person | None = None) -> None:
     """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
     with admin_writes(store, actor) as writing:
-        if row_of(writing.connection.execute(_ITEM, {"i": item}).first(), "item").held != "flagged":
+        if needed_row(writing.connection, ITEMS, "item", id=item).held != "flagged":
             raise Refused("conflict", "this item is not flagged.")
         writing.record("held", {"how": None if keep else "dropped"}, item=item)
 

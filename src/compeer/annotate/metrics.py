@@ -14,7 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select
 
@@ -25,7 +26,6 @@ from compeer.annotate.projects import (
     QUESTIONS,
     RESPONSES,
     Answer,
-    Answers,
     LabelQuestion,
     Project,
     TaskKind,
@@ -34,30 +34,20 @@ from compeer.annotate.projects import (
 )
 from compeer.annotate.queue import freeze_all
 from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
-from compeer.annotate.store import Refused, Store, row_of, text_of
+from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.statistics import Estimate, cohens_kappa, krippendorff, percent, wilson
 
+K = TypeVar("K", bound="int | str | tuple[str, str]")
+V = TypeVar("V")
 WEEK = 7 * DAY
 TEXTS_AT_ONCE = 500
-LONGEST_HELD = 60.0
-"""Seconds for which metrics hold: what is counted of the last week changes without an event."""
 
 
 @dataclass(frozen=True)
 class LabelledItem:
-    """An item and its labels, the earliest first: rows of the table, with the annotator's pseudonym.
+    """An item and its labels, the earliest first: rows of the tables, the labels with the annotator's pseudonym."""
 
-    `known` are the answers of a training or gold item.
-    """
-
-    id: int
-    kind: str
-    stage: str
-    language: str
-    author: str
-    dialogue: str | None
-    content: str | None
-    known: Answers | None
+    row: Row[Any]
     labels: tuple[Row[Any], ...]
 
     @property
@@ -68,7 +58,7 @@ class LabelledItem:
     @property
     def is_doubled(self) -> bool:
         """Whether two people have judged it, and neither can correct their label any more."""
-        return len(self.firsts) == 2 and self.stage != "full"
+        return len(self.firsts) == 2 and self.row.stage != "full"
 
     def consensus(self, task: TaskKind) -> dict[str, Answer | None]:
         """For each question what two of the annotators answered, or None."""
@@ -80,57 +70,44 @@ def labelled_items(connection: Connection, chosen: Any) -> list[LabelledItem]:
     """The items of a condition that are not deleted, in the order of their numbers, with all their labels."""
     joined = LABELS.join(PEOPLE, PEOPLE.c.id == LABELS.c.person).join(ITEMS, ITEMS.c.id == LABELS.c.item)
     wanted = select(LABELS, PEOPLE.c.pseudonym).select_from(joined).where(chosen)
-    labels: defaultdict[int, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)):
-        labels[row.item].append(row)
+    labels = _groups((row.item, row) for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)))
     items = connection.execute(select(ITEMS).where(chosen, ITEMS.c.stage != "deleted").order_by(ITEMS.c.id)).all()
-    names = ("id", "kind", "stage", "language", "author", "dialogue", "content")
-    return [
-        LabelledItem(**{name: row._mapping[name] for name in names}, known=row.answers, labels=tuple(labels[row.id]))
-        for row in items
-    ]
+    return [LabelledItem(row, tuple(labels.get(row.id, ()))) for row in items]
 
 
 def with_contents(
     connection: Connection, items: Sequence[LabelledItem]
-) -> Iterator[tuple[LabelledItem, dict[str, Any], dict[str, str]]]:
-    """Each item with its content, and the remarks made on it by the ids of their texts."""
+) -> Iterator[tuple[LabelledItem, dict[str, Any], dict[str | None, str]]]:
+    """Each item with its content, and texts by their ids, among them the remarks made on it."""
     for start in range(0, len(items), TEXTS_AT_ONCE):
         part = items[start : start + TEXTS_AT_ONCE]
-        ids = {item.content for item in part} | {label.remark for item in part for label in item.labels}
+        ids = {item.row.content for item in part} | {label.remark for item in part for label in item.labels}
         wanted = select(TEXTS.c.id, TEXTS.c.value).where(TEXTS.c.id.in_(ids - {None}))
-        texts = dict(connection.execute(wanted).tuples().all())
-        for item in part:
-            if item.content in texts:
-                remarks = {
-                    label.remark: texts[label.remark] for label in item.labels if label.remark and label.remark in texts
-                }
-                yield item, json.loads(texts[item.content]), remarks
+        texts: dict[str | None, str] = dict(connection.execute(wanted).tuples().all())
+        yield from ((item, json.loads(texts[item.row.content]), texts) for item in part if item.row.content in texts)
 
 
 # --- a project's metrics ----------------------------------------------------------------------------------------------
 
 
-class Dashboard:
-    """Computes a project's metrics once for each state of the store, however many ask for them.
+def dashboards(store: Store) -> Callable[[int, Person], dict[str, Any]]:
+    """`dashboard` computed once for each state of the store and minute, however many ask.
 
-    They can take a second: one thread computes them, and the others wait.
+    It can take a second: one thread computes it, and the others wait. What is counted of the last week changes without
+    an event, hence the minute.
     """
+    turn = threading.Lock()
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._lock = store, threading.Lock()
-        self._known: dict[int, tuple[int, float, dict[str, Any]]] = {}
+    @lru_cache(maxsize=16)
+    def known(project: int, _state: tuple[int, int]) -> dict[str, Any]:
+        return dashboard(store, project)
 
-    def of(self, project: int, actor: Person) -> dict[str, Any]:
-        """The metrics as they are now."""
-        with self._lock:
-            length, now = self._store.length(), self._store.clock()
-            known = self._known.get(project)
-            if known and known[0] == length and now - known[1] < LONGEST_HELD:
-                return known[2]
-            found = dashboard(self._store, project, actor)
-            self._known[project] = (length, now, found)
-            return found
+    def of(project: int, actor: Person) -> dict[str, Any]:
+        require(actor, "admin")
+        with turn:
+            return known(project, (store.length(), int(store.clock() // 60)))
+
+    return of
 
 
 def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
@@ -145,8 +122,8 @@ def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[s
 
 def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
     """The same from items at hand."""
-    stages = Counter(item.stage for item in items)
-    real = [item for item in items if item.kind == "real"]
+    stages = Counter(item.row.stage for item in items)
+    real = [item for item in items if item.row.kind == "real"]
     doubled = [item for item in real if item.is_doubled]
     questions = QUESTIONS[project.task]
     return {
@@ -155,10 +132,10 @@ def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -
         "stages": dict(sorted(stages.items())),
         "questions": {question.name: _question(question, project, real, doubled) for question in questions},
         "pairs": _pairs(questions, doubled),
-        "gold": _gold([item for item in items if item.kind == "gold"], now),
+        "gold": _gold([item for item in items if item.row.kind == "gold"], now),
         "training": {
             name: _share([right for _, right in answers])
-            for name, answers in _right([item for item in items if item.kind == "training"]).items()
+            for name, answers in _right([item for item in items if item.row.kind == "training"]).items()
         },
         "pace": _pace(items, real, stages, now),
     }
@@ -171,27 +148,24 @@ def _question(
     for item in real:
         for label in item.firsts:
             balance[label.pseudonym][str(label.answers[question.name])] += 1
-    closed = [item for item in real if item.stage == "closed"]
+    closed = [item for item in real if item.row.stage == "closed"]
 
     def agreement(items: Sequence[LabelledItem]) -> dict[str, Any]:
         pairs = [(item.firsts[0].answers[question.name], item.firsts[1].answers[question.name]) for item in items]
-        dialogues = [item.dialogue or str(item.id) for item in items]
+        dialogues = [item.row.dialogue or str(item.row.id) for item in items]
         alpha = krippendorff(pairs, question.values, ordered=question.ordered, groups=dialogues)
         described = {"value": alpha.value, "low": alpha.low, "high": alpha.high, "units": alpha.n}
         return {"items": len(items), "percent": percent(pairs), "alpha": described}
 
     def by(keys: Callable[[LabelledItem], Iterable[str]]) -> dict[str, Any]:
-        parts: defaultdict[str, list[LabelledItem]] = defaultdict(list)
-        for item in doubled:
-            for key in keys(item):
-                parts[key].append(item)
-        return {key: agreement(parts[key]) for key in sorted(parts)}
+        parts = _groups((key, item) for item in doubled for key in keys(item))
+        return {key: agreement(part) for key, part in parts.items()}
 
     return {
         **agreement(doubled),
         "without_consensus": sum(item.consensus(project.task)[question.name] is None for item in closed),
         "by_annotator": by(lambda item: (label.pseudonym for label in item.firsts)),
-        "by_author": by(lambda item: (item.author,)),
+        "by_author": by(lambda item: (item.row.author,)),
         "by_week": by(lambda item: (_week(item.firsts[1].at),)),
         "balance": {name: dict(sorted(counts.items())) for name, counts in sorted(balance.items())},
     }
@@ -199,12 +173,9 @@ def _question(
 
 def _pairs(questions: Sequence[LabelQuestion], doubled: Sequence[LabelledItem]) -> list[dict[str, Any]]:
     """For each pair of annotators, and each question, the percentage and κ."""
-    shared: defaultdict[tuple[str, str], list[tuple[Row[Any], Row[Any]]]] = defaultdict(list)
-    for item in doubled:
-        one, other = sorted(item.firsts, key=lambda label: label.person)
-        shared[one.pseudonym, other.pseudonym].append((one, other))
+    both = [sorted(item.firsts, key=lambda label: label.person) for item in doubled]
     rows = []
-    for pair, labels in sorted(shared.items()):
+    for pair, labels in _groups(((one.pseudonym, other.pseudonym), (one, other)) for one, other in both).items():
         found = {}
         for question in questions:
             answers = [(one.answers[question.name], other.answers[question.name]) for one, other in labels]
@@ -217,13 +188,11 @@ def _gold(items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
     """How often each annotator gives a gold item's answers, by week, and who has become worse."""
     found = {}
     for name, answers in _right(items).items():
-        weeks: defaultdict[str, list[bool]] = defaultdict(list)
-        for at, right in answers:
-            weeks[_week(at)].append(right)
+        weeks = _groups((_week(at), right) for at, right in answers)
         late = [right for at, right in answers if at > now - WEEK]
         early = [right for at, right in answers if at <= now - WEEK]
         found[name] = _share([right for _, right in answers]) | {
-            "by_week": {week: _share(values) for week, values in sorted(weeks.items())},
+            "by_week": {week: _share(values) for week, values in weeks.items()},
             # Drifting: what is right now lies surely below what was right before.
             "drifting": bool(late and early) and wilson(sum(late), len(late))[1] < sum(early) / len(early),
         }
@@ -232,12 +201,13 @@ def _gold(items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
 
 def _right(items: Sequence[LabelledItem]) -> dict[str, list[tuple[int, bool]]]:
     """By annotator, when each known question was answered, and whether rightly."""
-    found: defaultdict[str, list[tuple[int, bool]]] = defaultdict(list)
-    for item in items:
-        for label in item.labels:
-            known = {name: value for name, value in (item.known or {}).items() if name in label.answers}
-            found[label.pseudonym] += [(label.at, label.answers[name] == value) for name, value in known.items()]
-    return dict(sorted(found.items()))
+    return _groups(
+        (label.pseudonym, (label.at, label.answers[name] == value))
+        for item in items
+        for label in item.labels
+        for name, value in (item.row.answers or {}).items()
+        if name in label.answers
+    )
 
 
 def _share(right: Sequence[bool]) -> dict[str, Any]:
@@ -250,8 +220,7 @@ def _pace(
 ) -> dict[str, Any]:
     labels = list(itertools.chain.from_iterable(item.labels for item in items))
     annotators = {}
-    for name in sorted({label.pseudonym for label in labels}):
-        own = [label for label in labels if label.pseudonym == name]
+    for name, own in _groups((label.pseudonym, label) for label in labels).items():
         hours = sum(label.seconds for label in own) / 3600
         annotators[name] = {
             "labels": len(own),
@@ -262,7 +231,7 @@ def _pace(
     timed = [label.seconds for label in labels if label.seconds and label.role == "first"]
     doubled = [item for item in real if item.is_doubled]
     differing = sum(item.firsts[0].answers != item.firsts[1].answers for item in doubled)
-    missing = sum(2 - len(item.firsts) for item in real if item.stage in ("fresh", "half", "full"))
+    missing = sum(2 - len(item.firsts) for item in real if item.row.stage in ("fresh", "half", "full"))
     waiting = stages["adjudicate"] + stages["adjudicating"]
     expected = waiting + missing / 2 * (differing / len(doubled) if doubled else 0)
     return {
@@ -274,8 +243,16 @@ def _pace(
 
 
 def _week(at: int) -> str:
-    year, week, _ = datetime.fromtimestamp(at / 1000, UTC).isocalendar()
-    return f"{year}-W{week:02d}"
+    """The ISO week of a time."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%G-W%V")
+
+
+def _groups(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in the order of the keys."""
+    found: defaultdict[K, list[V]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return {key: found[key] for key in sorted(found)}
 
 
 # --- single items, for admins -----------------------------------------------------------------------------------------
@@ -293,11 +270,11 @@ def disagreements(store: Store, project: int, question: str, actor: Person | Non
         items = labelled_items(connection, ITEMS.c.project == project)
     found: list[dict[str, Any]] = []
     for item in items:
-        if actor is not None and actor.works and item.stage != "closed":
+        if actor is not None and actor.works and item.row.stage != "closed":
             continue
         if item.is_doubled and len({label.answers.get(question) for label in item.firsts}) == 2:
             answers = {label.pseudonym: label.answers[question] for label in item.labels if question in label.answers}
-            row = {"item": item.id, "author": item.author, "stage": item.stage, "answers": answers}
+            row = {"item": item.row.id, "author": item.row.author, "stage": item.row.stage, "answers": answers}
             found.append(row | {"consensus": item.consensus(task)[question], "at": item.labels[-1].at})
     return sorted(found, key=lambda row: -row["at"])
 
@@ -307,7 +284,7 @@ def everything(store: Store, number: int, actor: Person | None = None) -> dict[s
     require(actor, "admin")
     blind = actor is not None and actor.works
     with store.read() as connection:
-        row = row_of(connection.execute(select(ITEMS).where(ITEMS.c.id == number)).first(), "item")
+        row = needed_row(connection, ITEMS, "item", id=number)
         if row.content is None:
             raise Refused("missing", "this item was deleted.")
         if blind and row.stage not in ("closed", "flagged", "dropped"):
@@ -336,6 +313,6 @@ def everything(store: Store, number: int, actor: Person | None = None) -> dict[s
         ],
         "labels": labels,
         "consensus": item.consensus(task) if row.kind == "real" and not hidden else {},
-        "known": item.known,
+        "known": row.answers,
         "passed": passed_items(store, actor, item=number),
     }

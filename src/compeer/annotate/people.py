@@ -13,17 +13,27 @@ import secrets
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
+from argon2 import PasswordHasher
+from argon2.exceptions import Argon2Error, InvalidHashError
 from pydantic import Field
-from sqlalchemy import Connection, Select, bindparam, delete, func, select
+from sqlalchemy import Connection, select
 
-from compeer.annotate.schema import EVENTS, INVITATIONS, LEASES, PEOPLE, SESSIONS, TEXTS
-from compeer.annotate.store import Refused, Store, Writing, row_of, text_of
+from compeer.annotate.schema import (
+    EVENTS,
+    INVITATIONS,
+    LEASES,
+    PEOPLE,
+    SESSIONS,
+    TEXTS,
+    all_rows,
+    next_id,
+    one_row,
+    remove_rows,
+)
+from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
 from compeer.io import Frozen
-
-if TYPE_CHECKING:
-    from argon2 import PasswordHasher
 
 Role = Literal["admin", "annotator", "adjudicator"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -95,7 +105,7 @@ def add_person(
     actor: Person | None = None,
 ) -> Person:
     """Adds a person without an invitation; for the first admin, and for programs."""
-    hashed = hashed_secret(checked_password(password))
+    hashed = hashed_secret(password)
     with admin_writes(store, actor) as writing:
         return _join(writing, name, hashed, _checked_roles(roles), _checked_languages(languages), program)
 
@@ -114,7 +124,7 @@ def invite(
     hashed = hashed_secret(secret)
     body = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
     with admin_writes(store, actor) as writing:
-        number = _next_id(writing.connection, INVITATIONS.c.id)
+        number = next_id(writing.connection, INVITATIONS)
         body |= {"invitation": number, "secret": writing.keep(hashed), "expires": writing.at + days * DAY}
         writing.record("invited", body)
     return f"{number}.{secret}"
@@ -123,31 +133,28 @@ def invite(
 def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
     """The invitations with which somebody can still join."""
     require(actor, "admin")
+    chosen = (INVITATIONS.c.secret.is_not(None), INVITATIONS.c.expires >= store.now())
     with store.read() as connection:
-        rows = connection.execute(_open_invitations(store.now()).order_by(INVITATIONS.c.id))
+        rows = connection.execute(select(INVITATIONS).where(*chosen).order_by(INVITATIONS.c.id))
         return [Invitation.model_validate(row, from_attributes=True) for row in rows]
 
 
 def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
     """Makes an invitation that nobody took up worthless."""
     with admin_writes(store, actor) as writing:
-        chosen = _open_invitations(writing.at).where(INVITATIONS.c.id == number)
-        row = row_of(writing.connection.execute(chosen).first(), "open invitation")
+        row = one_row(writing.connection, INVITATIONS, id=number)
+        if row is None or row.secret is None or row.expires < writing.at:
+            raise Refused("missing", "there is no such open invitation.")
         writing.record("withdrawn", {"invitation": number}, erased=[row.secret])
-
-
-def _open_invitations(now: int) -> Select[Any]:
-    return select(INVITATIONS).where(INVITATIONS.c.secret.is_not(None), INVITATIONS.c.expires >= now)
 
 
 def join(store: Store, token: str, name: str, password: str) -> Person:
     """Takes up an invitation."""
     number, _, secret = token.partition(".")
-    hashed = hashed_secret(checked_password(password))
+    hashed = hashed_secret(password)
     with store.read() as connection:
-        row = None
-        if number.isdecimal() and len(number) < 10:
-            row = connection.execute(select(INVITATIONS).where(INVITATIONS.c.id == int(number))).first()
+        possible = number.isdecimal() and len(number) < 10
+        row = one_row(connection, INVITATIONS, id=int(number)) if possible else None
         kept = text_of(connection, row.secret) if row else None
     right = is_secret(kept, secret)
     with store.write() as writing:
@@ -170,9 +177,9 @@ def _join(
     name = unicodedata.normalize("NFC", name).strip()
     if not 1 <= len(name) <= 100 or any(unicodedata.category(sign) in ("Cc", "Cs", "Cn", "Co") for sign in name):
         raise Refused("invalid", "a name has 1 to 100 characters, and no control characters.")
-    if writing.connection.execute(select(PEOPLE.c.id).where(PEOPLE.c.name == name)).first():
+    if one_row(writing.connection, PEOPLE, name=name):
         raise Refused("conflict", "this name is taken.", do="Choose another.")
-    number = _next_id(writing.connection, PEOPLE.c.id)
+    number = next_id(writing.connection, PEOPLE)
     body = {"person": number, "pseudonym": f"{'P' if program else 'A'}{number}", "program": program}
     body |= {"name": writing.keep(name, person=number), "secret": writing.keep(hashed, person=number)}
     body |= {"roles": list(roles), "languages": list(languages), "invitation": invitation}
@@ -209,13 +216,12 @@ def leave(store: Store, person: int, actor: Person | None = None) -> None:
     with store.write(actor.id if actor else None) as writing:
         connection = writing.connection
         _require_another_admin(connection, person)
-        for lease in connection.execute(select(LEASES.c.item).where(LEASES.c.person == person)).all():
+        for lease in all_rows(connection, LEASES, person=person):
             writing.record("lease_ended", {"person": person, "why": "released"}, item=lease.item)
         # remarks belong to the items they were made on, and stay with them
-        chosen = (TEXTS.c.person == person, TEXTS.c.item.is_(None))
-        erased = connection.execute(select(TEXTS.c.id).where(*chosen)).scalars().all()
+        erased = [text.id for text in all_rows(connection, TEXTS, person=person) if text.item is None]
         writing.record("left", {"person": person}, erased=erased)
-        connection.execute(delete(SESSIONS).where(SESSIONS.c.person == person))
+        remove_rows(connection, SESSIONS, person=person)
     store.after_erasing()
 
 
@@ -232,7 +238,7 @@ def audit_log(store: Store, actor: Person | None, before: int | None = None, lim
     require(actor, "admin")
     wanted = select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(limit)
     with store.read() as connection:
-        names = dict(connection.execute(select(PEOPLE.c.id, PEOPLE.c.pseudonym)).tuples().all())
+        names = {row.id: row.pseudonym for row in all_rows(connection, PEOPLE)}
         rows = connection.execute(wanted.where(EVENTS.c.seq < before) if before is not None else wanted).all()
     log = []
     for row in rows:  # an admin may annotate too: labels and known answers are left out
@@ -244,24 +250,17 @@ def audit_log(store: Store, actor: Person | None, before: int | None = None, lim
 
 def person_by_id(connection: Connection, number: int) -> Person:
     """A person by their number."""
-    row = row_of(connection.execute(_PERSON, {"p": number}).first(), "person")
+    row = needed_row(connection, PEOPLE, "person", id=number)
     return Person.model_validate(row, from_attributes=True)
-
-
-_PERSON = select(PEOPLE).where(PEOPLE.c.id == bindparam("p"))
 
 
 def _require_another_admin(connection: Connection, person: int) -> None:
     """Refuses where this person is the only admin."""
     if "admin" not in person_by_id(connection, person).roles:
         return
-    rows = connection.execute(select(PEOPLE.c.roles).where(PEOPLE.c.active, PEOPLE.c.id != person)).scalars()
-    if not any("admin" in roles for roles in rows):
+    others = [row for row in all_rows(connection, PEOPLE, active=True) if row.id != person]
+    if not any("admin" in row.roles for row in others):
         raise Refused("conflict", "this is the last admin.", do="Make somebody else an admin first.")
-
-
-def _next_id(connection: Connection, column: Any) -> int:
-    return int(connection.execute(select(func.max(column))).scalar() or 0) + 1
 
 
 def _checked_roles(roles: Iterable[str]) -> list[str]:
@@ -281,22 +280,15 @@ def _checked_languages(languages: Iterable[str]) -> list[str]:
 # --- passwords --------------------------------------------------------------------------------------------------------
 
 
-def checked_password(password: str) -> str:
-    """A password that may be used."""
-    if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
-        raise Refused("invalid", f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
-    return password
-
-
 def hashed_secret(secret: str) -> str:
-    """The hash that is kept."""
+    """The hash that is kept of a password or an invitation; refuses a password that may not be used."""
+    if not SHORTEST_PASSWORD <= len(secret) <= LONGEST_PASSWORD:
+        raise Refused("invalid", f"a password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
     return hasher().hash(secret.encode("utf-8", "replace"))
 
 
 def is_secret(kept: str | None, secret: str) -> bool:
     """Whether this is what was hashed; takes as long when nothing was."""
-    from argon2.exceptions import Argon2Error, InvalidHashError
-
     try:
         matches = hasher().verify(kept or DECOY, secret[:LONGEST_PASSWORD].encode("utf-8", "replace"))
     except (Argon2Error, InvalidHashError):
@@ -306,6 +298,4 @@ def is_secret(kept: str | None, secret: str) -> bool:
 
 def hasher() -> PasswordHasher:
     """argon2 with the cost that its makers advise."""
-    from argon2 import PasswordHasher
-
     return PasswordHasher()

@@ -12,19 +12,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field
-from sqlalchemy import Connection, Row, bindparam, func, select
+from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.people import Person, admin_writes
-from compeer.annotate.schema import GUIDELINES, PROJECTS
-from compeer.annotate.store import Refused, Store, row_of, text_of
+from compeer.annotate.schema import GUIDELINES, PROJECTS, next_id, one_row
+from compeer.annotate.store import Refused, Store, needed_row, text_of
+from compeer.errors import InputError
 from compeer.io import Frozen
 from compeer.reasoning import STEPS
 
 TaskKind = Literal["steps", "compare", "rating"]
-TASKS: tuple[TaskKind, ...] = get_args(TaskKind)
 Answer = bool | str | int
 Answers = Mapping[str, Answer]
 DIMENSIONS = ("fluency", "expression", "empathy", "information", "skillful", "humanoid", "overall")
@@ -150,12 +150,10 @@ def add_project(
     name = name.strip()
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise Refused("invalid", "a project's name has 1 to 100 printable characters.")
-    if task not in TASKS:
-        raise Refused("invalid", f"there is no task '{task}'.", do=f"Known: {', '.join(TASKS)}")
     with admin_writes(store, actor) as writing:
-        if writing.connection.execute(select(PROJECTS.c.id).where(PROJECTS.c.name == name)).first():
+        if one_row(writing.connection, PROJECTS, name=name):
             raise Refused("conflict", f"there is a project '{name}' already.", do="Choose another name.")
-        number = int(writing.connection.execute(select(func.max(PROJECTS.c.id))).scalar() or 0) + 1
+        number = next_id(writing.connection, PROJECTS)
         body = {"project": number, "name": name, "task": task}
         writing.record("project_added", body | {"settings": (settings or ProjectSettings()).model_dump()})
         words = writing.keep(_checked_guidelines(guidelines))
@@ -196,10 +194,7 @@ def projects(store: Store) -> list[Project]:
 
 def project_by_id(connection: Connection, number: int) -> Project:
     """A project by its number."""
-    return _project(row_of(connection.execute(_PROJECT, {"p": number}).first(), "project"))
-
-
-_PROJECT = select(PROJECTS).where(PROJECTS.c.id == bindparam("p"))
+    return _project(needed_row(connection, PROJECTS, "project", id=number))
 
 
 def project_by_number(store: Store, number: int) -> Project:
@@ -208,9 +203,14 @@ def project_by_number(store: Store, number: int) -> Project:
         return project_by_id(connection, number)
 
 
-def project_by_name(store: Store, name: str) -> Project:
-    """A project by its name."""
+def project_by_name(store: Store, name: str | None = None) -> Project:
+    """A project by its name, which may be left out where there is only one."""
     known = {project.name: project for project in projects(store)}
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    if name is None:
+        do = f"Name one with --project: {', '.join(known)}" if known else "Make one: compeer annotate import"
+        raise InputError(f"there are {len(known)} projects.", field="project", do=do)
     if name not in known:
         raise Refused("missing", f"there is no project '{name}'.", do=f"Known: {', '.join(known)}" if known else None)
     return known[name]
@@ -223,8 +223,7 @@ def _checked_guidelines(guidelines: str) -> str:
 
 
 def _guidelines(connection: Connection, project: int, version: int) -> str:
-    chosen = (GUIDELINES.c.project == project, GUIDELINES.c.version == version)
-    row = row_of(connection.execute(select(GUIDELINES.c.text).where(*chosen)).first(), "version of the guidelines")
+    row = needed_row(connection, GUIDELINES, "version of the guidelines", project=project, version=version)
     return text_of(connection, row.text) or ""
 
 

@@ -23,8 +23,8 @@ from compeer.annotate.events import day_of
 from compeer.annotate.items import Task, task_of
 from compeer.annotate.people import Person, person_by_id, require
 from compeer.annotate.projects import RESPONSES, Project, project_by_id, projects
-from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES
-from compeer.annotate.store import Store, Writing
+from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES, one_row
+from compeer.annotate.store import Store, Writing, needed_row
 
 UNEVEN = 1
 """Items that one pair may share more than another before a fresh item is begun instead."""
@@ -57,10 +57,10 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
         for lease in connection.execute(_OVER, {"now": writing.at, "limit": 20}).all():
             writing.record("lease_ended", {"person": lease.person, "why": "expired"}, item=lease.item)
         _freeze(writing, limit=20)
-        held = connection.execute(_HELD, {"p": me.id, "j": project}).first()
+        held = one_row(connection, LEASES, person=me.id, project=project)
         if held is None:
-            cap, today = _cap(me, chosen), {"p": me.id, "d": day_of(writing.at)}
-            if cap is not None and (connection.execute(_TODAY, today).scalar() or 0) >= cap:
+            cap, day = _cap(me, chosen), one_row(connection, DAYS, person=me.id, day=day_of(writing.at))
+            if cap is not None and day is not None and day.labels >= cap:
                 return Rest("daily cap")
             found = _find(connection, me, chosen)
             if isinstance(found, Rest):
@@ -71,7 +71,7 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
             expires = writing.at + chosen.settings.lease_minutes * 60_000
             body = {"project": project, "role": role, "expires": expires, "shown": order}
             writing.record("leased", body, item=item)
-            return task_of(connection, chosen, item, role, order, expires, {}, me)
+            held = needed_row(connection, LEASES, "lease", item=item, person=me.id)
         return held_task(connection, chosen, held, me)
 
 
@@ -105,13 +105,10 @@ def _freeze(writing: Writing, limit: int) -> None:
         writing.record("frozen", {"person": label.person}, item=label.item)
 
 
-LEASE = select(LEASES).where(LEASES.c.item == bindparam("i"), LEASES.c.person == bindparam("p"))
-_HELD = select(LEASES).where(LEASES.c.person == bindparam("p"), LEASES.c.project == bindparam("j"))
 _OVER = select(LEASES.c.item, LEASES.c.person).where(LEASES.c.expires < bindparam("now"))
 _OVER = _OVER.order_by(LEASES.c.expires).limit(bindparam("limit"))
 _DUE = select(LABELS.c.item, LABELS.c.person).where(LABELS.c.until <= bindparam("now"))
 _DUE = _DUE.order_by(LABELS.c.until).limit(bindparam("limit"))
-_TODAY = select(DAYS.c.labels).where(DAYS.c.person == bindparam("p"), DAYS.c.day == bindparam("d"))
 # Lanes of every pair that ever disagreed would be many; all others show who is at work, even when nothing waits there.
 _LANES = select(LANES).where(LANES.c.project == bindparam("j"), or_(LANES.c.stage != "adjudicate", LANES.c.waiting > 0))
 _PAIRS = select(PAIRS).where(
@@ -141,10 +138,8 @@ _HEADS = (
 def today(store: Store, person: Person, *within: Project) -> Today:
     """A person's day so far; the limit is their own, or that of the projects where it is lower."""
     with store.read() as connection:
-        chosen = (DAYS.c.person == person.id, DAYS.c.day == day_of(store.now()))
-        row = connection.execute(select(DAYS.c.labels, DAYS.c.seconds).where(*chosen)).first()
-    labels, seconds = row or (0, 0)
-    return Today(labels, seconds, _cap(person, *within))
+        row = one_row(connection, DAYS, person=person.id, day=day_of(store.now()))
+    return Today(row.labels if row else 0, row.seconds if row else 0, _cap(person, *within))
 
 
 def _cap(person: Person, *within: Project) -> int | None:
@@ -175,7 +170,7 @@ def _count_open(connection: Connection, me: Person, project: Project) -> int:
     A gold item counts as any other does, or the counter would reveal it; once nothing else is left, none will come.
     """
     lanes = connection.execute(select(LANES).where(LANES.c.project == project.id, LANES.c.waiting > 0)).all()
-    mine = {lane.key: lane.waiting for lane in lanes if lane.stage in _stages(me) and _is_open(me, lane)}
+    mine = {lane.key: lane.waiting for lane in lanes if _is_open(me, lane)}
     passed = select(func.count()).select_from(PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item))
     passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(mine)))
     count: int = sum(mine.values()) - int(connection.execute(passed).scalar() or 0)
@@ -197,9 +192,7 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
     kinds = {lane.stage for lane in lanes} if "annotator" in me.roles else set()
     if "training" in kinds and (training := _known(connection, me, project, "training", limit=1)):
         return training[0], "training"
-    open_to = {
-        lane.key: lane for lane in lanes if lane.waiting > 0 and lane.stage in _stages(me) and _is_open(me, lane)
-    }
+    open_to = {lane.key: lane for lane in lanes if lane.waiting > 0 and _is_open(me, lane)}
     gold_is_due = "gold" in kinds and open_to and secrets.randbelow(project.settings.gold_every) == 0
     if gold_is_due and (gold := _known(connection, me, project, "gold", limit=50)):
         return secrets.choice(gold), "gold"
@@ -223,15 +216,10 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
     return best.id, "adjudication" if open_to[best.lane].stage == "adjudicate" else "first"
 
 
-def _stages(me: Person) -> set[str]:
-    """The stages in which items wait for a person with these roles."""
-    first, third = "annotator" in me.roles, "adjudicator" in me.roles
-    return {*(("fresh", "half") if first else ()), *(("adjudicate",) if third else ())}
-
-
 def _is_open(me: Person, lane: Row[Any]) -> bool:
-    """Whether a person may work on a lane's items."""
-    if lane.crisis and me.declines_crisis:
+    """Whether a person may work on the items that wait in a lane."""
+    role = {"fresh": "annotator", "half": "annotator", "adjudicate": "adjudicator"}.get(lane.stage)
+    if role not in me.roles or (lane.crisis and me.declines_crisis):
         return False
     return _speaks(me, lane.language) and str(me.id) not in lane.occupants.split(",")
 
@@ -283,5 +271,4 @@ def given_as(connection: Connection, item: int, person: Person) -> dict[str, Any
 
 def held_task(connection: Connection, project: Project, lease: Row[Any], me: Person) -> Task:
     """An item that a person holds, with what they have answered so far."""
-    draft = lease.draft or {}
-    return task_of(connection, project, lease.item, lease.role, lease.shown, lease.expires, draft, me)
+    return task_of(connection, project, me, lease, lease.draft or {}, expires=lease.expires)

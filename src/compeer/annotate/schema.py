@@ -5,56 +5,47 @@ what people may ask to have removed (dialogues, names, remarks, hashed passwords
 and salted hash, so a text can go and the chain still holds. `head` is the end of the chain; a writer holds its one row.
 `sessions` are sign-ins, which may be lost. All other tables are the state that the events lead to: only `events.py`
 writes them, and they can be rebuilt. Times are milliseconds since 1970.
+
+Rows that are looked up or changed by the values of some columns go through the functions at the end of this module.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Dialect,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Boolean, Index, Integer, String, Text
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 
 
-class Json(TypeDecorator[Any]):
+class Json(sa.TypeDecorator[Any]):
     """A value as JSON; what cannot be read, since somebody changed it, is returned as it is."""
 
     impl, cache_ok = Text, True
 
-    def process_bind_param(self, value: Any, _: Dialect) -> str | None:
+    def process_bind_param(self, value: Any, _: sa.Dialect) -> str | None:
         return None if value is None else json.dumps(value, sort_keys=True)
 
-    def process_result_value(self, value: Any, _: Dialect) -> Any:
+    def process_result_value(self, value: Any, _: sa.Dialect) -> Any:
         try:
             return None if value is None else json.loads(value)
         except ValueError:
             return value
 
 
-class WordList(TypeDecorator[tuple[str, ...]]):
-    """WordList with commas between them."""
+class WordList(sa.TypeDecorator[tuple[str, ...]]):
+    """Words with commas between them."""
 
     impl, cache_ok = Text, True
 
-    def process_bind_param(self, value: Any, _: Dialect) -> str | None:
+    def process_bind_param(self, value: Any, _: sa.Dialect) -> str | None:
         return None if value is None else ",".join(value)
 
-    def process_result_value(self, value: Any, _: Dialect) -> tuple[str, ...] | None:
+    def process_result_value(self, value: Any, _: sa.Dialect) -> tuple[str, ...] | None:
         return None if value is None else tuple(value.split(","))
 
 
@@ -66,15 +57,15 @@ def _table(
     indexed: Collection[str] = (),
     unique: Collection[str] = (),
     together: Collection[str] = (),
-) -> Table:
+) -> sa.Table:
     """A table; the columns of `together` are unique as a group."""
-    columns = [Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()]
+    columns = [sa.Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()]
     for given, nullable in ((required, False), (optional or {}, True)):
         columns += [
-            Column(key, kind, nullable=nullable, index=key in indexed or None, unique=key in unique or None)
+            sa.Column(key, kind, nullable=nullable, index=key in indexed or None, unique=key in unique or None)
             for key, kind in given.items()
         ]
-    return Table(name, METADATA, *columns, *([UniqueConstraint(*together)] if together else []))
+    return sa.Table(name, METADATA, *columns, *([sa.UniqueConstraint(*together)] if together else []))
 
 
 EVENTS = _table(
@@ -162,3 +153,59 @@ STATE = (PROJECTS, GUIDELINES, PEOPLE, INVITATIONS, ITEMS, LANES, LEASES, LABELS
 """The tables that the events lead to."""
 KEPT = (EVENTS, HEAD, TEXTS)
 """The tables that cannot be rebuilt."""
+
+
+# --- rows by the values of their columns ------------------------------------------------------------------------------
+# Statements are built once: to put one together costs more than to execute it.
+
+
+def one_row(connection: sa.Connection, table: sa.Table, **key: Any) -> sa.Row[Any] | None:
+    """A row with these values, or None."""
+    found: sa.Row[Any] | None = connection.execute(_matching(sa.select, table, *key), _bound(key)).first()
+    return found
+
+
+def all_rows(connection: sa.Connection, table: sa.Table, **key: Any) -> Sequence[sa.Row[Any]]:
+    """All rows with these values."""
+    found: Sequence[sa.Row[Any]] = connection.execute(_matching(sa.select, table, *key), _bound(key)).all()
+    return found
+
+
+def change_rows(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any], **key: Any) -> bool:
+    """Sets columns of the rows with these values; False where there is none."""
+    return bool(connection.execute(_matching(sa.update, table, *key), {**_bound(key), **values}).rowcount)
+
+
+def remove_rows(connection: sa.Connection, table: sa.Table, **key: Any) -> None:
+    """Deletes the rows with these values."""
+    connection.execute(_matching(sa.delete, table, *key), _bound(key))
+
+
+def count_up(
+    connection: sa.Connection, table: sa.Table, key: Mapping[str, Any], more: Mapping[str, int], **other: Any
+) -> None:
+    """Adds to counters of the row with this key; where it is missing, it is made, with the other columns."""
+    values = _bound(key) | {f"more_{name}": number for name, number in more.items()}
+    if not connection.execute(_adding(table, tuple(key), tuple(more)), values).rowcount:
+        connection.execute(sa.insert(table), {**key, **more, **other})
+
+
+def next_id(connection: sa.Connection, table: sa.Table) -> int:
+    """The number that a new row of a table gets."""
+    return int(connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0) + 1
+
+
+def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"its_{name}": value for name, value in key.items()}
+
+
+@cache
+def _matching(statement: Callable[[sa.Table], Any], table: sa.Table, *key: str) -> Any:
+    """A statement about the rows whose columns have the values bound to it."""
+    return statement(table).where(*(table.c[name] == sa.bindparam(f"its_{name}") for name in key))
+
+
+@cache
+def _adding(table: sa.Table, key: tuple[str, ...], names: tuple[str, ...]) -> Any:
+    sums = {name: table.c[name] + sa.bindparam(f"more_{name}") for name in names}
+    return _matching(sa.update, table, *key).values(sums)

@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, Row, bindparam, create_engine, delete, insert, inspect, select, text, update
+from sqlalchemy import Connection, Engine, Row, Table, create_engine, delete, insert, inspect, select, text, update
 from sqlalchemy import event as hooks
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compeer.annotate.events import Event
-from compeer.annotate.schema import EVENTS, HEAD, TEXTS
+from compeer.annotate.schema import EVENTS, HEAD, TEXTS, one_row
 from compeer.errors import InputError
 
 START = "0" * 64
@@ -144,8 +144,7 @@ _HEAD = select(HEAD.c.seq, HEAD.c.hash).where(HEAD.c.id == 1)
 _HEAD_LOCKED = _HEAD.with_for_update()
 _UNHURRIED = text("SET LOCAL synchronous_commit = off")
 _NEW_EVENT = insert(EVENTS)
-_HEAD_MOVED = update(HEAD).where(HEAD.c.id == 1).values(seq=bindparam("s"), hash=bindparam("h"))
-_TEXT = select(TEXTS.c.value).where(TEXTS.c.id == bindparam("t"))
+_HEAD_MOVED = update(HEAD).where(HEAD.c.id == 1)
 
 
 class Writing:
@@ -190,17 +189,18 @@ class Writing:
     def finish(self) -> None:
         """Moves the end of the chain, if anything was recorded."""
         if self.seq != self._began:
-            self.connection.execute(_HEAD_MOVED, {"s": self.seq, "h": self._last})
+            self.connection.execute(_HEAD_MOVED, {"seq": self.seq, "hash": self._last})
 
 
 def text_of(connection: Connection, text_id: str | None) -> str | None:
     """A kept text, or None where it was erased."""
-    value: str | None = connection.execute(_TEXT, {"t": text_id}).scalar() if text_id is not None else None
-    return value
+    row = one_row(connection, TEXTS, id=text_id) if text_id is not None else None
+    return row.value if row else None
 
 
-def row_of(row: Row[Any] | None, what: str) -> Row[Any]:
-    """The row that was looked for, or a refusal that names what is missing."""
+def needed_row(connection: Connection, table: Table, what: str, **key: Any) -> Row[Any]:
+    """The row with these values, or a refusal that names what is missing."""
+    row = one_row(connection, table, **key)
     if row is None:
         raise Refused("missing", f"there is no such {what}.")
     return row

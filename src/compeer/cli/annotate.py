@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -13,13 +15,13 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.annotate.projects import Project
     from compeer.annotate.store import Store
 
 annotate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Annotation by people, blind and double.")
 
 StoreName = Annotated[str, typer.Argument(metavar="STORE", help="An SQLite file, or postgresql://…")]
 ProjectName = Annotated[str, typer.Option("--project", help="The project's name.")]
+Format = Annotated[Literal["ours", "label-studio"], typer.Option(help="ours, or label-studio.")]
 OneProject = Annotated[str | None, typer.Option("--project", help="The project's name, where there are several.")]
 
 
@@ -88,36 +90,37 @@ def import_(
     store: StoreName,
     path: Annotated[Path, typer.Argument(help="SER records, models' outputs or conversations (docs/annotate.md).")],
     project: ProjectName,
-    task: Annotated[str | None, typer.Option(help="Makes the project: steps, compare or rating.")] = None,
+    task: Annotated[Literal["steps", "compare", "rating"] | None, typer.Option(help="Makes the project.")] = None,
     guidelines: Annotated[
         Path | None, typer.Option(help="Guidelines in Markdown; a new text is a new version.")
     ] = None,
-    kind: Annotated[str, typer.Option(help="real, training or gold; the last two need known answers.")] = "real",
+    kind: Annotated[
+        Literal["real", "training", "gold"], typer.Option(help="The last two need known answers.")
+    ] = "real",
     priority: Annotated[int, typer.Option(help="Items with a higher number come first.")] = 0,
-    format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
+    format: Format = "ours",
 ) -> None:
     """Add items to a project, which is made if it is new."""
-    from compeer.annotate.exchange import import_tasks
-    from compeer.annotate.items import import_items
-    from compeer.annotate.projects import add_project, project_by_name, projects, set_guidelines
+    from compeer.annotate import exchange, items, projects
 
-    _known("format", format, ("ours", "label-studio"))
     if not path.is_file():
         raise InputError("there is no such file.", file=path)
-    words = _text(guidelines) if guidelines else None
+    try:
+        words = guidelines.read_text(encoding="utf-8") if guidelines else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"this cannot be read: {error}", file=guidelines) from None
     opened = _open(store)
-    if task and project not in [one.name for one in projects(opened)]:
-        add_project(opened, project, task, words or "")  # type: ignore[arg-type]
-    chosen = project_by_name(opened, project)
+    if task and project not in [one.name for one in projects.projects(opened)]:
+        projects.add_project(opened, project, task, words or "")
+    chosen = projects.project_by_name(opened, project)
     if task and task != chosen.task:
         raise InputError(f"this project's task is {chosen.task}.", field="task", do="Choose another project name.")
     if words is not None:
-        set_guidelines(opened, chosen.id, words)
+        projects.set_guidelines(opened, chosen.id, words)
     if format == "label-studio":
-        counts = import_tasks(opened, chosen, path)
+        _print_counts(exchange.import_tasks(opened, chosen, path))
     else:
-        counts = import_items(opened, chosen, path, kind, priority)  # type: ignore[arg-type]
-    _print_counts(counts)
+        _print_counts(items.import_items(opened, chosen, path, kind, priority))
 
 
 @annotate.command()
@@ -125,14 +128,14 @@ def export(
     store: StoreName,
     out: Annotated[Path, typer.Argument(help="The folder to write; a file for label-studio.")],
     project: OneProject = None,
-    format: Annotated[str, typer.Option(help="ours, or label-studio.")] = "ours",
+    format: Format = "ours",
 ) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
     from compeer.annotate.exchange import export_project, export_tasks, label_config
+    from compeer.annotate.projects import project_by_name
 
-    _known("format", format, ("ours", "label-studio"))
     opened = _open(store)
-    chosen = _project(opened, project)
+    chosen = project_by_name(opened, project)
     if format == "label-studio":
         count = export_tasks(opened, chosen, out)
         config = out.with_suffix(".xml")
@@ -163,9 +166,10 @@ def agreement(
     from rich.table import Table
 
     from compeer.annotate.metrics import dashboard
+    from compeer.annotate.projects import project_by_name
 
     opened = _open(store)
-    metrics = dashboard(opened, _project(opened, project).id)
+    metrics = dashboard(opened, project_by_name(opened, project).id)
     if as_json:
         typer.echo(json.dumps(metrics, indent=1, ensure_ascii=False))
         return
@@ -206,7 +210,7 @@ def verify(
 
     found = check(_open(store), head)
     for problem in found.problems:
-        console.print(f"[red]✗[/] {plain(problem)}", highlight=False, soft_wrap=True)
+        _print(f"[red]✗[/] {plain(problem)}")
     if found.problems:
         raise typer.Exit(1)
     _say(f"{found.events:,} events, all texts and all tables are whole; the chain ends with {found.head}")
@@ -246,23 +250,29 @@ def serve(
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")
+    public = urlsplit(public_url) if public_url is not None else None
+    if public and (public.scheme not in ("http", "https") or not public.hostname or public.path not in ("", "/")):
+        do = "Give a scheme and a name, as https://labels.example.org"
+        raise InputError("this is no address that a workbench can have.", field="public-url", do=do)
     proxies = checked_proxies(proxy or ())
     opened = _open(store)
     sock = bound_socket(host, port)
-    public = _public_name(public_url)
-    hosts = served_hosts(host, [public] if public else [])
+    hosts = served_hosts(host, [public.hostname] if public and public.hostname else [])
     settings = WorkbenchSettings(public_url=public_url, hosts=hosts, rate=rate or None, media=media)
     address = public_url or f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
 
+    notes = []
+    if not is_loopback(host) and not address.startswith("https:"):
+        notes.append("Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…")
+    if public_url and not proxies:
+        what = "Behind a proxy everybody is one client, also to the count of wrong passwords"
+        notes.append(f"{what}: name it with --proxy.")
+
     def started() -> None:
-        console.print(f"[bold green]Serving[/] {plain(address)}/", highlight=False, soft_wrap=True)
-        console.print("  API    described in /openapi.json", highlight=False)
-        if not is_loopback(host) and not address.startswith("https:"):
-            note = "Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…"
-            console.print(f"  [yellow]•[/] {note}", highlight=False, soft_wrap=True)
-        if public_url and not proxies:
-            note = "Behind a proxy everybody is one client, also to the count of wrong passwords: name it with --proxy."
-            console.print(f"  [yellow]•[/] {note}", highlight=False, soft_wrap=True)
+        _print(f"[bold green]Serving[/] {plain(address)}/")
+        _print("  API    described in /openapi.json")
+        for note in notes:
+            _print(f"  [yellow]•[/] {note}")
 
     serve_app(workbench_app(opened, settings), sock, grace=10, on_start=started, proxies=proxies)
     console.print("Stopped.")
@@ -277,47 +287,14 @@ def _open(name: str) -> Store:
     return open_store(name)
 
 
-def _project(store: Store, name: str | None) -> Project:
-    from compeer.annotate.projects import project_by_name, projects
-
-    known = projects(store)
-    if name is None and len(known) == 1:
-        return known[0]
-    if name is None:
-        names = ", ".join(project.name for project in known)
-        do = f"Name one with --project: {names}" if known else "Make one: compeer annotate import"
-        raise InputError(f"there are {len(known)} projects.", field="project", do=do)
-    return project_by_name(store, name)
-
-
-def _public_name(url: str | None) -> str | None:
-    from urllib.parse import urlsplit
-
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-        do = "Give a scheme and a name, as https://labels.example.org"
-        raise InputError("this is no address that a workbench can have.", field="public-url", do=do)
-    return parts.hostname
-
-
-def _known(field: str, value: str, values: tuple[str, ...]) -> None:
-    if value not in values:
-        raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(values)}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"this cannot be read: {error}", file=path) from None
-
-
-def _print_counts(counts: Any) -> None:
+def _print_counts(counts: Mapping[str, int]) -> None:
     for name, count in counts.items():
-        console.print(f"  {plain(name)}  {count:,}", highlight=False, soft_wrap=True)
+        _print(f"  {plain(name)}  {count:,}")
 
 
 def _say(text: str) -> None:
-    console.print(plain(text), highlight=False, soft_wrap=True)
+    _print(plain(text))
+
+
+def _print(markup: str) -> None:
+    console.print(markup, highlight=False, soft_wrap=True)
