@@ -120,7 +120,7 @@ def written(folder: Path) -> dict[str, Any]:
 
 def test_sage_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
     rules = preset("sage").model_copy(update={"turns": 4})
-    scenarios = choose([one.scenario for one in read_profiles(own_profiles())], 5, 3)
+    scenarios = choose(read_profiles(own_profiles()), 5, 3)
     players = Players(Player("sup@http://x/v1"), Player("see@http://x/v1"))
     settings = SageSettings(rounds=4, repeats=2, seeker_tokens=400, message_tokens=256, rules=rules)
     models = {"sup@http://x/v1": scripted("sup", reply), "see@http://x/v1": scripted("see", feeling)}
@@ -142,7 +142,7 @@ def test_sage_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
 
 
 def test_esc_eval_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
-    scenarios = choose([one.scenario for one in read_cards(own_cards("en"))], 4, 1)
+    scenarios = choose(read_cards(own_cards("en")), 4, 1)
     players = Players(Player("sup@http://x/v1"), Player("see@http://x/v1"), [Player("jud@http://x/v1")])
     settings = EscEvalSettings(rounds=2, seeker_tokens=256, judge_tokens=400)
     models = {

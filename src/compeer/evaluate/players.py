@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from compeer import __version__
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
@@ -27,7 +25,7 @@ from compeer.models.catalogue import base_file, is_base
 from compeer.models.packaged import is_packaged
 from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
 from compeer.simulate import Conversation
-from compeer.simulate.runner import Entry
+from compeer.simulate.runner import read_log
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
 Part = Literal["supporter", "structured supporter", "seeker", "sentient seeker", "judge"]
@@ -139,39 +137,21 @@ class Players:
 
 def dialogues_took(folder: Path) -> dict[str, dict[str, int]]:
     """Calls and tokens of the supporter and the seeker, in all conversations of an evaluation's folder."""
-    took: dict[str, dict[str, int]] = {
-        role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in ("supporter", "seeker")
-    }
+    took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in ("supporter", "seeker")}
     for path in sorted((folder / "dialogues").glob("*.jsonl")):
-        for speaker, entry in _entries(path):
-            counts = took[speaker]
+        for number, entry in enumerate(read_log(path)):
+            counts = took["supporter" if number % 2 else "seeker"]
             counts["calls"] += len(entry.calls)
-            counts["prompt_tokens"] += sum(call.prompt_tokens for call in entry.calls)
-            counts["tokens"] += sum(call.tokens for call in entry.calls)
+            counts["prompt_tokens"] += entry.prompt_tokens
+            counts["tokens"] += entry.tokens
     return took
 
 
 def finished_dialogues(folder: Path) -> int:
     """How many conversations of a folder are over, so that another call would not touch them."""
-    return sum(_finished(path) for path in (folder / "dialogues").glob("*.jsonl"))
-
-
-def _finished(path: Path) -> bool:
-    entries = [entry for _, entry in _entries(path)]
-    outcome = entries[-1].outcome if entries else None
-    return outcome is not None and not outcome.may_pass
-
-
-def _entries(path: Path) -> Iterator[tuple[Speaker, Entry]]:
-    """The whole lines of a log after its head, and whose they are; it ends where it cannot be read."""
-    turns = 0
-    for line in path.read_bytes().split(b"\n")[1:-1]:
-        try:
-            entry = Entry.model_validate_json(line)
-        except ValidationError:
-            return
-        yield "supporter" if turns % 2 else "seeker", entry
-        turns += entry.turn is not None
+    logs = [read_log(path) for path in (folder / "dialogues").glob("*.jsonl")]
+    outcomes = [entries[-1].outcome for entries in logs if entries]
+    return sum(outcome is not None and not outcome.may_pass for outcome in outcomes)
 
 
 # --- prices -----------------------------------------------------------------------------------------------------------

@@ -40,7 +40,6 @@ from compeer.evaluate.players import (
     claim_folder,
     cost_of,
     dialogues_took,
-    finished_dialogues,
     versions,
 )
 from compeer.io import Frozen, only_one, text_hash, write_json, write_lines
@@ -49,9 +48,8 @@ from compeer.models.costs import prompt_tokens
 from compeer.policy import supporter_prompt
 from compeer.progress import progress
 from compeer.reasoning import turn_grammar
-from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, Simulated, SupporterAgent, run_dialogues
-from compeer.simulate.agents import Turning, plain_prompt
-from compeer.simulate.conversation import View
+from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, SupporterAgent, run_dialogues
+from compeer.simulate.agents import plain_prompt
 from compeer.statistics import generator
 
 Mode = Literal["plain", "structured"]
@@ -179,7 +177,12 @@ async def run_evaluation(
     with only_one(folder):
         claim_folder(folder, manifest)  # another process may have been quicker
         players = evaluation.players
-        talks = evaluation.talks((await _talk(evaluation, folder, models)).conversations)
+        seeker = evaluation.seeker(models[players.seeker.given])
+        supporter = evaluation.supporter(models[players.supporter.given])
+        scenarios, limits = evaluation.repeated, evaluation.limits
+        with progress("Talking (rounds)", len(scenarios) * limits.rounds) as advance:
+            made = await run_dialogues(scenarios, seeker, supporter, limits, folder, evaluation.seed, advance)
+        talks = evaluation.talks(made)
         if players.judges:
             ended = [talk for talk in talks if not talk.failed]
             with progress("Judging", len(ended)) as advance:
@@ -192,48 +195,6 @@ async def run_evaluation(
         ]
         write_lines(folder / SCORES, lines)
         return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
-
-
-async def _talk(evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel]) -> Simulated:
-    """The conversations; a bar shows the rounds that were talked."""
-    players, rounds = evaluation.players, evaluation.settings.rounds
-    seeker = evaluation.seeker(models[players.seeker.given])
-    supporter = evaluation.supporter(models[players.supporter.given])
-    scenarios = evaluation.repeated
-    with progress("Talking (rounds)", len(scenarios) * rounds) as advance:
-        advance(finished_dialogues(folder) * (rounds - 1))  # of each, the engine tells of the last round
-        return await run_dialogues(
-            scenarios,
-            lambda _: Watched(seeker, rounds, advance),
-            lambda: supporter,
-            evaluation.limits,
-            folder,
-            evaluation.seed,
-            advance,
-        )
-
-
-class Watched:
-    """An agent as it is, whose conversation's rounds are told to a progress bar; the engine tells of the last one."""
-
-    def __init__(self, agent: Agent, rounds: int, advance: Callable[[int], None]) -> None:
-        self._agent, self._rounds, self._advance = agent, rounds, advance
-        self._reported = 0
-        self.model, self.sampling = agent.model, agent.sampling
-        self.keeps_reasoning, self.looks_back = agent.keeps_reasoning, agent.looks_back
-        self.described = agent.described
-
-    def turn(self, view: View) -> Turning:
-        self._report(len(view.turns) // 2)
-        said = yield from self._agent.turn(view)
-        if said.stop:
-            self._report(self._rounds)
-        return said
-
-    def _report(self, rounds: int) -> None:
-        done = min(rounds, self._rounds - 1)
-        self._advance(done - self._reported)
-        self._reported = done
 
 
 # --- what came of it --------------------------------------------------------------------------------------------------
@@ -339,11 +300,9 @@ async def _rehearsed(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         agents = evaluation.seeker(seeker), evaluation.supporter(supporter)
-        found = await run_dialogues(
-            scenarios, lambda _: agents[0], lambda: agents[1], evaluation.limits, folder, evaluation.seed
-        )
+        found = await run_dialogues(scenarios, *agents, evaluation.limits, folder, evaluation.seed)
         if judges:
-            talks = [Talk(one.scenario, 1, one) for one in found.conversations]
+            talks = [Talk(one.scenario, 1, one) for one in found]
             await evaluation.judge(talks, list(judges.values()), folder, lambda _: None)
     return {"supporter": supporter, "seeker": seeker, **judges}
 

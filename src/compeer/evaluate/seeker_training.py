@@ -27,11 +27,10 @@ from compeer.io import Frozen
 from compeer.models.base import Failure, Request, Sampling, TextModel, ask
 from compeer.models.embedder import Embeds, Matrix
 from compeer.models.resolve import model_folder
-from compeer.models.scripted import ScriptedModel
 from compeer.models.training import SftSettings, train_sft
 from compeer.simulate import Complaint, Scenario, Turn, View, mark_of
 from compeer.simulate.conversation import view_of
-from compeer.simulate.seekers import CardSeeker, RoleCard, seeker_prompts
+from compeer.simulate.seekers import card_messages, prompt_language, read_card_message, seeker_prompts
 from compeer.statistics import Estimate, Numbers, auc_by_group, generator, group_weights, ratio, words
 
 
@@ -70,15 +69,14 @@ def seeker_dialogue(dialogue: Dialogue, rounds: int) -> SeekerDialogue | None:
     turns = tuple(Turn(speaker=one.speaker, text=" ".join(one.text.split())) for one in blocks[: 2 * rounds - 1])
     if not turns:
         return None
-    chinese = dialogue.language.split("-")[0] == "zh"
-    card = RoleCard(id=dialogue.id, language="zh" if chinese else "en", text=card_text(dialogue))
-    return SeekerDialogue(card.scenario, turns)
+    facts = {"card": card_text(dialogue), "problem": ""}
+    return SeekerDialogue(Scenario(id=dialogue.id, language=prompt_language(dialogue.language), facts=facts), turns)
 
 
 def card_text(dialogue: Dialogue) -> str:
     """What the player of a dialogue's seeker is told."""
     known = {"situation": dialogue.situation, "problem": dialogue.problem, "emotion": dialogue.emotion}
-    lines = _wording()["zh" if dialogue.language.split("-")[0] == "zh" else "en"]
+    lines = _wording()[prompt_language(dialogue.language)]
     told = {name: " ".join(value.split()) for name, value in known.items() if value}
     return "\n".join(line.replace(f"{{{name}}}", told[name]) for name, line in lines.items() if name in told)
 
@@ -91,8 +89,7 @@ def _wording() -> dict[str, dict[str, str]]:
 def training_chat(dialogue: SeekerDialogue) -> list[dict[str, Any]]:
     """The chat that teaches all messages of the seeker, in the words in which it will be asked."""
     turns = dialogue.turns if dialogue.turns[-1].speaker == "seeker" else dialogue.turns[:-1]
-    seeker = CardSeeker(ScriptedModel(()))  # nobody is asked: it only words the messages
-    return [dict(message) for message in seeker.messages(view_of(dialogue.scenario, turns, "seeker"))]
+    return [dict(message) for message in card_messages(view_of(dialogue.scenario, turns, "seeker"))]
 
 
 def hold_out(
@@ -161,11 +158,10 @@ def measure_seeker(
     sampling: Sampling = SAMPLING,
 ) -> RealismFigures:
     """Lets the model write what the human seekers of the dialogues wrote, and compares."""
-    seeker = CardSeeker(model, sampling)
     points = [(one, number) for one in dialogues for number in range(len(one.said))]
     requests = [
         Request(
-            tuple(seeker.messages(one.view(number))),
+            tuple(card_messages(one.view(number))),
             int(generator(seed, "realism", one.scenario.id, str(number)).integers(2**31)),
         )
         for one, number in points
@@ -174,7 +170,7 @@ def measure_seeker(
     noted: Counter[str] = Counter()
     written, human = [], []
     for (one, number), answer in zip(points, ask(model, requests, sampling), strict=True):
-        said = answer if isinstance(answer, Failure) else seeker.read(one.view(number), answer)
+        said = answer if isinstance(answer, Failure) else read_card_message(answer)
         if isinstance(said, Failure | Complaint):
             unusable[said.kind] += 1
             continue
@@ -272,7 +268,7 @@ def _slips(replies: Sequence[Reply], groups: Any, weights: Numbers) -> RoleSlips
 
 def role_slips(text: str, language: str) -> list[str]:
     """In what ways a seeker's message speaks as the supporter would: `offers`, `advises`, `comforts`, `machine`."""
-    patterns = _patterns("zh" if language.split("-")[0] == "zh" else "en")
+    patterns = _patterns(prompt_language(language))
     return [kind for kind, pattern in patterns.items() if pattern.search(text)]
 
 

@@ -61,8 +61,7 @@ def converse(evaluation: Evaluation) -> Solver:
         seeker, supporter = evaluation.seeker(in_role("seeker")), evaluation.supporter(evaluated())
         with TemporaryDirectory() as folder:
             limits, seed = evaluation.limits, evaluation.seed
-            made = await run_dialogues([scenario], lambda _: seeker, lambda: supporter, limits, Path(folder), seed)
-        found = made.conversations[0]
+            (found,) = await run_dialogues([scenario], seeker, supporter, limits, Path(folder), seed)
         state.store.set("conversation", found.model_dump(mode="json"))
         kinds = {"seeker": ChatMessageUser, "supporter": ChatMessageAssistant}
         state.messages = [kinds[turn.speaker](content=turn.text) for turn in found.turns]
@@ -107,7 +106,7 @@ def sage(
 ) -> Task:
     """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, drawn by the seed."""
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
-    read = [one.scenario for one in read_profiles(Path(profiles) if profiles else own_profiles())]
+    read = read_profiles(Path(profiles) if profiles else own_profiles())
     settings = SageSettings(
         mode=mode,
         rounds=chosen.turns,
@@ -153,7 +152,7 @@ def esc_eval(
 ) -> Task:
     """ESC-Eval: seekers play role cards, graders score seven dimensions. `scenarios` limits the cards."""
     files = [Path(cards)] if cards else [own_cards(one) for one in LANGUAGES]
-    read = [card.scenario for file in files for card in read_cards(file)]
+    read = [card for file in files for card in read_cards(file)]
     settings = EscEvalSettings(
         mode=mode,
         rounds=rounds,

@@ -127,9 +127,8 @@ class SupportTaskset(vf.Taskset[SupportTask, SupportConfig]):
     def _cards(self) -> Iterator[SupportData]:
         system = str(supporter_prompt(())[0]["content"])
         for card in read_cards(Path(self.config.cards) if self.config.cards else own_cards("en")):
-            yield SupportData(
-                id=card.id, system_prompt=system, prompt=card.opening, card=card.text, language=card.language
-            )
+            text = card.facts["card"]
+            yield SupportData(id=card.id, system_prompt=system, prompt=card.opening, card=text, language=card.language)
 
 
 class Reweighting(vf.BaseConfig):

@@ -12,7 +12,8 @@ from compeer.simulate.agents import (
     mark_of,
 )
 from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario, Turn, View, read_conversations
-from compeer.simulate.engine import DialogueSettings, Simulated, run_dialogues
+from compeer.simulate.engine import run_dialogues
+from compeer.simulate.runner import DialogueSettings
 
 __all__ = [
     "Agent",
@@ -26,7 +27,6 @@ __all__ = [
     "Scenario",
     "ScriptedAgent",
     "SeekerAgent",
-    "Simulated",
     "SupporterAgent",
     "Turn",
     "View",

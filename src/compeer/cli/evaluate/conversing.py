@@ -229,7 +229,7 @@ def esc_eval(
     players = named_players(supporter, seeker, judge or [], endpoint)
     languages = language or ([] if cards else ["en"])
     files = [cards] if cards else [own_cards(one) for one in LANGUAGES]
-    read = [card.scenario for file in files for card in read_cards(file)]
+    read = [card for file in files for card in read_cards(file)]
     scenarios = choose(in_languages(read, languages), limit, seed)
     calling = call_settings(call, at_once)
     settings = EscEvalSettings(
@@ -286,7 +286,7 @@ def run(
 
     players = named_players(supporter, seeker, None, endpoint)
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
-    read = [profile.scenario for profile in read_profiles(profiles or own_profiles())]
+    read = read_profiles(profiles or own_profiles())
     scenarios = choose(in_languages(read, language), limit, seed)
     calling = call_settings(call, at_once)
     settings = SageSettings(
