@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from compeer.errors import InputError
-from compeer.evaluate.sage import SAGE, EmotionRules, UnreadLine, rescore, rescore_command, update
+from compeer.evaluate.sage import UnreadLine, rescore, rescore_command, update
 from compeer.models import Generation, Request, ScriptedModel
 from compeer.simulate import (
     Ask,
@@ -31,9 +31,11 @@ from compeer.simulate.conversation import view_of
 from compeer.simulate.emotion import (
     PRESETS,
     RLVER,
+    SAGE,
     SAGE_PAPER,
     SAGE_RELEASED,
     EmotionAnswer,
+    EmotionRules,
     preset,
     read_emotion_answer,
     tells_change,

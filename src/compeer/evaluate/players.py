@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compeer import __version__
-from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import LOCK, write_json
 from compeer.models.base import TextModel
@@ -133,6 +132,21 @@ class Players:
     def described(self) -> dict[str, Any]:
         """What marks the models, by their role."""
         return {role: player.described for role, player in self.by_role.items()}
+
+
+def named_players(
+    supporter: str | None, seeker: str | None, judges: Sequence[str] | None, endpoint: str | None
+) -> Players:
+    """Who plays: as named, else the endpoint, else what is packaged. `judges` is None where there are none."""
+    if endpoint is not None and "@http" not in endpoint:
+        do = "Write the model's name and the server's base URL: NAME@http://host:8000/v1"
+        raise InputError(f"'{endpoint}' names no model behind a server.", field="endpoint", do=do)
+    other = endpoint or "embedded"
+    named = [] if judges is None else list(judges) or [other]
+    players = [Player(one) for one in named]
+    if len({player.name for player in players}) < len(players):
+        raise InputError("two judges have the same name.", field="judge", do="Name each once, by a name of its own.")
+    return Players(Player(supporter or endpoint or "supporter"), Player(seeker or other), players)
 
 
 def dialogues_took(folder: Path) -> dict[str, dict[str, int]]:
@@ -263,18 +277,6 @@ class Talk:
     scenario: str
     repeat: int
     conversation: Conversation
-
-    @property
-    def id(self) -> str:
-        return self.scenario
-
-    @property
-    def language(self) -> str:
-        return self.conversation.language
-
-    @property
-    def said(self) -> list[tuple[Speaker, str]]:
-        return [(turn.speaker, turn.text) for turn in self.conversation.turns]
 
     @property
     def failed(self) -> str | None:

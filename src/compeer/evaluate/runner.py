@@ -21,13 +21,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
+from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS
 from compeer.evaluate.players import (
     FIGURES,
@@ -149,11 +149,31 @@ class Evaluation(ABC):
         }
 
 
-def choose(scenarios: Sequence[Scenario], limit: int | None, seed: int) -> list[Scenario]:
-    """Up to `limit` scenarios, drawn by the seed, in their order: the same for every supporter."""
-    sampled = sorted(scenarios, key=lambda one: generator(seed, "scenario", one.id).random())[:limit]
-    chosen = {one.id for one in sampled}
-    return [one for one in scenarios if one.id in chosen]
+class Named(Protocol):
+    """What can be sampled: it has an id that no other has."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Item = TypeVar("Item", bound=Named)
+
+
+def sample(items: Sequence[Item], count: int | None, seed: int, purpose: str = "scenario") -> list[Item]:
+    """Up to `count` of the items (none: all), chosen by the seed and their ids alone, in the order they stand in."""
+    keys = {one.id: generator(seed, purpose, one.id).random() for one in items}
+    chosen = set(sorted(keys, key=keys.__getitem__)[:count])
+    return [one for one in items if one.id in chosen]
+
+
+def in_languages(scenarios: Sequence[Scenario], languages: Sequence[str] | None) -> list[Scenario]:
+    """The scenarios in the languages; all if none is named. An error if there is none."""
+    chosen = [one for one in scenarios if not languages or one.language in languages]
+    if not chosen:
+        there = ", ".join(sorted({one.language for one in scenarios}))
+        what = f"there is nothing in {' or '.join(languages or [])}; there is: {there}."
+        raise InputError(what, field="language", do="Name one of those, or give another file.")
+    return chosen
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -259,37 +279,23 @@ REHEARSED = 6
 """Scenarios that are rehearsed; the others are taken to be like them."""
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a role will take: in the first place as expected, in the second at most, retries apart."""
-
-    calls: int
-    prompt_tokens: tuple[int, int]
-    tokens: tuple[int, int]
-
-    def took(self, place: int) -> dict[str, int]:
-        """The one or the other, as costs are counted."""
-        return {"calls": self.calls, "prompt_tokens": self.prompt_tokens[place], "tokens": self.tokens[place]}
+Took = dict[str, int]
+"""`calls`, `prompt_tokens` and `tokens`, as costs are counted."""
 
 
-async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, Expected]:
-    """What so many of the evaluation's conversations will take, by role, if so many are still to be judged."""
-    sample = _sample(evaluation.scenarios)
-    typical, most = [await _rehearsed(evaluation, sample, at_most) for at_most in (False, True)]
-    found = {}
-    for role, one in typical.items():
-        scale = (dialogues if role in ("supporter", "seeker") else judged) / len(sample)
-        found[role] = Expected(
-            round(scale * one.calls),
-            (round(scale * one.prompt_tokens), round(scale * most[role].prompt_tokens)),
-            (round(scale * one.tokens), round(scale * most[role].tokens)),
-        )
-    return found
+async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, tuple[Took, Took]]:
+    """What so many conversations will take, by role, if so many are to be judged: as expected, and at most."""
+    few = _few(evaluation.scenarios)
+    typical, most = [await _rehearsed(evaluation, few, at_most) for at_most in (False, True)]
+
+    def scaled(role: str, took: Took) -> Took:
+        scale = (dialogues if role in ("supporter", "seeker") else judged) / len(few)
+        return {name: round(scale * count) for name, count in took.items()}
+
+    return {role: (scaled(role, typical[role]), scaled(role, most[role])) for role in typical}
 
 
-async def _rehearsed(
-    evaluation: Evaluation, scenarios: Sequence[Scenario], at_most: bool
-) -> Mapping[str, RehearsingModel]:
+async def _rehearsed(evaluation: Evaluation, scenarios: Sequence[Scenario], at_most: bool) -> dict[str, Took]:
     supporter = RehearsingModel(TYPICAL[evaluation.settings.mode], at_most)
     seeker = RehearsingModel(TYPICAL["seeker"], at_most)
     judges = {
@@ -304,10 +310,10 @@ async def _rehearsed(
         if judges:
             talks = [Talk(one.scenario, 1, one) for one in found]
             await evaluation.judge(talks, list(judges.values()), folder, lambda _: None)
-    return {"supporter": supporter, "seeker": seeker, **judges}
+    return {role: model.took for role, model in {"supporter": supporter, "seeker": seeker, **judges}.items()}
 
 
-def _sample(scenarios: Sequence[Scenario]) -> list[Scenario]:
+def _few(scenarios: Sequence[Scenario]) -> list[Scenario]:
     """A few scenarios from the whole of the list."""
     step = max(1, len(scenarios) / REHEARSED)
     indices = sorted({int(number * step) for number in range(REHEARSED)})
@@ -322,13 +328,13 @@ class RehearsingModel:
 
     def __init__(self, typical: int, at_most: bool, name: str = "rehearsal") -> None:
         self.name, self._typical, self._at_most = name, typical, at_most
-        self.calls = self.prompt_tokens = self.tokens = 0
+        self.took: Took = {"calls": 0, "prompt_tokens": 0, "tokens": 0}
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         tokens = sampling.max_tokens if self._at_most else min(self._typical, sampling.max_tokens)
-        self.calls += len(requests)
-        self.prompt_tokens += sum(map(prompt_tokens, requests))
-        self.tokens += tokens * len(requests)
+        self.took["calls"] += len(requests)
+        self.took["prompt_tokens"] += sum(map(prompt_tokens, requests))
+        self.took["tokens"] += tokens * len(requests)
         return [Generation(_made_up(request.grammar or "", tokens)) for request in requests]
 
 

@@ -17,24 +17,10 @@ from compeer.errors import InputError
 from compeer.evaluate.players import Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
 from compeer.models.base import Sampling, TextModel
-from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of, update
+from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of
+from compeer.simulate.emotion import update as update  # the rule of the protocol is a part of this module
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
 from compeer.statistics import Estimate, Numbers, group_weights, mean, ratio, reweighted
-
-__all__ = [
-    "SAGE",
-    "EmotionRules",
-    "Rescored",
-    "Sage",
-    "SageSettings",
-    "UnreadLine",
-    "final_emotion",
-    "outcome_of",
-    "rescore",
-    "rescore_command",
-    "sage_figures",
-    "update",
-]
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
