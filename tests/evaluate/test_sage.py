@@ -22,7 +22,6 @@ from compeer.simulate import (
     Conversation,
     DialogueSettings,
     Said,
-    ScriptedAgent,
     Turn,
     View,
     run_dialogues,
@@ -55,6 +54,7 @@ from compeer.simulate.sentient import (
     read_message,
     read_profiles,
 )
+from tests.support.scripted_agent import ScriptedAgent
 
 # --- rules ------------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from compeer.simulate import (
     DialogueSettings,
     Said,
     Scenario,
-    ScriptedAgent,
     SeekerAgent,
     SupporterAgent,
     Turn,
@@ -34,6 +33,7 @@ from compeer.simulate import (
 from compeer.simulate.agents import Turning, read_plain, read_structured, split_thinking
 from compeer.simulate.conversation import view_of
 from compeer.simulate.runner import RunningDialogue
+from tests.support.scripted_agent import ScriptedAgent
 
 STRUCTURED = (
     "History: They lost a job and say so for the first time. [exploration]\n"

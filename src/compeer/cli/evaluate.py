@@ -86,7 +86,7 @@ def shared_settings(
     mode = mode or players.supporter.mode
     return {
         "mode": mode,
-        "supporter_tokens": max_tokens or players.supporter.longest_reply(mode),
+        "supporter_tokens": max_tokens or players.supporter.longest(mode),
         "batch": calling.batch if players.any_local else None,
     }
 

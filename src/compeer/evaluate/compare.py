@@ -19,14 +19,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
-from compeer.evaluate.diversity import FEW_DIALOGUES
+from compeer.evaluate.intervals import FEW_DIALOGUES, group_mean
 from compeer.io import Frozen, read_json_lines
-from compeer.statistics import Estimate, Numbers, group_weights, ratio
+from compeer.statistics import Estimate, Numbers, group_weights
 
 Pair = tuple[str, int]
 """A scenario's id and the repeat."""
@@ -210,23 +209,17 @@ def _dimension(
 ) -> DimensionComparison:
     """The figures of one dimension; `better` is the sign of a difference that is a win for the first."""
     place = {name: number for number, name in enumerate(scenarios)}
-    counts, differences, won = np.zeros((3, len(scenarios)))
-    signs = []
-    for (scenario, _), (one, other) in pairs.items():
-        sign = better * ((one > other) - (one < other))
-        signs.append(sign)
-        counts[place[scenario]] += 1
-        differences[place[scenario]] += one - other
-        won[place[scenario]] += (1 + sign) / 2
-    units = int((counts > 0).sum())
+    groups = [place[scenario] for scenario, _ in pairs]
+    signs = [better * ((one > other) - (one < other)) for one, other in pairs.values()]
+    differences = [one - other for one, other in pairs.values()]
     return DimensionComparison(
         pairs=len(pairs),
-        scenarios=units,
+        scenarios=len(set(groups)),
         first=fmean([one for one, _ in pairs.values()]) if pairs else None,
         second=fmean([other for _, other in pairs.values()]) if pairs else None,
-        difference=Estimate.of_draws(ratio(weights @ differences, weights @ counts), units, FEW_DIALOGUES),
+        difference=group_mean(differences, groups, weights, FEW_DIALOGUES),
         wins=signs.count(1),
         ties=signs.count(0),
         losses=signs.count(-1),
-        win_rate=Estimate.of_draws(ratio(weights @ won, weights @ counts), units, FEW_DIALOGUES),
+        win_rate=group_mean([(1 + sign) / 2 for sign in signs], groups, weights, FEW_DIALOGUES),
     )

@@ -27,7 +27,8 @@ from pydantic import Field
 from compeer.corpora import read_corpus
 from compeer.engine.network import position_limit
 from compeer.errors import InputError
-from compeer.evaluate.diversity import FEW_DIALOGUES, first_keys
+from compeer.evaluate.diversity import first_keys
+from compeer.evaluate.intervals import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel

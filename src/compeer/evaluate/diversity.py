@@ -27,6 +27,7 @@ from pydantic import Field
 from compeer.corpora import corpus_path, read_corpus
 from compeer.dialogue import Speaker, merge_consecutive
 from compeer.errors import InputError
+from compeer.evaluate.intervals import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
@@ -40,8 +41,6 @@ HALVES = 200
 MOST_REPLIES = 200
 """Replies that are compared with each other at most, for self-BLEU and openings."""
 OPENING_WORDS = 3
-FEW_DIALOGUES = 5
-"""With fewer dialogues than this no interval is given."""
 Places = npt.NDArray[np.int64]
 
 

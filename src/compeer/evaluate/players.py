@@ -27,16 +27,17 @@ from compeer.simulate import Conversation
 from compeer.simulate.runner import read_log
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
-Part = Literal["supporter", "structured supporter", "seeker", "sentient seeker", "judge"]
+Part = Literal["plain", "structured", "seeker", "sentient seeker", "judge"]
 LONGEST: dict[Part, tuple[int, int]] = {
-    "supporter": (512, 48),
-    "structured supporter": (768, 160),
+    "plain": (512, 48),
+    "structured": (768, 160),
     "seeker": (256, 40),
     "sentient seeker": (400, 128),
     "judge": (400, 160),
 }
-"""Tokens of the longest answer; more for models that think before they answer. The second is for the embedded model,
-which has little to say and seldom stops by itself: it should take minutes."""
+"""Tokens of the longest answer of a supporter that is asked plainly or for steps, of a seeker and of a judge; more for
+models that think before they answer. The second is for the embedded model, which has little to say and seldom stops by
+itself: it should take minutes."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,6 @@ class Player:
     def longest(self, part: Part) -> int:
         """Tokens of its longest answer in a part, where nothing else is asked for."""
         return LONGEST[part][self.kind == "embedded"]
-
-    def longest_reply(self, mode: Literal["plain", "structured"]) -> int:
-        """The same of a supporter that is asked in this mode."""
-        return self.longest("supporter" if mode == "plain" else "structured supporter")
 
     def check(self, settings: ModelSettings) -> None:
         """Stops where there is no such model, as far as that can be told without loading or asking it."""

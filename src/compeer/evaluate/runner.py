@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -48,6 +48,7 @@ from compeer.models.costs import prompt_tokens
 from compeer.policy import supporter_prompt
 from compeer.progress import progress
 from compeer.reasoning import turn_grammar
+from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, SupporterAgent, run_dialogues
 from compeer.simulate.agents import plain_prompt
 from compeer.statistics import generator
@@ -149,14 +150,7 @@ class Evaluation(ABC):
         }
 
 
-class Named(Protocol):
-    """What can be sampled: it has an id that no other has."""
-
-    @property
-    def id(self) -> str: ...
-
-
-Item = TypeVar("Item", bound=Named)
+Item = TypeVar("Item", Scenario, SerRecord)
 
 
 def sample(items: Sequence[Item], count: int | None, seed: int, purpose: str = "scenario") -> list[Item]:

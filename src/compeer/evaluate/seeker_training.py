@@ -22,7 +22,8 @@ from pydantic import Field
 
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
-from compeer.evaluate.diversity import FEW_DIALOGUES, DiversityFigures, Reply, compare_diversity
+from compeer.evaluate.diversity import DiversityFigures, Reply, compare_diversity
+from compeer.evaluate.intervals import FEW_DIALOGUES, group_mean
 from compeer.io import Frozen
 from compeer.models.base import Failure, Request, Sampling, TextModel, ask
 from compeer.models.embedder import Embeds, Matrix
@@ -31,7 +32,7 @@ from compeer.models.training import SftSettings, train_sft
 from compeer.simulate import Complaint, Scenario, Turn, View, mark_of
 from compeer.simulate.conversation import view_of
 from compeer.simulate.seekers import card_messages, prompt_language, read_card_message, seeker_prompts
-from compeer.statistics import Estimate, Numbers, auc_by_group, generator, group_weights, ratio, words
+from compeer.statistics import Estimate, Numbers, auc_by_group, generator, group_weights, words
 
 
 class SeekerSettings(SftSettings):
@@ -193,10 +194,10 @@ def measure_seeker(
         unusable=dict(unusable),
         spoke_for_both=noted["spoke_for_both"],
         cut_off=noted["cut_off"],
-        words=_mean(lengths, groups, weights),
-        human_words=_mean(human_lengths, groups, weights),
-        closeness=_mean((rows * humans).sum(1), groups, weights),
-        closeness_of_humans=_mean((humans * humans[other]).sum(1), groups, weights),
+        words=group_mean(lengths, groups, weights, FEW_DIALOGUES),
+        human_words=group_mean(human_lengths, groups, weights, FEW_DIALOGUES),
+        closeness=group_mean((rows * humans).sum(1), groups, weights, FEW_DIALOGUES),
+        closeness_of_humans=group_mean((humans * humans[other]).sum(1), groups, weights, FEW_DIALOGUES),
         told_apart=_told_apart((rows, lengths), (humans, human_lengths), groups, weights),
         out_of_role=_slips(written, groups, weights),
         human_out_of_role=_slips(human, groups, weights),
@@ -214,14 +215,6 @@ class _Embedded:
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         return self._rows[np.array([self._places[text] for text in texts], dtype=np.int64)]
-
-
-def _mean(values: Numbers, groups: Any, weights: Numbers) -> Estimate:
-    """The mean of messages, with an interval over dialogues."""
-    sums, counts = np.zeros((2, weights.shape[1]))
-    np.add.at(sums, groups, values)
-    np.add.at(counts, groups, 1)
-    return Estimate.of_draws(ratio(weights @ sums, weights @ counts), weights.shape[1], FEW_DIALOGUES)
 
 
 def _of_other_dialogues(groups: Any, rng: np.random.Generator) -> list[int]:
@@ -262,7 +255,7 @@ def _told_apart(
 
 def _slips(replies: Sequence[Reply], groups: Any, weights: Numbers) -> RoleSlips:
     found = [role_slips(reply.text, reply.language) for reply in replies]
-    share = _mean(np.array([float(bool(kinds)) for kinds in found]), groups, weights)
+    share = group_mean(np.array([float(bool(kinds)) for kinds in found]), groups, weights, FEW_DIALOGUES)
     return RoleSlips(share=share, kinds=dict(Counter(kind for kinds in found for kind in kinds)))
 
 

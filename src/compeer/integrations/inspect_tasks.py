@@ -105,7 +105,7 @@ def sage(
     settings = SageSettings(
         mode=mode,
         rounds=chosen.turns,
-        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest(mode),
         seeker_tokens=max_tokens or _PLAYERS.seeker.longest("sentient seeker"),
         message_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
         rules=chosen,
@@ -151,7 +151,7 @@ def esc_eval(
     settings = EscEvalSettings(
         mode=mode,
         rounds=rounds,
-        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest(mode),
         seeker_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
         judge_tokens=max_tokens or _PLAYERS.seeker.longest("judge"),
         one_call=one_call,

@@ -52,7 +52,6 @@ class Ask:
     messages: Sequence[Message]
     read: Callable[[Generation], Any]
     """The answer's value, which the agent is sent, or a `Complaint`, after which the model is asked again."""
-    prefix: str = ""
     grammar: str | None = None
     sampling: Sampling | None = None
 
@@ -157,31 +156,6 @@ class SupporterAgent:
         read = read_structured if self._mode == "structured" else read_plain
         said: Said = yield Ask(messages, read, grammar=self._grammar)
         return said
-
-
-class ScriptedAgent:
-    """Says its lines in order, or what a function makes of its view; after the last line it leaves without a word."""
-
-    model = None
-    sampling = SPEAKING
-    keeps_reasoning = True
-    looks_back = False
-
-    def __init__(self, lines: Sequence[str | Said] | Callable[[View], str | Said], name: str = "scripted") -> None:
-        self._lines, self._name = lines, name
-
-    @property
-    def described(self) -> dict[str, Any]:
-        return {"agent": self._name}
-
-    def turn(self, view: View) -> Turning:
-        yield from ()
-        if callable(self._lines):
-            said = self._lines(view)
-        else:
-            number = len(view.own)
-            said = self._lines[number] if number < len(self._lines) else Said("", stop="script ended")
-        return Said(said) if isinstance(said, str) else said
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ class Taking:
         request = self.request
         if request is None:
             raise ValueError("nothing was asked")
-        call = Call(messages=request.messages, seed=request.seed, prefix=request.prefix)
+        call = Call(messages=request.messages, seed=request.seed)
         if isinstance(answer, Failure):
             self.calls.append(call.model_copy(update={"failure": f"{answer.kind}: {answer.reason}"}))
             return self._fail("infrastructure failed", answer.kind, answer.reason)
@@ -243,7 +243,7 @@ class Taking:
 
     def _set_request(self, *more: Message) -> None:
         messages = (*self._asked.messages, *more)
-        self.request = Request(messages, self._seed_of(len(self.calls)), self._asked.prefix, self._asked.grammar)
+        self.request = Request(messages, self._seed_of(len(self.calls)), grammar=self._asked.grammar)
 
     def _fail(self, status: Status, why: str, reason: str) -> None:
         self._turning.close()
