@@ -219,7 +219,7 @@ def test_esc_eval_writes_what_was_agreed(tmp_path: Path) -> None:
     assert scores[0]["judges"] == {"jud": dict.fromkeys(DIMENSIONS, 3)}
     assert scores[0]["failed"] is None
     talks = read_conversations(tmp_path / "conversations.jsonl")
-    assert talks[0].utterances[0].text == read_cards(own_cards("en"))[0].opening
+    assert talks[0].turns[0].text == read_cards(own_cards("en"))[0].opening
     assert talks[0].turns[1].text != talks[3].turns[1].text  # the repeats are drawn anew
 
 

@@ -86,11 +86,6 @@ class Conversation(Frozen):
     prompt_tokens: int = 0
     tokens: int = 0
 
-    @property
-    def utterances(self) -> tuple[Utterance, ...]:
-        """What was spoken aloud."""
-        return tuple(Utterance(speaker=turn.speaker, text=turn.text) for turn in self.turns)
-
 
 @dataclass(frozen=True)
 class View:
