@@ -3,7 +3,7 @@
 Both runs' folders must be of one protocol, with the same seeker, the same judges and the same settings; only the
 supporter and its mode may differ. A pair is one scenario and repeat that both have scored. In each dimension the
 difference is the mean of first − second over the pairs, and the win rate the share of pairs in which the first did
-better, ties counting half. Scenarios are drawn anew with all their repeats for 95 % intervals: pairs of one scenario
+better, ties counting half. Scenarios are resampled with all their repeats for 95 % intervals: pairs of one scenario
 are alike. What only one run has is left out, and said so.
 
 ESC-Eval's scores are shown on its scale, 0 to 100, a judge's score on a pair counting only if that judge scored both;

@@ -6,7 +6,7 @@ replies (self-BLEU, openings) are taken as the smallest half of all sets has. Th
 and the 95 % interval holds most of them: a half without replacement varies about as much as the whole does, and unlike
 a bootstrap draw it holds no dialogue twice, which would look like repetition. Where a set is much larger than the
 smallest one its intervals are wider than they need be. Similarities do not depend on size; their intervals are
-bootstrap ones, dialogues drawn anew, pairs of a dialogue with its own copy left out.
+bootstrap ones, dialogues resampled, pairs of a dialogue with its own copy left out.
 
 Chinese is counted by characters, in sacreBLEU's tokenisation (`zh`) as in ours.
 """
@@ -63,7 +63,7 @@ def diversity_figures(responses: Sequence[str], embedder: Embedder) -> dict[str,
 
 
 class Reply(NamedTuple):
-    """A reply, the conversation it was given in, and the scenario or dialogue that is drawn as a whole."""
+    """A reply, the conversation it was given in, and the scenario or dialogue that is sampled as a whole."""
 
     text: str
     dialogue: str

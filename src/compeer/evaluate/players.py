@@ -89,7 +89,7 @@ class Player:
         return LONGEST[part][self.kind == "embedded"]
 
     def check(self, settings: ModelSettings) -> None:
-        """Stops where there is no such model, as far as that can be told without loading or asking it."""
+        """Stops where there is no such model, as far as that can be known without loading or asking it."""
         if self.kind == "base":
             base_file(self.given)
         if self.kind == "endpoint" or (self.kind == "folder" and not (Path(self.given) / "config.json").is_file()):
@@ -120,7 +120,7 @@ class Players:
 
     @property
     def by_role(self) -> dict[str, Player]:
-        """The players by what tables call their role; several judges are told apart by their names."""
+        """The players by what tables call their role; several judges differ by their names."""
         one = len(self.judges) == 1
         judges = {"judge" if one else f"judge {judge.name}": judge for judge in self.judges}
         return {"supporter": self.supporter, "seeker": self.seeker, **judges}
@@ -269,7 +269,7 @@ def versions(local: bool) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Talk:
-    """One conversation of an evaluation. `failed` says why it came to no end, infrastructure told apart."""
+    """One conversation of an evaluation. `failed` says why it came to no end, the model or the infrastructure."""
 
     scenario: str
     repeat: int

@@ -1,7 +1,7 @@
 """A small seeker of one's own: a model fine-tuned on the seeker side of a corpus, so that evaluation needs no API.
 
 It is trained with the very messages that `CardSeeker` asks with: a dialogue's situation is its role card, the
-supporter's words are what it is told, and the loss is on what the human seeker wrote. A supporter block that opens a
+supporter's words are what it is given, and the loss is on what the human seeker wrote. A supporter block that opens a
 dialogue is left out, since in play the seeker speaks first. How lifelike the result is, `measure_seeker` says.
 """
 
@@ -75,11 +75,11 @@ def seeker_dialogue(dialogue: Dialogue, rounds: int) -> SeekerDialogue | None:
 
 
 def card_text(dialogue: Dialogue) -> str:
-    """What the player of a dialogue's seeker is told."""
+    """What the player of a dialogue's seeker knows of it."""
     known = {"situation": dialogue.situation, "problem": dialogue.problem, "emotion": dialogue.emotion}
     lines = _wording()[prompt_language(dialogue.language)]
-    told = {name: " ".join(value.split()) for name, value in known.items() if value}
-    return "\n".join(line.replace(f"{{{name}}}", told[name]) for name, line in lines.items() if name in told)
+    given = {name: " ".join(value.split()) for name, value in known.items() if value}
+    return "\n".join(line.replace(f"{{{name}}}", given[name]) for name, line in lines.items() if name in given)
 
 
 @cache
@@ -229,7 +229,7 @@ def _of_other_dialogues(groups: Any, rng: np.random.Generator) -> list[int]:
 def _told_apart(
     model: tuple[Numbers, Numbers], human: tuple[Numbers, Numbers], groups: Any, weights: Numbers
 ) -> Estimate:
-    """The AUC of a classifier on messages of dialogues that it has not seen."""
+    """The AUC of a classifier on messages of dialogues that it was not trained on."""
     if weights.shape[1] < 2:
         return Estimate(value=None)
     from sklearn.linear_model import LogisticRegression

@@ -156,7 +156,7 @@ def choose_best(
 def _verdicts(
     judge: Judge, records: Sequence[SerRecord], outputs: Sequence[Output], seed: int
 ) -> list[Judgment | Unscored]:
-    """What the judge says of each output beside the corpus' reply; the order of the two is drawn by what was said."""
+    """What the judge says of each output beside the corpus' reply; the seed and the response decide their order."""
     cases = [
         Case(
             record.history,
@@ -201,7 +201,7 @@ def _measured(
                 "cut_off": output.cut_off,
                 "missing": output.parsed.missing,
                 "parts": given.parts(),
-                "chances": _chances(judgment),
+                "chances": _probabilities(judgment),
                 "total": given.total,
                 "unscored": given.unscored,
             }
@@ -210,7 +210,7 @@ def _measured(
     }
 
 
-def _chances(judgment: Judgment | Unscored) -> dict[str, Any]:
+def _probabilities(judgment: Judgment | Unscored) -> dict[str, Any]:
     """The judge's probabilities: of True by step, and of each answer about the response; why one counts for nothing."""
     if isinstance(judgment, Unscored):
         return {}

@@ -118,7 +118,7 @@ class EmotionAnswer:
 def read_emotion_answer(text: str, emotion: float | None = None) -> EmotionAnswer | Complaint:
     """The change and its reasons, or what is wrong with the answer.
 
-    A change that is told by its ends alone ("from 40 to 45") counts if `emotion`, the level before it, is the first.
+    A change that is given by its ends alone ("from 40 to 45") counts if `emotion`, the level before it, is the first.
     """
     plain = plain_text(text)
     if not plain:
@@ -304,7 +304,7 @@ def _is_number(line: str, emotion: float | None) -> bool:
 
 
 def _read_number(line: str, emotion: float | None) -> _Number | Complaint:
-    """The one change that a line opens with, or why it cannot be told."""
+    """The one change that a line opens with, or why it is not certain."""
     line = " ".join(line.split())
     plain = line.translate(_HALF_WIDTH)
     ends = next((match for match in _ENDS.finditer(plain) if match["start"] or match["arrow"]), None)
@@ -347,7 +347,7 @@ def _is_contradicted(match: re.Match[str], value: float, rest: str) -> bool:
 
 
 def _from_ends(ends: re.Match[str], line: str, emotion: float | None) -> _Number | Complaint:
-    """A change told by the old and the new level alone: only if the old one is known to be the level now."""
+    """A change given by the old and the new level alone: only if the old one is known to be the level now."""
     rest = line[ends.end() :]
     if _has_digit(rest):
         return _unreadable("more than one number stands behind 'Change'")

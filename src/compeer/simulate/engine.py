@@ -1,7 +1,7 @@
 """The conversation engine: many dialogues between two agents, saved turn by turn, the same bytes from the same seed.
 
 The seeker speaks first, then both in turn, until a limit is reached, somebody stops, or somebody's model fails. A model
-that could not be asked (the client's `Failure`) is told apart from one that gave nothing of use: the first kind is
+that could not be asked (the client's `Failure`) differs from one that gave nothing of use: the first kind is
 tried again when the same run is started again, the second is a result.
 
 Who works with whom never depends on timing. If a model takes requests in batches, all dialogues advance in lock-step:

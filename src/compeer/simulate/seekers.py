@@ -6,7 +6,7 @@ card as text), `res`, `source`, `language` and `id`; their seeker makes up its f
 
     run_dialogues(read_cards(own_cards("en")), CardSeeker(open_model("embedded")), supporter, …)
 
-A card becomes a `Scenario` whose facts are the player's alone: `card`, all that it is told of the person, and
+A card becomes a `Scenario` whose facts are the player's alone: `card`, all that it knows of the person, and
 `problem`, which results can be grouped by.
 """
 
