@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from compeer.evaluate.esc_eval import DIMENSIONS
+from compeer.evaluate.answers import DIMENSIONS
 
 
 class Server:

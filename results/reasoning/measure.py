@@ -49,11 +49,11 @@ def do(folder: Path, name: str) -> None:
     """One training with its measurement, or the human's replies, by its name."""
     import torch
 
-    from compeer.evaluate.supporters import draw
+    from compeer.evaluate.runner import sample
     from compeer.ser.record import read_records
 
     own = [record for record in read_records(folder / "test.jsonl") if record.author == "corpus"]
-    asked = draw(own, HISTORIES, 1, "supporters")
+    asked = sample(own, HISTORIES, 1, "supporters")
     figures: dict[str, Any] = {}
     if name == "human":
         replies = [[Reply(record.reference, record.reference, True)] for record in asked]

@@ -22,7 +22,7 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
     import torch
 
     from compeer.evaluate.decisions import decision_figures
-    from compeer.evaluate.supporters import draw
+    from compeer.evaluate.runner import sample
     from compeer.models import Sampling
     from compeer.models.local import LocalModel
     from compeer.policy import Output, generate_turns
@@ -30,7 +30,7 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
     from compeer.statistics import distinct, mean
 
     own = [record for record in read_records(folder / f"{test}.jsonl") if record.author == "corpus"]
-    asked = draw(own, HISTORIES, 1, "supporters")
+    asked = sample(own, HISTORIES, 1, "supporters")
     model = LocalModel(folder / name / "model", batch_size=BATCH)
 
     def written(temperature: float, count: int) -> list[Output]:

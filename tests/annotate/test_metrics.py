@@ -9,7 +9,7 @@ from compeer.annotate.metrics import LabelledItem, dashboard, disagreements, pro
 from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus, disputed
 from compeer.annotate.queue import Rest, next_task
 from compeer.annotate.store import Store, create_store
-from compeer.evaluate.esc_eval import DIMENSIONS as THEIRS
+from compeer.evaluate.answers import DIMENSIONS as THEIRS
 from tests.support.annotation import (  # noqa: F401
     RIGHT,
     Clock,

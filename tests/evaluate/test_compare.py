@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from compeer.cli import app
 from compeer.errors import InputError
+from compeer.evaluate.answers import DIMENSIONS
 from compeer.evaluate.compare import RunFolder, compare_runs, read_run
-from compeer.evaluate.esc_eval import DIMENSIONS
 
 SCORE = st.none() | st.integers(0, 4)
 

@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from compeer.cli import app
 from compeer.corpora import sample_path
 from compeer.dialogue import Utterance
+from compeer.errors import InputError
 from compeer.evaluate.decisions import (
     corpus_records,
     decision_report,
     divergence,
-    is_records,
+    held_out,
     macro_f1_of,
     perplexity_figures,
     response_surprise,
@@ -149,9 +150,10 @@ def test_a_corpus_gives_held_out_turns_with_its_labels(tmp_path: Path) -> None:
     assert dropped  # badly rated replies are no gold
     assert [one.id for one in corpus_records("sample", 3, 0, dropped)] == [one.id for one in records]
     write_records(tmp_path / "records.jsonl", records[:2])
-    assert is_records(tmp_path / "records.jsonl")
-    assert not is_records(sample_path())
-    assert not is_records("sample")
+    assert held_out(tmp_path / "records.jsonl", "test", 3, 0, dropped) == records[:2]
+    assert held_out(sample_path(), "all", 3, 0, dropped) == held_out("sample", "test", 3, 0, dropped) == records
+    with pytest.raises(InputError, match="in the reward split"):
+        held_out(tmp_path / "records.jsonl", "reward", 3, 0, dropped)
 
 
 # --- perplexity -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from compeer.evaluate.seeker_training import (
 from compeer.models import Request, ScriptedModel
 from compeer.models.embedder import WordEmbedder
 from compeer.models.training import model_card
-from compeer.simulate.seekers import CardSeeker
+from compeer.simulate.seekers import card_messages
 
 
 def dialogue(number: int, said: Sequence[tuple[Speaker, str]] = (), **more: str | None) -> Dialogue:
@@ -44,12 +44,12 @@ def seen(one: Dialogue, rounds: int = 5) -> SeekerDialogue:
 def test_training_and_playing_see_the_same_words() -> None:
     one = seen(dialogue(1))
     chat = training_chat(one)
-    playing = CardSeeker(ScriptedModel([])).messages(one.view(1))
+    playing = card_messages(one.view(1))
     assert chat[: len(playing)] == playing
     assert [message["content"] for message in chat if message["role"] == "assistant"] == one.said
     assert chat[-1]["role"] == "assistant"
     assert "Cat 1 died." in str(chat[0]["content"])
-    assert CardSeeker(ScriptedModel([])).messages(one.view(0)) == chat[:2]
+    assert card_messages(one.view(0)) == chat[:2]
 
 
 def test_the_supporters_opening_is_left_out_and_blocks_are_merged() -> None:

@@ -21,10 +21,9 @@ from inspect_ai.model import ChatMessage, GenerateConfig, Model, ModelOutput, Mo
 from compeer.evaluate.decisions import corpus_records, decision_report
 from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
 from compeer.evaluate.players import Player, Players
-from compeer.evaluate.runner import choose, run_evaluation
+from compeer.evaluate.runner import run_evaluation, sample
 from compeer.evaluate.safety import LOCALES, cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage, SageSettings
-from compeer.evaluate.supporters import draw
 from compeer.integrations import inspect_tasks
 from compeer.models import Request, Sampling, ScriptedModel
 from compeer.policy.selection import generate_turns
@@ -120,7 +119,7 @@ def written(folder: Path) -> dict[str, Any]:
 
 def test_sage_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
     rules = preset("sage").model_copy(update={"turns": 4})
-    scenarios = choose([one.scenario for one in read_profiles(own_profiles())], 5, 3)
+    scenarios = sample(read_profiles(own_profiles()), 5, 3)
     players = Players(Player("sup@http://x/v1"), Player("see@http://x/v1"))
     settings = SageSettings(rounds=4, repeats=2, seeker_tokens=400, message_tokens=256, rules=rules)
     models = {"sup@http://x/v1": scripted("sup", reply), "see@http://x/v1": scripted("see", feeling)}
@@ -142,7 +141,7 @@ def test_sage_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
 
 
 def test_esc_eval_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
-    scenarios = choose([one.scenario for one in read_cards(own_cards("en"))], 4, 1)
+    scenarios = sample(read_cards(own_cards("en")), 4, 1)
     players = Players(Player("sup@http://x/v1"), Player("see@http://x/v1"), [Player("jud@http://x/v1")])
     settings = EscEvalSettings(rounds=2, seeker_tokens=256, judge_tokens=400)
     models = {
@@ -178,7 +177,7 @@ def test_safety_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
 
 
 def test_decisions_are_the_same_to_the_last_digit(tmp_path: Path) -> None:
-    records = draw(corpus_records("sample", 5, 2, Counter()), 20, 2, "decisions")
+    records = sample(corpus_records("sample", 5, 2, Counter()), 20, 2, "decisions")
     outputs = generate_turns(scripted("sup", turn), records, Sampling(temperature=0, max_tokens=256), 2)
     report = decision_report(records, [one.parsed for one in outputs], 2)  # type: ignore[union-attr]
 

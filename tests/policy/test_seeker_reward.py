@@ -15,9 +15,10 @@ from compeer.policy.sources import SeekerSource, facts_from_history
 from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Score
 from compeer.ser.record import SerRecord
-from compeer.simulate import Said, ScriptedAgent, SupporterAgent, View
+from compeer.simulate import Said, SupporterAgent, View
 from compeer.simulate.emotion import RLVER, SAGE
 from compeer.simulate.sentient import SentientSeeker
+from tests.support.scripted_agent import ScriptedAgent
 
 OUTPUT = (
     "History: Just began. [exploration]\nEmotion: Tense. [negative, anxiety, 3]\n"

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.errors import InputError
-from compeer.evaluate.esc_eval import DIMENSIONS, EscEval, EscEvalSettings
+from compeer.evaluate.answers import DIMENSIONS
+from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
 from compeer.evaluate.players import Player, Players
 from compeer.evaluate.runner import run_evaluation
 from compeer.evaluate.sage import Sage, SageSettings

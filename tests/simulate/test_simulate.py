@@ -18,24 +18,22 @@ from compeer.simulate import (
     Agent,
     Ask,
     Complaint,
+    Conversation,
     DialogueSettings,
     Said,
     Scenario,
-    ScriptedAgent,
     SeekerAgent,
-    Simulated,
     SupporterAgent,
     Turn,
     View,
     chat,
-    engine,
     read_conversations,
     run_dialogues,
 )
-from compeer.simulate.agents import read_plain, read_structured, split_thinking
+from compeer.simulate.agents import Turning, read_plain, read_structured, split_thinking
 from compeer.simulate.conversation import view_of
 from compeer.simulate.runner import RunningDialogue
-from tests.support.virtual_time import run_virtually
+from tests.support.scripted_agent import ScriptedAgent
 
 STRUCTURED = (
     "History: They lost a job and say so for the first time. [exploration]\n"
@@ -90,8 +88,12 @@ class Card(SeekerAgent):
     def messages(self, view: View) -> list[Message]:
         return chat(view, f"You are {view.facts['card']}.", cue="(begin)")
 
+    def turn(self, view: View) -> Turning:
+        said: Said = yield Ask(self.messages(view), lambda answer: self.read(view, answer))
+        return said
+
     def read(self, view: View, answer: Generation) -> Said | Complaint:
-        said = super().read(view, answer)
+        said = read_plain(answer)
         if isinstance(said, Said) and said.text.startswith("As an AI"):
             return Complaint("out of role", "a seeker does not say that")
         if isinstance(said, Said) and said.text.endswith("[bye]"):
@@ -131,14 +133,18 @@ def scenarios(count: int) -> list[Scenario]:
 def run(
     folder: Path,
     given: Sequence[Scenario],
-    seeker: Callable[[Scenario], Agent] | Agent,
+    seeker: Agent,
     supporter: Agent,
     seed: int = 0,
     **limits: Any,
-) -> Simulated:
-    make = seeker if callable(seeker) else lambda _: seeker
-    settings = DialogueSettings(**limits)
-    return asyncio.run(run_dialogues(given, make, lambda: supporter, settings, folder, seed))
+) -> list[Conversation]:
+    return asyncio.run(run_dialogues(given, seeker, supporter, DialogueSettings(**limits), folder, seed))
+
+
+def ends(found: Sequence[Conversation]) -> dict[tuple[str, str], int]:
+    """How many conversations ended how: the status, and whose fault it was or why."""
+    outcomes = [one.outcome for one in found]
+    return Counter((one.status, one.why if one.status == "ended" else f"{one.who}: {one.why}") for one in outcomes)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -178,7 +184,7 @@ def test_batched_models_advance_in_lock_step_in_the_order_of_the_scenarios(tmp_p
     ]
     for first in (0, 5):
         assert [line for _, asked, _ in log[first : first + 3] for line in asked] == who
-    assert [len(one.turns) for one in found.conversations] == [4] * 5
+    assert [len(one.turns) for one in found] == [4] * 5
     assert seeker.most_under_way == supporter.most_under_way == 1
 
 
@@ -199,7 +205,7 @@ def test_behind_endpoints_a_dialogue_waits_for_no_other_and_places_are_kept(tmp_
     model = Endpoint(lambda _: "words", at_once=3)
     found = run(tmp_path, scenarios(4), Card(model), ScriptedAgent(["mm"] * 3), rounds=3)
     assert order[-3:] == ["You are card 0."] * 3
-    assert found.counts == {"ended": {"turns reached": 4}}
+    assert ends(found) == {("ended", "turns reached"): 4}
     assert 1 < model.most_under_way <= 3
 
 
@@ -229,7 +235,7 @@ def test_nobody_sees_what_it_must_not(tmp_path: Path) -> None:
     for step in ("lost a job", "ashamed", "Name the feeling", "exploration"):
         assert step not in to_seeker + to_supporter
     assert to_seeker.count("hard to say aloud") == 3  # after one reply, and after two
-    kept = found.conversations[0].turns
+    kept = found[0].turns
     assert kept[0].reasoning == "seeker secret"
     assert kept[1].reasoning == STRUCTURED.rpartition("\n")[0]
     assert kept[1].text == "It sounds as if this is hard to say aloud."
@@ -282,16 +288,15 @@ def test_the_trace_holds_every_request_and_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rounds", [1, 2, 7])
 def test_the_limit_of_turns_is_exact(tmp_path: Path, rounds: int) -> None:
     found = run(tmp_path, scenarios(2), ScriptedAgent(lambda _: "a"), ScriptedAgent(lambda _: "b"), rounds=rounds)
-    assert [turn.text for turn in found.conversations[0].turns] == ["a", "b"] * rounds
-    assert found.counts == {"ended": {"turns reached": 2}}
-    assert found.ended == found.conversations
+    assert [turn.text for turn in found[0].turns] == ["a", "b"] * rounds
+    assert ends(found) == {("ended", "turns reached"): 2}
 
 
 @pytest.mark.parametrize(("tokens", "turns", "why"), [(29, 2, "tokens"), (30, 2, "tokens"), (31, 4, "tokens")])
 def test_the_limit_of_tokens_ends_after_a_whole_round(tmp_path: Path, tokens: int, turns: int, why: str) -> None:
     model = Answering(lambda _: "words")  # 15 tokens a call, 30 a round
     found = run(tmp_path, scenarios(1), Card(model), SupporterAgent(model), rounds=9, tokens=tokens)
-    (one,) = found.conversations
+    (one,) = found
     assert len(one.turns) == turns
     assert one.outcome.why == f"{why} reached"
     assert (one.prompt_tokens, one.tokens) == (10 * turns, 5 * turns)
@@ -299,8 +304,8 @@ def test_the_limit_of_tokens_ends_after_a_whole_round(tmp_path: Path, tokens: in
 
 def test_tokens_are_estimated_where_a_model_does_not_count_them(tmp_path: Path) -> None:
     found = run(tmp_path, scenarios(1), Card(ScriptedModel(lambda _: "four")), ScriptedAgent(["b"]), rounds=1)
-    assert found.conversations[0].tokens == 1
-    assert found.conversations[0].prompt_tokens > 5
+    assert found[0].tokens == 1
+    assert found[0].prompt_tokens > 5
 
 
 @pytest.mark.parametrize(("bad", "ends"), [(2, "ended"), (3, "model failed")])
@@ -308,38 +313,18 @@ def test_the_limit_of_retries_is_exact(tmp_path: Path, bad: int, ends: str) -> N
     answers = iter(["As an AI I cannot."] * bad + ["Fine, so I am sad."])
     model = Answering(lambda _: next(answers))
     found = run(tmp_path, scenarios(1), Card(model), ScriptedAgent(["b"]), rounds=1, retries=2)
-    outcome = found.conversations[0].outcome
+    outcome = found[0].outcome
     assert (outcome.status, len(model.asked)) == (ends, 3)
     if ends == "model failed":
         assert (outcome.who, outcome.why, outcome.may_pass) == ("seeker", "out of role", False)
-
-
-def test_time_that_is_up_is_no_fault_of_a_model_and_the_rest_is_done_by_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Slow(Answering):
-        async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-            if len(self.asked) >= 3:
-                await asyncio.sleep(60)
-            return await super().generate(requests, sampling)
-
-    limits, seeker = DialogueSettings(rounds=2, seconds=20), Card(Slow(lambda _: "w"))
-    work = run_dialogues(scenarios(2), lambda _: seeker, lambda: ScriptedAgent(["b"] * 2), limits, tmp_path, 0)
-    assert run_virtually(monkeypatch, work, engine) == 20
-    found = list(read_conversations(tmp_path / "conversations.jsonl"))
-    outcomes = sorted((one.outcome.status, one.outcome.who, one.outcome.why) for one in found)
-    assert outcomes[1] == ("infrastructure failed", "seeker", "timeout")
-    assert sum(len(one.turns) for one in found) == 6
-    again = run(tmp_path, scenarios(2), Card(Answering(lambda _: "w")), ScriptedAgent(["b"] * 2), rounds=2)
-    assert again.counts == {"ended": {"turns reached": 2}}
 
 
 def test_a_goodbye_ends_it_with_its_words_and_an_opening_is_given(tmp_path: Path) -> None:
     model = Answering(lambda request: "Thanks. [bye]" if len(request.messages) > 3 else "More.")
     given = [Scenario(id="s", opening="Hello.", facts={"card": "c"})]
     found = run(tmp_path, given, Card(model), ScriptedAgent(lambda _: "mm"), rounds=9)
-    assert [turn.text for turn in found.conversations[0].turns] == ["Hello.", "mm", "Thanks."]
-    outcome = found.conversations[0].outcome
+    assert [turn.text for turn in found[0].turns] == ["Hello.", "mm", "Thanks."]
+    outcome = found[0].outcome
     assert (outcome.status, outcome.why, outcome.who) == ("ended", "goodbye", "seeker")
 
 
@@ -355,7 +340,7 @@ def test_notes_without_words_close_a_conversation(
 
     model = Answering(answer, batch_size=4, at_once=1)
     found = run(tmp_path, scenarios(3), Feeling(model), ScriptedAgent(lambda _: "mm"), rounds=2)
-    for one in found.conversations:
+    for one in found:
         assert (len(one.turns), one.outcome.why, one.closing) == (turns, why, {"feeling": closing})
         assert one.outcome.who == ("seeker" if why == "success" else None)
         assert [turn.extra.get("feeling") for turn in one.turns[::2]] == [40, 40 + change][: turns // 2]
@@ -371,11 +356,10 @@ def test_a_model_that_cannot_be_asked_is_told_apart_and_tried_again(tmp_path: Pa
     well = Answering(lambda _: "words")
     seeker, supporter = (broken, well) if who == "seeker" else (well, broken)
     found = run(tmp_path, scenarios(1), Card(seeker), SupporterAgent(supporter), rounds=1)
-    assert found.counts == {"infrastructure failed": {f"{who}: {kind}": 1}}
-    assert found.ended == []
+    assert ends(found) == {("infrastructure failed", f"{who}: {kind}"): 1}
     assert len(broken.asked) == 1  # the client has its own retries
     again = run(tmp_path, scenarios(1), Card(well), SupporterAgent(well), rounds=1)
-    assert again.counts == (found.counts if kind == "refused" else {"ended": {"turns reached": 1}})
+    assert ends(again) == (ends(found) if kind == "refused" else {("ended", "turns reached"): 1})
 
 
 @pytest.mark.parametrize(("text", "why"), [("", "empty"), ("<think>on and on", "empty"), ("No form.", "unparsable")])
@@ -385,17 +369,17 @@ def test_a_model_that_gives_nothing_of_use_has_failed_and_is_not_asked_again(
     model = Answering(lambda _: text)
     agent = SupporterAgent(model, "structured", prompt=lambda _: [{"role": "user", "content": "q"}])
     found = run(tmp_path, scenarios(1), ScriptedAgent(["a"]), agent, rounds=1, retries=0)
-    assert found.counts == {"model failed": {f"supporter: {why}": 1}}
+    assert ends(found) == {("model failed", f"supporter: {why}"): 1}
     assert run(tmp_path, scenarios(1), ScriptedAgent(["a"]), agent, rounds=1, retries=0) == found
     assert len(model.asked) == 1
 
 
 def test_an_agent_that_says_nothing_has_failed_and_a_script_that_ends_has_not(tmp_path: Path) -> None:
     silent = run(tmp_path / "a", scenarios(1), ScriptedAgent(["  "]), ScriptedAgent(["b"]))
-    assert silent.counts == {"model failed": {"seeker: empty": 1}}
+    assert ends(silent) == {("model failed", "seeker: empty"): 1}
     ended = run(tmp_path / "b", scenarios(1), ScriptedAgent(["a"]), ScriptedAgent(["b"]))
-    assert ended.counts == {"ended": {"script ended": 1}}
-    assert len(ended.conversations[0].turns) == 2
+    assert ends(ended) == {("ended", "script ended"): 1}
+    assert len(ended[0].turns) == 2
 
 
 @pytest.mark.parametrize("batch_size", [1, 16])
@@ -414,25 +398,25 @@ def test_two_hundred_dialogues_with_errors_are_all_accounted_for_and_none_twice(
     model = Answering(answer, batch_size=batch_size, at_once=64 // batch_size)
     given = scenarios(200)
     found = run(tmp_path, given, Card(model), SupporterAgent(model), rounds=3, retries=1)
-    counted = Counter(one.outcome.status for one in found.conversations)
-    assert [one.scenario for one in found.conversations] == [one.id for one in given]
-    assert sum(counted.values()) == sum(sum(part.values()) for part in found.counts.values()) == 200
+    counted = Counter(one.outcome.status for one in found)
+    assert [one.scenario for one in found] == [one.id for one in given]
+    assert sum(counted.values()) == 200
     assert min(counted.values()) > 2
     assert len(counted) == 3
     assert len(list((tmp_path / "dialogues").iterdir())) == 200
-    for one in found.conversations:
+    for one in found:
         assert len(one.turns) == 6 or one.outcome.why != "turns reached"
     asked = Counter(repr((request.messages, request.seed)) for call in model.asked for request in call)
     assert batch_size > 1 or max(asked.values()) == 1
     mended = True
     again = run(tmp_path, given, Card(model), SupporterAgent(model), rounds=3, retries=1)
-    assert "infrastructure failed" not in again.counts
-    for before, after in zip(found.conversations, again.conversations, strict=True):
+    assert "infrastructure failed" not in {one.outcome.status for one in again}
+    for before, after in zip(found, again, strict=True):
         if before.outcome.status != "infrastructure failed":
             assert after == before
         else:
             assert after.turns[: len(before.turns)] == before.turns
-    assert read_conversations(tmp_path / "conversations.jsonl") == again.conversations
+    assert read_conversations(tmp_path / "conversations.jsonl") == again
     fresh = run(tmp_path / "fresh", given, Card(model), SupporterAgent(model), rounds=3, retries=1)
     assert fresh == again
 
@@ -440,7 +424,7 @@ def test_two_hundred_dialogues_with_errors_are_all_accounted_for_and_none_twice(
 # --- the same bytes ---------------------------------------------------------------------------------------------------
 
 
-def stage(folder: Path, kind: str, seed: int = 3, count: int = 7) -> Simulated:
+def stage(folder: Path, kind: str, seed: int = 3, count: int = 7) -> list[Conversation]:
     """Dialogues of uneven lengths: of batches that answer as a whole, of single requests, or of two calls a turn."""
     model = Padded(lambda _: "", batch_size=2 if kind == "batched" else 1, at_once=1 if kind == "batched" else 8)
 
@@ -468,7 +452,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     assert stage(tmp_path / "a", kind) == stage(tmp_path / "b", kind)
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
     assert stage(tmp_path / "c", kind, seed=4) != stage(tmp_path / "a", kind)
-    lengths = {len(one.turns) for one in stage(tmp_path / "a", kind).conversations}
+    lengths = {len(one.turns) for one in stage(tmp_path / "a", kind)}
     assert len(lengths) > 1  # or lock-step would not be tried
 
 
@@ -523,14 +507,14 @@ def test_a_finished_run_asks_nothing_more_and_can_be_made_longer(tmp_path: Path)
     told: list[int] = []
     work = run_dialogues(
         scenarios(3),
-        lambda _: Card(model),
-        lambda: SupporterAgent(model),
+        Card(model),
+        SupporterAgent(model),
         DialogueSettings(rounds=1),
         tmp_path,
         0,
         told.append,
     )
-    assert len(asyncio.run(work).conversations) == sum(told) == 3
+    assert len(asyncio.run(work)) == sum(told) == 3
     assert len(model.asked) == 6
 
 
@@ -555,7 +539,7 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 def test_ids_that_no_file_system_would_take_and_that_look_alike(tmp_path: Path) -> None:
     given = [Scenario(id=name) for name in ("a/b", "a:b", "../x", "失恋", "失业", "x" * 300)]
     found = run(tmp_path, given, ScriptedAgent(["a"]), ScriptedAgent(["b"]), rounds=1)
-    assert found.counts == {"ended": {"turns reached": 6}}
+    assert ends(found) == {("ended", "turns reached"): 6}
     assert len(list((tmp_path / "dialogues").iterdir())) == 6
 
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from compeer.errors import InputError
+
+if TYPE_CHECKING:
+    from compeer.statistics import Estimate
+
+_NO_LIMIT = 10_000
+"""Characters: a table is never cut or folded to the width of a terminal, which may be a file."""
 
 
 def plain(text: str) -> str:
@@ -49,3 +57,23 @@ def silence_libraries() -> None:
     datasets.disable_progress_bars()
     warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
     logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Prints a table as wide as it is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*map(plain, columns), box=None)
+    for row in rows:
+        table.add_row(*map(plain, row))
+    Console(soft_wrap=True, width=_NO_LIMIT).print(table)
+
+
+def with_bounds(figure: Estimate, form: str = ".3f") -> str:
+    """A value with its interval."""
+    if figure.value is None:
+        return "–"
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:{form}}"
+    return f"{figure.value:{form}} [{figure.low:{form}}, {figure.high:{form}}]"

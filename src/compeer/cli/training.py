@@ -12,6 +12,7 @@ import typer
 
 from compeer.cli.printing import plain
 from compeer.errors import InputError
+from compeer.io import check_writable, write_json
 from compeer.models.distributed import first_process
 from compeer.progress import console
 
@@ -110,7 +111,7 @@ def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Seque
 
 def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, **more: str) -> None:
     """Makes the folder, or checks that what was begun in it is this training: another one must not go on from it."""
-    from compeer.io import file_hash, write_json
+    from compeer.io import file_hash
 
     if out.is_file():
         raise InputError("this is a file.", file=out, do="Give a folder.")
@@ -136,3 +137,17 @@ def print_metrics(metrics: Mapping[str, Any], written: Path) -> None:
 def print_written(path: Path) -> None:
     """Prints where a command left its result."""
     console.print(f"written: {plain(str(path))}", highlight=False, soft_wrap=True)
+
+
+def check_out(*paths: Path | None) -> None:
+    """Stops before any work where a file could not be written."""
+    for path in paths:
+        if path:
+            check_writable(path)
+
+
+def write_metrics(out: Path | None, found: Mapping[str, Any]) -> None:
+    """Writes the metrics where they are wanted, whole or not at all, and prints where."""
+    if out:
+        write_json(out, found)
+        print_written(out)

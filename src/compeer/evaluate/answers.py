@@ -26,6 +26,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
+from compeer.ser.asking import regex
+
 Dimension = Literal["fluency", "expression", "empathy", "information", "skillful", "humanoid", "overall"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 HIGHEST = 4
@@ -69,69 +71,13 @@ _DIGITS = r"(?<![0-9.])[0-9]+(?:\.[0-9]+)?"
 _NUMBER = rf"(?:{_DIGITS}|\b(?:{'|'.join(_WORDS)})\b|{_HAN_DIGIT})"
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Around a number that came with its scale, in text prepared for reading."""
-_POINTS = r"(?:\s*(?:points?\b|pts\b|分(?![钟之别析享成数明外寸内手歧布配制])))?"
-_VALUE = rf"{_OPEN}?(?P<value>{_NUMBER}){_CLOSE}?{_POINTS}"
-
-_BOUNDS = rf"(?P<low>{_NUMBER})\s*(?:-|~|to|and|through|到|至)\s*(?P<high>{_NUMBER})"
-_RANGES = [
-    rf"(?:\bon\s+)?(?:\b(?:a|an|the)\s+)?\b(?:scale|range)\s*(?:of|from|between|is|:)?\s*{_BOUNDS}",
-    rf"\(?{_BOUNDS}\s*(?:points?\s+)?(?:scale\b|range\b|分制)\)?",
-    rf"\(\s*{_BOUNDS}\s*分?\s*\)",
-]
-_HIGHEST_NAMED = [
-    rf"(?P<high>{_NUMBER})\s*-?\s*(?:point\s+scale\b|分制)",
-    rf"(?:满分|总分|最高分?|上限)\s*(?:为|是|:)?\s*(?P<high>{_NUMBER})\s*分?",
-    rf"\b(?:max|maximum|highest)(?:\s+(?:possible|score|points?))*\s*(?:is|of|:|=)?\s*(?P<high>{_NUMBER})",
-    rf"\bout\s+of\s+(?:a\s+(?:possible|maximum|total)\s+(?:of\s+)?)?(?P<high>{_NUMBER})",
-]
-_WITH_SCALE = re.compile(rf"(?P<value>{_NUMBER})\s*\(?\s*(?:/|out\s+of)\s*(?P<high>{_NUMBER})(?![0-9/])(?:\s*\))?")
-
-_ANNOUNCED = r"(?:\b(?:scor(?:e|es|ed|ing)|ratings?|grade[sd]?|marks?|verdict|answer)\b|评分|得分|分数|打分|分值)"
-_THEN = (
-    r"[\"'\s]{0,4}(?:\b(?:it|this)\s+)?(?::|=|\||->|→|\bis\b|\bof\b|\bwould\s+be\b|\s-\s|是|为)?"
-    r"[\"'\s(\[]{0,4}(?:\b(?:a|an|as)\s+)?"
-)
-_VERDICT = (
-    r"(?:\bi(?:'d|'ll|\s+would|\s+will)?\s+(?:say|give|rate|score|assign|award|choose|pick|go\s+with|settle\s+on)"
-    r"(?:\s+(?:it|this|that|them|the\s+\w+))?(?:\s+(?:a|an|as|at|with|is))*\s+"
-    r"|\b(?:gets|deserves|earns|merits)\s+(?:a\s+|an\s+)?"
-    r"|我(?:会|想)?(?:给|打|评)(?:出|了|它|他|她|支持者)*\s*)"
-)
-_MENTIONS = [
-    re.compile(rf"{_ANNOUNCED}{_THEN}{_VALUE}"),
-    re.compile(rf"{_VERDICT}{_VALUE}"),
-    re.compile(rf"{_OPEN}(?P<value>{_NUMBER}){_CLOSE}{_POINTS}"),
-    re.compile(rf"(?P<value>(?!十){_NUMBER})\s*分(?![钟之别析享成数明外寸内手歧布配制])"),
-    re.compile(rf"\A[\s\"'(\[]*(?:\b(?:a|an)\s+)?{_VALUE}"),
-    re.compile(rf"^[ \t\"'(\[]*{_VALUE}(?=[ \t\"')\]]*$)", re.MULTILINE),
-]
-_ENDED = re.compile(
-    r"[ \t]*(?:\Z|\n|[)\]}\"'|]|[.!](?![a-z0-9])|。|[,;:](?!\d)|\(|\s-\s"
-    r"|(?:because|since|as|for|given|due|here|on|overall|with)\b|因为|由于)"
-)
-_HEDGED_AFTER = re.compile(
-    r"[^\w\n.。]{0,4}(?:(?:if|unless|maybe|perhaps|possibly|or|bordering|leaning|almost|nearly|to|would|could|might)\b"
-    r"|或|到|至|左右|以上|以下|上下|多一|如果|要是)"
-)
-_HEDGED_BEFORE = re.compile(
-    r"(?:(?:\b(?:not|never|cannot|no|if|unless|had|less|more|least|most|almost|nearly|about|around|roughly"
-    r"|approximately|maybe|perhaps|under|over|above|below|between|or)\b|n't)[^.,;:!?\n]{0,20}"
-    r"|(?:不|没|未|扣|减|低于|高于|超过|接近|将近|大约|约|至少|最多|如果|或|到|至)[^。.,;:!?\n]{0,4}|[-+~<>≥≤]\s*)\Z"
-)
-_OTHER = re.compile(rf"(?<![a-z0-9./])(?:{_DIGITS}|(?:zero|two|three|four)\b)")
-_PLACE = re.compile(
-    r"(?:\b(?:turns?|rounds?|messages?|utterances?|lines?|reply|responses?|steps?|sentences?|exchanges?)\s*"
-    r"|(?:\b(?:turns|rounds|messages|utterances|lines|replies|responses|steps|sentences|exchanges)|第)\s*"
-    r"(?:[0-9]+\s*(?:,|and|&|-|to|or|、|和|到|至)\s*)*)\Z"
-)
-_COUNTED = re.compile(
-    r"-?\s?(?!(?:and|or|to|is|was|if|as|of|out|for|but|may|too|than|then|also|seems?|seemed|would|could|might|should"
-    r"|because|since|though|although|when|points?|pts|stars?|instead|otherwise|elsewhere|rather|here"
-    r"|overall|given|due|with|on|in|at)\b)"
-    r"[a-z]{2,}|\s*(?:个|次|轮|句|处|条|点|项|种|回|段|天|年|月|周|岁|小时|分钟|位|名|人)"
-)
-_WEIGHED = re.compile(r"\b(?:be|is|a|an|than|as|or|not|to) \Z")
-_LISTED = re.compile(r"^[ \t]*(?:[-•+][ \t]+|[0-9]+[.)、][ \t]*)(?=[^\s0-9])", re.MULTILINE)
+_TABLE = tomllib.loads(files("compeer.evaluate").joinpath("score_patterns.toml").read_text(encoding="utf-8"))
+_FRAGMENTS = {**_TABLE["fragments"], "NUMBER": _NUMBER, "DIGITS": _DIGITS, "OPEN": _OPEN, "CLOSE": _CLOSE}
+_ONE = {name: re.compile(regex(one, _FRAGMENTS), re.MULTILINE) for name, one in _TABLE["one"].items()}
+_SEVERAL = {
+    name: [re.compile(regex(one, _FRAGMENTS), re.MULTILINE) for one in several]
+    for name, several in _TABLE["several"].items()
+}
 _NEAR = 80
 """Characters before a number that can change what it means."""
 
@@ -143,27 +89,27 @@ def prepared(text: str) -> str | None:
     text = re.sub(r"[^\S\n]+", " ", re.sub(r"\s*\n\s*", "\n", text))
     if "百分制" in text:
         return None
-    without_ranges = _without_scales(_RANGES, text)
+    without_ranges = _without_scales(_SEVERAL["ranges"], text)
     if without_ranges is None:
         return None
-    for match in _WITH_SCALE.finditer(without_ranges):
+    for match in _ONE["with_scale"].finditer(without_ranges):
         if _number(match["high"]) != HIGHEST and _number(match["value"]) <= _number(match["high"]):
             return None
-    text = _WITH_SCALE.sub(
+    text = _ONE["with_scale"].sub(
         lambda match: f"{_OPEN}{match['value']}{_CLOSE}" if _number(match["high"]) == HIGHEST else match[0],
         without_ranges,
     )
-    without_scales = _without_scales(_HIGHEST_NAMED, text)
-    return None if without_scales is None else _LISTED.sub("", without_scales).strip()
+    without_scales = _without_scales(_SEVERAL["highest_named"], text)
+    return None if without_scales is None else _ONE["listed"].sub("", without_scales).strip()
 
 
-def _without_scales(patterns: Sequence[str], text: str) -> str | None:
+def _without_scales(patterns: Sequence[re.Pattern[str]], text: str) -> str | None:
     """The text without the scales that it names, or None if one of them is not from 0 to 4."""
     for pattern in patterns:
-        for match in re.finditer(pattern, text):
+        for match in pattern.finditer(text):
             if _number(match["high"]) != HIGHEST or _number(match.groupdict().get("low") or "0") != 0:
                 return None
-        text = re.sub(pattern, " ", text)
+        text = pattern.sub(" ", text)
     return text
 
 
@@ -172,11 +118,11 @@ def read_plain(text: str | None) -> int | None:
     if not text:
         return None
     found: dict[tuple[int, int], float] = {}
-    for pattern in _MENTIONS:
+    for pattern in _SEVERAL["mentions"]:
         for match in pattern.finditer(text):
-            if not _ENDED.match(text, match.end()):
+            if not _ONE["ended"].match(text, match.end()):
                 continue
-            if _HEDGED_AFTER.match(text, match.end()) or _before(_HEDGED_BEFORE, text, match.start()):
+            if _ONE["hedged_after"].match(text, match.end()) or _before(_ONE["hedged_before"], text, match.start()):
                 return None
             found[match.span("value")] = _number(match["value"])
     values = set(found.values())
@@ -192,9 +138,9 @@ def _rivals(text: str, score: float, read: set[tuple[int, int]]) -> bool:
         match.span() not in read
         and _number(match[0]) != score
         and _number(match[0]) <= 10
-        and not _before(_PLACE, text, match.start())
-        and (not _COUNTED.match(text, match.end()) or _before(_WEIGHED, text, match.start()))
-        for match in _OTHER.finditer(text)
+        and not _before(_ONE["place"], text, match.start())
+        and (not _ONE["counted"].match(text, match.end()) or _before(_ONE["weighed"], text, match.start()))
+        for match in _ONE["other"].finditer(text)
     )
 
 

@@ -3,7 +3,7 @@
 Both runs' folders must be of one protocol, with the same seeker, the same judges and the same settings; only the
 supporter and its mode may differ. A pair is one scenario and repeat that both have scored. In each dimension the
 difference is the mean of first − second over the pairs, and the win rate the share of pairs in which the first did
-better, ties counting half. Scenarios are drawn anew with all their repeats for 95 % intervals: pairs of one scenario
+better, ties counting half. Scenarios are resampled with all their repeats for 95 % intervals: pairs of one scenario
 are alike. What only one run has is left out, and said so.
 
 ESC-Eval's scores are shown on its scale, 0 to 100, a judge's score on a pair counting only if that judge scored both;
@@ -19,14 +19,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
-from compeer.evaluate.diversity import FEW_DIALOGUES
+from compeer.evaluate.intervals import FEW_DIALOGUES, group_mean
 from compeer.io import Frozen, read_json_lines
-from compeer.statistics import Estimate, Numbers, group_weights, ratio
+from compeer.statistics import Estimate, Numbers, group_weights
 
 Pair = tuple[str, int]
 """A scenario's id and the repeat."""
@@ -210,23 +209,17 @@ def _dimension(
 ) -> DimensionComparison:
     """The figures of one dimension; `better` is the sign of a difference that is a win for the first."""
     place = {name: number for number, name in enumerate(scenarios)}
-    counts, differences, won = np.zeros((3, len(scenarios)))
-    signs = []
-    for (scenario, _), (one, other) in pairs.items():
-        sign = better * ((one > other) - (one < other))
-        signs.append(sign)
-        counts[place[scenario]] += 1
-        differences[place[scenario]] += one - other
-        won[place[scenario]] += (1 + sign) / 2
-    units = int((counts > 0).sum())
+    groups = [place[scenario] for scenario, _ in pairs]
+    signs = [better * ((one > other) - (one < other)) for one, other in pairs.values()]
+    differences = [one - other for one, other in pairs.values()]
     return DimensionComparison(
         pairs=len(pairs),
-        scenarios=units,
+        scenarios=len(set(groups)),
         first=fmean([one for one, _ in pairs.values()]) if pairs else None,
         second=fmean([other for _, other in pairs.values()]) if pairs else None,
-        difference=Estimate.of_draws(ratio(weights @ differences, weights @ counts), units, FEW_DIALOGUES),
+        difference=group_mean(differences, groups, weights, FEW_DIALOGUES),
         wins=signs.count(1),
         ties=signs.count(0),
         losses=signs.count(-1),
-        win_rate=Estimate.of_draws(ratio(weights @ won, weights @ counts), units, FEW_DIALOGUES),
+        win_rate=group_mean([(1 + sign) / 2 for sign in signs], groups, weights, FEW_DIALOGUES),
     )

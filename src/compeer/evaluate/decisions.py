@@ -26,7 +26,9 @@ from pydantic import Field
 
 from compeer.corpora import read_corpus
 from compeer.engine.network import position_limit
-from compeer.evaluate.diversity import FEW_DIALOGUES, first_keys
+from compeer.errors import InputError
+from compeer.evaluate.diversity import first_keys
+from compeer.evaluate.intervals import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel
@@ -41,7 +43,7 @@ from compeer.reasoning import (
     SupportTurn,
     render_turn,
 )
-from compeer.ser.record import SerRecord
+from compeer.ser.record import SPLITS, SerRecord, read_records
 from compeer.ser.sampling import contexts_of
 from compeer.ser.wording import reference_of, why_not
 from compeer.simulate import Scenario, Turn, chat
@@ -106,16 +108,27 @@ def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn])
 # --- held-out turns ---------------------------------------------------------------------------------------------------
 
 
-def is_records(path: str | Path) -> bool:
-    """Whether a file holds SER records, going by its first line; else it is a corpus, or broken."""
-    return {"candidate", "reference", "author"} <= first_keys(Path(path))
+def held_out(turns: str | Path, split: str, rounds: int, seed: int, dropped: Counter[str]) -> list[SerRecord]:
+    """The corpus' own turns: of a split (or `all`) of a file of records, or of some rounds of a corpus' dialogues.
+
+    Rounds of a corpus without a gold turn are counted in `dropped`, by reason.
+    """
+    if split not in (*SPLITS, "all"):
+        raise InputError(f"unknown split '{split}'.", field="split", do=f"Known: {', '.join(SPLITS)}, all")
+    if {"candidate", "reference", "author"} <= first_keys(Path(turns)):
+        own = [record for record in read_records(Path(turns)) if record.author == "corpus"]
+        if found := [record for record in own if split in ("all", record.split)]:
+            return found
+        do = "Try --split all, or give records of another file."
+        raise InputError(f"there is no turn of the corpus in the {split} split.", file=turns, do=do)
+    if found := corpus_records(turns, rounds, seed, dropped):
+        return found
+    do = "A corpus needs a strategy on supporters' messages, and an emotion."
+    raise InputError("there is no labelled turn of a supporter in it.", file=turns, do=do)
 
 
 def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[str]) -> list[SerRecord]:
-    """The reference turns of up to `rounds` rounds of each dialogue, drawn as the dataset's are.
-
-    Rounds without a gold turn are counted in `dropped`, by reason.
-    """
+    """The reference turns of up to `rounds` rounds of each dialogue, sampled as the dataset's are."""
     found = []
     for dialogue in read_corpus(path):
         for context in contexts_of(dialogue, "test", rounds, seed):

@@ -6,7 +6,7 @@ replies (self-BLEU, openings) are taken as the smallest half of all sets has. Th
 and the 95 % interval holds most of them: a half without replacement varies about as much as the whole does, and unlike
 a bootstrap draw it holds no dialogue twice, which would look like repetition. Where a set is much larger than the
 smallest one its intervals are wider than they need be. Similarities do not depend on size; their intervals are
-bootstrap ones, dialogues drawn anew, pairs of a dialogue with its own copy left out.
+bootstrap ones, dialogues resampled, pairs of a dialogue with its own copy left out.
 
 Chinese is counted by characters, in sacreBLEU's tokenisation (`zh`) as in ours.
 """
@@ -27,6 +27,7 @@ from pydantic import Field
 from compeer.corpora import corpus_path, read_corpus
 from compeer.dialogue import Speaker, merge_consecutive
 from compeer.errors import InputError
+from compeer.evaluate.intervals import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
@@ -40,8 +41,6 @@ HALVES = 200
 MOST_REPLIES = 200
 """Replies that are compared with each other at most, for self-BLEU and openings."""
 OPENING_WORDS = 3
-FEW_DIALOGUES = 5
-"""With fewer dialogues than this no interval is given."""
 Places = npt.NDArray[np.int64]
 
 
@@ -64,7 +63,7 @@ def diversity_figures(responses: Sequence[str], embedder: Embedder) -> dict[str,
 
 
 class Reply(NamedTuple):
-    """A reply, the conversation it was given in, and the scenario or dialogue that is drawn as a whole."""
+    """A reply, the conversation it was given in, and the scenario or dialogue that is sampled as a whole."""
 
     text: str
     dialogue: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from compeer.errors import InputError
-from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric_texts
-from compeer.evaluate.judging import (
-    JudgeSettings,
-    Scorable,
-    ScoreRow,
-    judge_conversations,
-    judge_messages,
-    read_rows,
-    score_stage,
-)
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
+from compeer.evaluate.judging import JudgeSettings, ScoreRow, judge_messages, read_rows, score_stage
 from compeer.evaluate.players import CONVERSATIONS, Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
 from compeer.io import Frozen
@@ -29,26 +20,6 @@ from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
-
-__all__ = [
-    "DIMENSIONS",
-    "HIGHEST",
-    "Dimension",
-    "EscEval",
-    "EscEvalFigures",
-    "EscEvalSettings",
-    "JudgeSettings",
-    "ScoreRow",
-    "Scored",
-    "esc_eval_figures",
-    "item_scores",
-    "read_rows",
-    "read_score",
-    "read_scores",
-    "rubric_texts",
-    "score_conversations",
-    "score_stage",
-]
 
 Item = tuple[str, int, Dimension]
 """A scenario's id, the repeat, and the dimension."""
@@ -207,27 +178,6 @@ def _refuse_twice(rows: Sequence[ScoreRow]) -> None:
 
 
 JUDGED = "judged.jsonl"
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The rows in the order of conversations, judges and dimensions, and their figures."""
-
-    rows: list[ScoreRow]
-    figures: EscEvalFigures
-
-
-async def score_conversations(
-    conversations: Sequence[Scorable],
-    judges: Sequence[TextModel],
-    settings: JudgeSettings,
-    seed: int = 0,
-    advance: Callable[[int], None] = lambda _: None,
-) -> Scored:
-    """Scores conversations by every judge; `advance` is told how many more are done."""
-    rows = await judge_conversations(conversations, judges, settings, seed, advance)
-    return Scored(rows, esc_eval_figures(rows, seed=seed))
-
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """Asking judges to score conversations: every one of them, every conversation, every dimension.
 
-A judge whose answer cannot be read is told so and asked again, a bounded number of times; scores that an earlier answer
-gave are kept, and what is still missing after the last try is unscored. A judge that could not be reached gives rows
-that say so, told apart from those that it wrote something unreadable for. Blocks of conversations are the unit of
-work, composed by their order alone: the same conversations and seed ask the same questions in the same batches.
+A judge whose answer cannot be read is asked again, with the reason, a bounded number of times; scores that an earlier
+answer gave are kept, and what is still missing after the last try is unscored. A judge that could not be reached gives
+rows that say so, which differ from those that it wrote something unreadable for. Blocks of conversations are the unit
+of work, composed by their order alone: the same conversations and seed ask the same questions in the same batches.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric, rubric_texts
+from compeer.evaluate.players import Talk
 from compeer.io import Frozen, json_line, read_lines
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, ask_through, in_blocks
@@ -27,23 +27,10 @@ from compeer.ser.asking import Answer, AnswerFault, Unread, ask_until_read
 from compeer.statistics import generator
 
 
-class Scorable(Protocol):
-    """What is scored. Repeats of one scenario have the same `id` and differ in `repeat`, counted from 1."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def repeat(self) -> int: ...
-    @property
-    def language(self) -> str: ...
-    @property
-    def said(self) -> Sequence[tuple[Speaker, str]]: ...
-
-
-def judge_messages(conversation: Scorable, dimensions: Sequence[Dimension]) -> tuple[Message, ...]:
+def judge_messages(talk: Talk, dimensions: Sequence[Dimension]) -> tuple[Message, ...]:
     """The question to a judge: about the one dimension given, or about several at once."""
-    wording = rubric(conversation.language)
-    transcript = _transcript(conversation, wording)
+    wording = rubric(talk.conversation.language)
+    transcript = _transcript(talk, wording)
     if len(dimensions) == 1:
         one = wording[dimensions[0]]
         content = wording["one"].format(
@@ -79,11 +66,13 @@ def _levels(one: dict[str, Any]) -> str:
     return "\n".join(f"{score}: {text}" for score, text in enumerate(one["levels"]))
 
 
-def _transcript(conversation: Scorable, wording: dict[str, Any]) -> str:
+def _transcript(talk: Talk, wording: dict[str, Any]) -> str:
     """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
     return "\n".join(
-        f"{wording[speaker]}{wording['colon']}{' '.join(text.split()).replace('conversation>', 'conversation >')}"
-        for speaker, text in conversation.said
+        f"{wording[turn.speaker]}{wording['colon']}{' '.join(turn.text.split())}".replace(
+            "conversation>", "conversation >"
+        )
+        for turn in talk.conversation.turns
     )
 
 
@@ -128,29 +117,17 @@ class JudgeSettings(Frozen):
 
 
 async def judge_conversations(
-    conversations: Sequence[Scorable],
-    judges: Sequence[TextModel],
-    settings: JudgeSettings,
-    seed: int = 0,
-    advance: Callable[[int], None] = lambda _: None,
+    talks: Sequence[Talk], judges: Sequence[TextModel], settings: JudgeSettings, seed: int = 0
 ) -> list[ScoreRow]:
-    """The rows of all judges, in the order of conversations, judges and dimensions; `advance` counts conversations."""
-    _check(conversations, judges)
-    work = _work(judges, settings, seed)
-    room = asyncio.Semaphore(max(judge.at_once for judge in judges))
-
-    async def block_rows(block: list[Scorable]) -> list[ScoreRow]:
-        async with room:
-            found = await work(block)
-            advance(len(block))
-            return found
-
-    blocks = in_blocks(conversations, _block_size(judges, settings))
-    return [row for part in await asyncio.gather(*map(block_rows, blocks)) for row in part]
+    """The rows of all judges, in the order of conversations, judges and dimensions."""
+    _check(talks, judges)
+    blocks = in_blocks(talks, _block_size(judges, settings))
+    parts = await asyncio.gather(*map(_work(judges, settings, seed), blocks))
+    return [row for rows in parts for row in rows]
 
 
 async def score_stage(
-    conversations: Sequence[Scorable],
+    talks: Sequence[Talk],
     inputs: Mapping[str, Path | str],
     out: Path,
     judges: Sequence[TextModel],
@@ -163,7 +140,7 @@ async def score_stage(
     `inputs` names what the conversations were read from, so that other conversations are not taken for these. A file
     in which judges could not be reached is written anew when the stage is run again.
     """
-    _check(conversations, judges)
+    _check(talks, judges)
     work, size = _work(judges, settings, seed), _block_size(judges, settings)
     wanted = {
         **settings.model_dump(),
@@ -175,7 +152,7 @@ async def score_stage(
     if found := stage.finished():
         return found
 
-    async def block_done(block: list[Scorable]) -> Done:
+    async def block_done(block: list[Talk]) -> Done:
         rows = await work(block)
         advance(len(block))
         counts = {
@@ -185,8 +162,8 @@ async def score_stage(
         return Done(list(map(json_line, rows)), counts=counts)
 
     with stage:
-        advance(min(stage.units * size, len(conversations)))
-        await ask_through(stage, in_blocks(conversations, size), block_done, max(judge.at_once for judge in judges))
+        advance(min(stage.units * size, len(talks)))
+        await ask_through(stage, in_blocks(talks, size), block_done, max(judge.at_once for judge in judges))
         return stage.finish(failed=sum(stage.counts.get("failed", {}).values()))
 
 
@@ -202,28 +179,25 @@ def read_rows(path: Path) -> list[ScoreRow]:
 
 def _work(
     judges: Sequence[TextModel], settings: JudgeSettings, seed: int
-) -> Callable[[list[Scorable]], Awaitable[list[ScoreRow]]]:
+) -> Callable[[list[Talk]], Awaitable[list[ScoreRow]]]:
     """What is done with a block: all judges at once, each as often at the same time as it likes."""
     gates = {judge.name: asyncio.Semaphore(judge.at_once) for judge in judges}
 
-    async def ask(judge: TextModel, block: Sequence[Scorable]) -> list[list[ScoreRow]]:
+    async def ask(judge: TextModel, block: Sequence[Talk]) -> list[list[ScoreRow]]:
         async with gates[judge.name]:
             return await _judged(judge, block, settings, seed)
 
-    async def work(block: list[Scorable]) -> list[ScoreRow]:
+    async def work(block: list[Talk]) -> list[ScoreRow]:
         by_judge = await asyncio.gather(*(ask(judge, block) for judge in judges))
         return [row for of_one in zip(*by_judge, strict=True) for rows in of_one for row in rows]
 
     return work
 
 
-async def _judged(
-    judge: TextModel, block: Sequence[Scorable], settings: JudgeSettings, seed: int
-) -> list[list[ScoreRow]]:
+async def _judged(judge: TextModel, block: Sequence[Talk], settings: JudgeSettings, seed: int) -> list[list[ScoreRow]]:
     """The judge's rows for each conversation of a block, a row a dimension."""
     groups = [(dimension,) for dimension in DIMENSIONS] if settings.calls == "dimension" else [DIMENSIONS]
-    spoken = [one for one in block if any(speaker == "supporter" and text.strip() for speaker, text in one.said)]
-    calls = [_Call(conversation, group) for conversation in spoken for group in groups]
+    calls = [_Call(talk, group) for talk in block if _has_reply(talk) for group in groups]
 
     def read(index: int, answer: Generation) -> Scores | AnswerFault:
         return calls[index].read(answer)
@@ -232,7 +206,7 @@ async def _judged(
     requests = [_request(call, judge.name, seed) for call in calls]
     answers = await ask_until_read(judge, requests, read, sampling, settings.retries) if requests else []
     found = {
-        (call.conversation.id, call.conversation.repeat, dimension): call.outcome(dimension, answer)
+        (call.talk.scenario, call.talk.repeat, dimension): call.outcome(dimension, answer)
         for call, answer in zip(calls, answers, strict=True)
         for dimension in call.dimensions
     }
@@ -240,24 +214,28 @@ async def _judged(
     return [
         [
             ScoreRow(
-                conversation=one.id,
-                repeat=one.repeat,
-                language=one.language,
+                conversation=talk.scenario,
+                repeat=talk.repeat,
+                language=talk.conversation.language,
                 judge=judge.name,
                 dimension=dimension,
-                **found.get((one.id, one.repeat, dimension), silent),
+                **found.get((talk.scenario, talk.repeat, dimension), silent),
             )
             for dimension in DIMENSIONS
         ]
-        for one in block
+        for talk in block
     ]
+
+
+def _has_reply(talk: Talk) -> bool:
+    return any(turn.speaker == "supporter" and turn.text.strip() for turn in talk.conversation.turns)
 
 
 @dataclass
 class _Call:
     """One question to a judge, and what its answers have given so far."""
 
-    conversation: Scorable
+    talk: Talk
     dimensions: tuple[Dimension, ...]
     scores: Scores = field(default_factory=dict)
     answer: str | None = None
@@ -291,13 +269,9 @@ class _Call:
 
 
 def _request(call: _Call, judge: str, seed: int) -> Request:
-    one = call.conversation
-    own = generator(seed, "esc-eval", judge, one.id, str(one.repeat), *call.dimensions)
-    return Request(
-        judge_messages(one, call.dimensions),
-        seed=int(own.integers(2**31)),
-        grammar=answer_grammar(call.dimensions),
-    )
+    own = generator(seed, "esc-eval", judge, call.talk.scenario, str(call.talk.repeat), *call.dimensions)
+    grammar = answer_grammar(call.dimensions)
+    return Request(judge_messages(call.talk, call.dimensions), seed=int(own.integers(2**31)), grammar=grammar)
 
 
 def _block_size(judges: Sequence[TextModel], settings: JudgeSettings) -> int:
@@ -306,19 +280,11 @@ def _block_size(judges: Sequence[TextModel], settings: JudgeSettings) -> int:
     return max(1, max(judge.batch_size for judge in judges) // calls)
 
 
-def _check(conversations: Sequence[Scorable], judges: Sequence[TextModel]) -> None:
+def _check(talks: Sequence[Talk], judges: Sequence[TextModel]) -> None:
     names = [judge.name for judge in judges]
     if not names or len(set(names)) < len(names):
         raise InputError("the judges need a name each, and there must be one at least.", field="judges")
-    for (name, repeat), count in Counter((one.id, one.repeat) for one in conversations).items():
+    for (name, repeat), count in Counter((talk.scenario, talk.repeat) for talk in talks).items():
         if count > 1:
-            raise InputError(
-                f"there are {count} conversations '{name}' with repeat {repeat}.",
-                field="repeat",
-                do="Count the repeats of a scenario from 1.",
-            )
-    for one in conversations:
-        for number, (speaker, _) in enumerate(one.said, start=1):
-            if speaker not in get_args(Speaker):
-                what = f"message {number} of conversation '{one.id}' is by '{speaker}'."
-                raise InputError(what, field="said", do="A speaker is 'seeker' or 'supporter'.")
+            what = f"there are {count} conversations '{name}' with repeat {repeat}."
+            raise InputError(what, field="repeat", do="Count the repeats of a scenario from 1.")

@@ -16,10 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from compeer import __version__
-from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import LOCK, write_json
 from compeer.models.base import TextModel
@@ -27,19 +24,20 @@ from compeer.models.catalogue import base_file, is_base
 from compeer.models.packaged import is_packaged
 from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
 from compeer.simulate import Conversation
-from compeer.simulate.runner import Entry
+from compeer.simulate.runner import read_log
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
-Part = Literal["supporter", "structured supporter", "seeker", "sentient seeker", "judge"]
+Part = Literal["plain", "structured", "seeker", "sentient seeker", "judge"]
 LONGEST: dict[Part, tuple[int, int]] = {
-    "supporter": (512, 48),
-    "structured supporter": (768, 160),
+    "plain": (512, 48),
+    "structured": (768, 160),
     "seeker": (256, 40),
     "sentient seeker": (400, 128),
     "judge": (400, 160),
 }
-"""Tokens of the longest answer; more for models that think before they answer. The second is for the embedded model,
-which has little to say and seldom stops by itself: it should take minutes."""
+"""Tokens of the longest answer of a supporter that is asked plainly or for steps, of a seeker and of a judge; more for
+models that think before they answer. The second is for the embedded model, which has little to say and seldom stops by
+itself: it should take minutes."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,8 @@ class Player:
         """Tokens of its longest answer in a part, where nothing else is asked for."""
         return LONGEST[part][self.kind == "embedded"]
 
-    def longest_reply(self, mode: Literal["plain", "structured"]) -> int:
-        """The same of a supporter that is asked in this mode."""
-        return self.longest("supporter" if mode == "plain" else "structured supporter")
-
     def check(self, settings: ModelSettings) -> None:
-        """Stops where there is no such model, as far as that can be told without loading or asking it."""
+        """Stops where there is no such model, as far as that can be known without loading or asking it."""
         if self.kind == "base":
             base_file(self.given)
         if self.kind == "endpoint" or (self.kind == "folder" and not (Path(self.given) / "config.json").is_file()):
@@ -126,7 +120,7 @@ class Players:
 
     @property
     def by_role(self) -> dict[str, Player]:
-        """The players by what tables call their role; several judges are told apart by their names."""
+        """The players by what tables call their role; several judges differ by their names."""
         one = len(self.judges) == 1
         judges = {"judge" if one else f"judge {judge.name}": judge for judge in self.judges}
         return {"supporter": self.supporter, "seeker": self.seeker, **judges}
@@ -137,41 +131,38 @@ class Players:
         return {role: player.described for role, player in self.by_role.items()}
 
 
+def named_players(
+    supporter: str | None, seeker: str | None, judges: Sequence[str] | None, endpoint: str | None
+) -> Players:
+    """Who plays: as named, else the endpoint, else what is packaged. `judges` is None where there are none."""
+    if endpoint is not None and "@http" not in endpoint:
+        do = "Write the model's name and the server's base URL: NAME@http://host:8000/v1"
+        raise InputError(f"'{endpoint}' names no model behind a server.", field="endpoint", do=do)
+    other = endpoint or "embedded"
+    named = [] if judges is None else list(judges) or [other]
+    players = [Player(one) for one in named]
+    if len({player.name for player in players}) < len(players):
+        raise InputError("two judges have the same name.", field="judge", do="Name each once, by a name of its own.")
+    return Players(Player(supporter or endpoint or "supporter"), Player(seeker or other), players)
+
+
 def dialogues_took(folder: Path) -> dict[str, dict[str, int]]:
     """Calls and tokens of the supporter and the seeker, in all conversations of an evaluation's folder."""
-    took: dict[str, dict[str, int]] = {
-        role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in ("supporter", "seeker")
-    }
+    took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in ("supporter", "seeker")}
     for path in sorted((folder / "dialogues").glob("*.jsonl")):
-        for speaker, entry in _entries(path):
-            counts = took[speaker]
+        for number, entry in enumerate(read_log(path)):
+            counts = took["supporter" if number % 2 else "seeker"]
             counts["calls"] += len(entry.calls)
-            counts["prompt_tokens"] += sum(call.prompt_tokens for call in entry.calls)
-            counts["tokens"] += sum(call.tokens for call in entry.calls)
+            counts["prompt_tokens"] += entry.prompt_tokens
+            counts["tokens"] += entry.tokens
     return took
 
 
 def finished_dialogues(folder: Path) -> int:
     """How many conversations of a folder are over, so that another call would not touch them."""
-    return sum(_finished(path) for path in (folder / "dialogues").glob("*.jsonl"))
-
-
-def _finished(path: Path) -> bool:
-    entries = [entry for _, entry in _entries(path)]
-    outcome = entries[-1].outcome if entries else None
-    return outcome is not None and not outcome.may_pass
-
-
-def _entries(path: Path) -> Iterator[tuple[Speaker, Entry]]:
-    """The whole lines of a log after its head, and whose they are; it ends where it cannot be read."""
-    turns = 0
-    for line in path.read_bytes().split(b"\n")[1:-1]:
-        try:
-            entry = Entry.model_validate_json(line)
-        except ValidationError:
-            return
-        yield "supporter" if turns % 2 else "seeker", entry
-        turns += entry.turn is not None
+    logs = [read_log(path) for path in (folder / "dialogues").glob("*.jsonl")]
+    outcomes = [entries[-1].outcome for entries in logs if entries]
+    return sum(outcome is not None and not outcome.may_pass for outcome in outcomes)
 
 
 # --- prices -----------------------------------------------------------------------------------------------------------
@@ -278,23 +269,11 @@ def versions(local: bool) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Talk:
-    """One conversation of an evaluation. `failed` says why it came to no end, infrastructure told apart."""
+    """One conversation of an evaluation. `failed` says why it came to no end, the model or the infrastructure."""
 
     scenario: str
     repeat: int
     conversation: Conversation
-
-    @property
-    def id(self) -> str:
-        return self.scenario
-
-    @property
-    def language(self) -> str:
-        return self.conversation.language
-
-    @property
-    def said(self) -> list[tuple[Speaker, str]]:
-        return [(turn.speaker, turn.text) for turn in self.conversation.turns]
 
     @property
     def failed(self) -> str | None:

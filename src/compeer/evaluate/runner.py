@@ -21,13 +21,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
+from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS
 from compeer.evaluate.players import (
     FIGURES,
@@ -40,7 +40,6 @@ from compeer.evaluate.players import (
     claim_folder,
     cost_of,
     dialogues_took,
-    finished_dialogues,
     versions,
 )
 from compeer.io import Frozen, only_one, text_hash, write_json, write_lines
@@ -49,9 +48,9 @@ from compeer.models.costs import prompt_tokens
 from compeer.policy import supporter_prompt
 from compeer.progress import progress
 from compeer.reasoning import turn_grammar
-from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, Simulated, SupporterAgent, run_dialogues
-from compeer.simulate.agents import Turning, plain_prompt
-from compeer.simulate.conversation import View
+from compeer.ser.record import SerRecord
+from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, SupporterAgent, run_dialogues
+from compeer.simulate.agents import plain_prompt
 from compeer.statistics import generator
 
 Mode = Literal["plain", "structured"]
@@ -151,11 +150,24 @@ class Evaluation(ABC):
         }
 
 
-def choose(scenarios: Sequence[Scenario], limit: int | None, seed: int) -> list[Scenario]:
-    """Up to `limit` scenarios, drawn by the seed, in their order: the same for every supporter."""
-    sampled = sorted(scenarios, key=lambda one: generator(seed, "scenario", one.id).random())[:limit]
-    chosen = {one.id for one in sampled}
-    return [one for one in scenarios if one.id in chosen]
+Item = TypeVar("Item", Scenario, SerRecord)
+
+
+def sample(items: Sequence[Item], count: int | None, seed: int, purpose: str = "scenario") -> list[Item]:
+    """Up to `count` of the items (none: all), chosen by the seed and their ids alone, in the order they stand in."""
+    keys = {one.id: generator(seed, purpose, one.id).random() for one in items}
+    chosen = set(sorted(keys, key=keys.__getitem__)[:count])
+    return [one for one in items if one.id in chosen]
+
+
+def in_languages(scenarios: Sequence[Scenario], languages: Sequence[str] | None) -> list[Scenario]:
+    """The scenarios in the languages; all if none is named. An error if there is none."""
+    chosen = [one for one in scenarios if not languages or one.language in languages]
+    if not chosen:
+        there = ", ".join(sorted({one.language for one in scenarios}))
+        what = f"there is nothing in {' or '.join(languages or [])}; there is: {there}."
+        raise InputError(what, field="language", do="Name one of those, or give another file.")
+    return chosen
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -179,7 +191,12 @@ async def run_evaluation(
     with only_one(folder):
         claim_folder(folder, manifest)  # another process may have been quicker
         players = evaluation.players
-        talks = evaluation.talks((await _talk(evaluation, folder, models)).conversations)
+        seeker = evaluation.seeker(models[players.seeker.given])
+        supporter = evaluation.supporter(models[players.supporter.given])
+        scenarios, limits = evaluation.repeated, evaluation.limits
+        with progress("Talking (rounds)", len(scenarios) * limits.rounds) as advance:
+            made = await run_dialogues(scenarios, seeker, supporter, limits, folder, evaluation.seed, advance)
+        talks = evaluation.talks(made)
         if players.judges:
             ended = [talk for talk in talks if not talk.failed]
             with progress("Judging", len(ended)) as advance:
@@ -192,48 +209,6 @@ async def run_evaluation(
         ]
         write_lines(folder / SCORES, lines)
         return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
-
-
-async def _talk(evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel]) -> Simulated:
-    """The conversations; a bar shows the rounds that were talked."""
-    players, rounds = evaluation.players, evaluation.settings.rounds
-    seeker = evaluation.seeker(models[players.seeker.given])
-    supporter = evaluation.supporter(models[players.supporter.given])
-    scenarios = evaluation.repeated
-    with progress("Talking (rounds)", len(scenarios) * rounds) as advance:
-        advance(finished_dialogues(folder) * (rounds - 1))  # of each, the engine tells of the last round
-        return await run_dialogues(
-            scenarios,
-            lambda _: Watched(seeker, rounds, advance),
-            lambda: supporter,
-            evaluation.limits,
-            folder,
-            evaluation.seed,
-            advance,
-        )
-
-
-class Watched:
-    """An agent as it is, whose conversation's rounds are told to a progress bar; the engine tells of the last one."""
-
-    def __init__(self, agent: Agent, rounds: int, advance: Callable[[int], None]) -> None:
-        self._agent, self._rounds, self._advance = agent, rounds, advance
-        self._reported = 0
-        self.model, self.sampling = agent.model, agent.sampling
-        self.keeps_reasoning, self.looks_back = agent.keeps_reasoning, agent.looks_back
-        self.described = agent.described
-
-    def turn(self, view: View) -> Turning:
-        self._report(len(view.turns) // 2)
-        said = yield from self._agent.turn(view)
-        if said.stop:
-            self._report(self._rounds)
-        return said
-
-    def _report(self, rounds: int) -> None:
-        done = min(rounds, self._rounds - 1)
-        self._advance(done - self._reported)
-        self._reported = done
 
 
 # --- what came of it --------------------------------------------------------------------------------------------------
@@ -298,37 +273,23 @@ REHEARSED = 6
 """Scenarios that are rehearsed; the others are taken to be like them."""
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a role will take: in the first place as expected, in the second at most, retries apart."""
-
-    calls: int
-    prompt_tokens: tuple[int, int]
-    tokens: tuple[int, int]
-
-    def took(self, place: int) -> dict[str, int]:
-        """The one or the other, as costs are counted."""
-        return {"calls": self.calls, "prompt_tokens": self.prompt_tokens[place], "tokens": self.tokens[place]}
+Took = dict[str, int]
+"""`calls`, `prompt_tokens` and `tokens`, as costs are counted."""
 
 
-async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, Expected]:
-    """What so many of the evaluation's conversations will take, by role, if so many are still to be judged."""
-    sample = _sample(evaluation.scenarios)
-    typical, most = [await _rehearsed(evaluation, sample, at_most) for at_most in (False, True)]
-    found = {}
-    for role, one in typical.items():
-        scale = (dialogues if role in ("supporter", "seeker") else judged) / len(sample)
-        found[role] = Expected(
-            round(scale * one.calls),
-            (round(scale * one.prompt_tokens), round(scale * most[role].prompt_tokens)),
-            (round(scale * one.tokens), round(scale * most[role].tokens)),
-        )
-    return found
+async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, tuple[Took, Took]]:
+    """What so many conversations will take, by role, if so many are to be judged: as expected, and at most."""
+    few = _few(evaluation.scenarios)
+    typical, most = [await _rehearsed(evaluation, few, at_most) for at_most in (False, True)]
+
+    def scaled(role: str, took: Took) -> Took:
+        scale = (dialogues if role in ("supporter", "seeker") else judged) / len(few)
+        return {name: round(scale * count) for name, count in took.items()}
+
+    return {role: (scaled(role, typical[role]), scaled(role, most[role])) for role in typical}
 
 
-async def _rehearsed(
-    evaluation: Evaluation, scenarios: Sequence[Scenario], at_most: bool
-) -> Mapping[str, RehearsingModel]:
+async def _rehearsed(evaluation: Evaluation, scenarios: Sequence[Scenario], at_most: bool) -> dict[str, Took]:
     supporter = RehearsingModel(TYPICAL[evaluation.settings.mode], at_most)
     seeker = RehearsingModel(TYPICAL["seeker"], at_most)
     judges = {
@@ -339,16 +300,14 @@ async def _rehearsed(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         agents = evaluation.seeker(seeker), evaluation.supporter(supporter)
-        found = await run_dialogues(
-            scenarios, lambda _: agents[0], lambda: agents[1], evaluation.limits, folder, evaluation.seed
-        )
+        found = await run_dialogues(scenarios, *agents, evaluation.limits, folder, evaluation.seed)
         if judges:
-            talks = [Talk(one.scenario, 1, one) for one in found.conversations]
+            talks = [Talk(one.scenario, 1, one) for one in found]
             await evaluation.judge(talks, list(judges.values()), folder, lambda _: None)
-    return {"supporter": supporter, "seeker": seeker, **judges}
+    return {role: model.took for role, model in {"supporter": supporter, "seeker": seeker, **judges}.items()}
 
 
-def _sample(scenarios: Sequence[Scenario]) -> list[Scenario]:
+def _few(scenarios: Sequence[Scenario]) -> list[Scenario]:
     """A few scenarios from the whole of the list."""
     step = max(1, len(scenarios) / REHEARSED)
     indices = sorted({int(number * step) for number in range(REHEARSED)})
@@ -363,13 +322,13 @@ class RehearsingModel:
 
     def __init__(self, typical: int, at_most: bool, name: str = "rehearsal") -> None:
         self.name, self._typical, self._at_most = name, typical, at_most
-        self.calls = self.prompt_tokens = self.tokens = 0
+        self.took: Took = {"calls": 0, "prompt_tokens": 0, "tokens": 0}
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         tokens = sampling.max_tokens if self._at_most else min(self._typical, sampling.max_tokens)
-        self.calls += len(requests)
-        self.prompt_tokens += sum(map(prompt_tokens, requests))
-        self.tokens += tokens * len(requests)
+        self.took["calls"] += len(requests)
+        self.took["prompt_tokens"] += sum(map(prompt_tokens, requests))
+        self.took["tokens"] += tokens * len(requests)
         return [Generation(_made_up(request.grammar or "", tokens)) for request in requests]
 
 

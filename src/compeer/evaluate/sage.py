@@ -14,27 +14,14 @@ from pydantic import Field
 
 from compeer.corpora.reading import line_items
 from compeer.errors import InputError
+from compeer.evaluate.intervals import group_mean
 from compeer.evaluate.players import Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
 from compeer.models.base import Sampling, TextModel
-from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of, update
+from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of
+from compeer.simulate.emotion import update as update  # the rule of the protocol is a part of this module
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
-from compeer.statistics import Estimate, Numbers, group_weights, mean, ratio, reweighted
-
-__all__ = [
-    "SAGE",
-    "EmotionRules",
-    "Rescored",
-    "Sage",
-    "SageSettings",
-    "UnreadLine",
-    "final_emotion",
-    "outcome_of",
-    "rescore",
-    "rescore_command",
-    "sage_figures",
-    "update",
-]
+from compeer.statistics import group_weights, mean
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
@@ -88,21 +75,18 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
     In `unmoved` conversations no reply changed anything: where that is all of them, the seeker says nothing.
     """
     known = [line for line in lines if line["final"] is not None]
-    scenarios = sorted({line["scenario"] for line in known})
-    place = {scenario: number for number, scenario in enumerate(scenarios)}
-    weights = group_weights(len(scenarios), draws, seed)
-    counts = np.zeros(len(scenarios))
-    for line in known:
-        counts[place[line["scenario"]]] += 1
+    place = {scenario: number for number, scenario in enumerate(sorted({line["scenario"] for line in known}))}
+    groups = [place[line["scenario"]] for line in known]
+    weights = group_weights(len(place), draws, seed)
 
     def figure(value: Callable[[Mapping[str, Any]], float]) -> dict[str, Any]:
-        sums = np.zeros(len(scenarios))
-        for line in known:
-            sums[place[line["scenario"]]] += value(line)
-        values: Numbers = ratio(reweighted(weights, sums), reweighted(weights, counts))
-        found = Estimate.of_draws(values, len(scenarios))
+        found = group_mean([value(line) for line in known], groups, weights, fewest=2)
         bounds = {"score": found.value, "low": found.low, "high": found.high}
         return {**bounds, "scored": len(known), "items": len(lines)}
+
+    def outcome(name: str) -> dict[str, Any]:
+        ended = figure(lambda line: line["end"] == name)
+        return {**ended, "count": sum(line["end"] == name for line in known)}
 
     by_repeat = {
         str(repeat): {"average": float(np.mean([line["final"] for line in known if line["repeat"] == repeat]))}
@@ -113,14 +97,8 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         "scenarios": len({line["scenario"] for line in lines}),
         "conversations": len(lines),
         "emotion": figure(lambda line: line["final"]),
-        "success": {
-            **figure(lambda line: line["end"] == "success"),
-            "count": sum(line["end"] == "success" for line in known),
-        },
-        "failure": {
-            **figure(lambda line: line["end"] == "failure"),
-            "count": sum(line["end"] == "failure" for line in known),
-        },
+        "success": outcome("success"),
+        "failure": outcome("failure"),
         "replies": figure(lambda line: len(line["emotions"]) - 1),
         "unmoved": sum(len(set(line["emotions"])) == 1 for line in known),
         "by_repeat": by_repeat,

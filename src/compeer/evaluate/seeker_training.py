@@ -1,7 +1,7 @@
 """A small seeker of one's own: a model fine-tuned on the seeker side of a corpus, so that evaluation needs no API.
 
 It is trained with the very messages that `CardSeeker` asks with: a dialogue's situation is its role card, the
-supporter's words are what it is told, and the loss is on what the human seeker wrote. A supporter block that opens a
+supporter's words are what it is given, and the loss is on what the human seeker wrote. A supporter block that opens a
 dialogue is left out, since in play the seeker speaks first. How lifelike the result is, `measure_seeker` says.
 """
 
@@ -22,17 +22,17 @@ from pydantic import Field
 
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
-from compeer.evaluate.diversity import FEW_DIALOGUES, DiversityFigures, Reply, compare_diversity
+from compeer.evaluate.diversity import DiversityFigures, Reply, compare_diversity
+from compeer.evaluate.intervals import FEW_DIALOGUES, group_mean
 from compeer.io import Frozen
 from compeer.models.base import Failure, Request, Sampling, TextModel, ask
 from compeer.models.embedder import Embeds, Matrix
 from compeer.models.resolve import model_folder
-from compeer.models.scripted import ScriptedModel
 from compeer.models.training import SftSettings, train_sft
 from compeer.simulate import Complaint, Scenario, Turn, View, mark_of
 from compeer.simulate.conversation import view_of
-from compeer.simulate.seekers import CardSeeker, RoleCard, seeker_prompts
-from compeer.statistics import Estimate, Numbers, auc_by_group, generator, group_weights, ratio, words
+from compeer.simulate.seekers import card_messages, prompt_language, read_card_message, seeker_prompts
+from compeer.statistics import Estimate, Numbers, auc_by_group, generator, group_weights, words
 
 
 class SeekerSettings(SftSettings):
@@ -70,17 +70,16 @@ def seeker_dialogue(dialogue: Dialogue, rounds: int) -> SeekerDialogue | None:
     turns = tuple(Turn(speaker=one.speaker, text=" ".join(one.text.split())) for one in blocks[: 2 * rounds - 1])
     if not turns:
         return None
-    chinese = dialogue.language.split("-")[0] == "zh"
-    card = RoleCard(id=dialogue.id, language="zh" if chinese else "en", text=card_text(dialogue))
-    return SeekerDialogue(card.scenario, turns)
+    facts = {"card": card_text(dialogue), "problem": ""}
+    return SeekerDialogue(Scenario(id=dialogue.id, language=prompt_language(dialogue.language), facts=facts), turns)
 
 
 def card_text(dialogue: Dialogue) -> str:
-    """What the player of a dialogue's seeker is told."""
+    """What the player of a dialogue's seeker knows of it."""
     known = {"situation": dialogue.situation, "problem": dialogue.problem, "emotion": dialogue.emotion}
-    lines = _wording()["zh" if dialogue.language.split("-")[0] == "zh" else "en"]
-    told = {name: " ".join(value.split()) for name, value in known.items() if value}
-    return "\n".join(line.replace(f"{{{name}}}", told[name]) for name, line in lines.items() if name in told)
+    lines = _wording()[prompt_language(dialogue.language)]
+    given = {name: " ".join(value.split()) for name, value in known.items() if value}
+    return "\n".join(line.replace(f"{{{name}}}", given[name]) for name, line in lines.items() if name in given)
 
 
 @cache
@@ -91,8 +90,7 @@ def _wording() -> dict[str, dict[str, str]]:
 def training_chat(dialogue: SeekerDialogue) -> list[dict[str, Any]]:
     """The chat that teaches all messages of the seeker, in the words in which it will be asked."""
     turns = dialogue.turns if dialogue.turns[-1].speaker == "seeker" else dialogue.turns[:-1]
-    seeker = CardSeeker(ScriptedModel(()))  # nobody is asked: it only words the messages
-    return [dict(message) for message in seeker.messages(view_of(dialogue.scenario, turns, "seeker"))]
+    return [dict(message) for message in card_messages(view_of(dialogue.scenario, turns, "seeker"))]
 
 
 def hold_out(
@@ -161,11 +159,10 @@ def measure_seeker(
     sampling: Sampling = SAMPLING,
 ) -> RealismFigures:
     """Lets the model write what the human seekers of the dialogues wrote, and compares."""
-    seeker = CardSeeker(model, sampling)
     points = [(one, number) for one in dialogues for number in range(len(one.said))]
     requests = [
         Request(
-            tuple(seeker.messages(one.view(number))),
+            tuple(card_messages(one.view(number))),
             int(generator(seed, "realism", one.scenario.id, str(number)).integers(2**31)),
         )
         for one, number in points
@@ -174,7 +171,7 @@ def measure_seeker(
     noted: Counter[str] = Counter()
     written, human = [], []
     for (one, number), answer in zip(points, ask(model, requests, sampling), strict=True):
-        said = answer if isinstance(answer, Failure) else seeker.read(one.view(number), answer)
+        said = answer if isinstance(answer, Failure) else read_card_message(answer)
         if isinstance(said, Failure | Complaint):
             unusable[said.kind] += 1
             continue
@@ -197,10 +194,10 @@ def measure_seeker(
         unusable=dict(unusable),
         spoke_for_both=noted["spoke_for_both"],
         cut_off=noted["cut_off"],
-        words=_mean(lengths, groups, weights),
-        human_words=_mean(human_lengths, groups, weights),
-        closeness=_mean((rows * humans).sum(1), groups, weights),
-        closeness_of_humans=_mean((humans * humans[other]).sum(1), groups, weights),
+        words=group_mean(lengths, groups, weights, FEW_DIALOGUES),
+        human_words=group_mean(human_lengths, groups, weights, FEW_DIALOGUES),
+        closeness=group_mean((rows * humans).sum(1), groups, weights, FEW_DIALOGUES),
+        closeness_of_humans=group_mean((humans * humans[other]).sum(1), groups, weights, FEW_DIALOGUES),
         told_apart=_told_apart((rows, lengths), (humans, human_lengths), groups, weights),
         out_of_role=_slips(written, groups, weights),
         human_out_of_role=_slips(human, groups, weights),
@@ -220,14 +217,6 @@ class _Embedded:
         return self._rows[np.array([self._places[text] for text in texts], dtype=np.int64)]
 
 
-def _mean(values: Numbers, groups: Any, weights: Numbers) -> Estimate:
-    """The mean of messages, with an interval over dialogues."""
-    sums, counts = np.zeros((2, weights.shape[1]))
-    np.add.at(sums, groups, values)
-    np.add.at(counts, groups, 1)
-    return Estimate.of_draws(ratio(weights @ sums, weights @ counts), weights.shape[1], FEW_DIALOGUES)
-
-
 def _of_other_dialogues(groups: Any, rng: np.random.Generator) -> list[int]:
     """For each message the place of a random one of another dialogue; its own where there is no other."""
     found = []
@@ -240,7 +229,7 @@ def _of_other_dialogues(groups: Any, rng: np.random.Generator) -> list[int]:
 def _told_apart(
     model: tuple[Numbers, Numbers], human: tuple[Numbers, Numbers], groups: Any, weights: Numbers
 ) -> Estimate:
-    """The AUC of a classifier on messages of dialogues that it has not seen."""
+    """The AUC of a classifier on messages of dialogues that it was not trained on."""
     if weights.shape[1] < 2:
         return Estimate(value=None)
     from sklearn.linear_model import LogisticRegression
@@ -266,13 +255,13 @@ def _told_apart(
 
 def _slips(replies: Sequence[Reply], groups: Any, weights: Numbers) -> RoleSlips:
     found = [role_slips(reply.text, reply.language) for reply in replies]
-    share = _mean(np.array([float(bool(kinds)) for kinds in found]), groups, weights)
+    share = group_mean(np.array([float(bool(kinds)) for kinds in found]), groups, weights, FEW_DIALOGUES)
     return RoleSlips(share=share, kinds=dict(Counter(kind for kinds in found for kind in kinds)))
 
 
 def role_slips(text: str, language: str) -> list[str]:
     """In what ways a seeker's message speaks as the supporter would: `offers`, `advises`, `comforts`, `machine`."""
-    patterns = _patterns("zh" if language.split("-")[0] == "zh" else "en")
+    patterns = _patterns(prompt_language(language))
     return [kind for kind, pattern in patterns.items() if pattern.search(text)]
 
 

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from compeer.evaluate.decisions import decision_figures
 from compeer.evaluate.diversity import diversity_figures
+from compeer.evaluate.runner import sample
 from compeer.io import Frozen, write_json
 from compeer.models import Failure, Sampling
 from compeer.models.embedder import Embedder
@@ -50,13 +51,6 @@ class EvaluateSettings(Frozen):
     sampling: Sampling = Field(default=Sampling(), description="how answers are drawn")
 
 
-def draw(records: Sequence[SerRecord], count: int, seed: int, purpose: str) -> list[SerRecord]:
-    """Up to `count` records, drawn by the seed, in the order of the file."""
-    keys = {record.id: generator(seed, purpose, record.id).random() for record in records}
-    chosen = set(sorted(keys, key=keys.__getitem__)[:count])
-    return [record for record in records if record.id in chosen]
-
-
 def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
     """What a fine-tuned supporter is to be compared with, by name: the model that it was trained from.
 
@@ -78,8 +72,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Measures the judge, then each supporter on the same histories. What is there already is not done again."""
     test = [record for record in records if record.split == "test"]
-    judged = draw([record for record in test if is_judged(record)], settings.records, seed, "judge")
-    asked = draw([record for record in test if record.author == "corpus"], settings.histories, seed, "supporters")
+    judged = sample([record for record in test if is_judged(record)], settings.records, seed, "judge")
+    asked = sample([record for record in test if record.author == "corpus"], settings.histories, seed, "supporters")
     with progress("Measuring the judge", len(judged)) as advance:
         judge = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)
         figures = _once(folder / "judge.json", lambda: evaluate_judge(judge, judged))
@@ -162,7 +156,7 @@ def choose_best(
 def _verdicts(
     judge: Judge, records: Sequence[SerRecord], outputs: Sequence[Output], seed: int
 ) -> list[Judgment | Unscored]:
-    """What the judge says of each output beside the corpus' reply; the order of the two is drawn by what was said."""
+    """What the judge says of each output beside the corpus' reply; the seed and the response decide their order."""
     cases = [
         Case(
             record.history,
@@ -207,7 +201,7 @@ def _measured(
                 "cut_off": output.cut_off,
                 "missing": output.parsed.missing,
                 "parts": given.parts(),
-                "chances": _chances(judgment),
+                "chances": _probabilities(judgment),
                 "total": given.total,
                 "unscored": given.unscored,
             }
@@ -216,7 +210,7 @@ def _measured(
     }
 
 
-def _chances(judgment: Judgment | Unscored) -> dict[str, Any]:
+def _probabilities(judgment: Judgment | Unscored) -> dict[str, Any]:
     """The judge's probabilities: of True by step, and of each answer about the response; why one counts for nothing."""
     if isinstance(judgment, Unscored):
         return {}

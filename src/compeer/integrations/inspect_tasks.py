@@ -20,13 +20,13 @@ from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput
 from inspect_ai.scorer import Score, Scorer, Target, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from compeer.evaluate.decisions import corpus_records, is_records
-from compeer.evaluate.esc_eval import EscEval, EscEvalSettings, score_conversations
+from compeer.evaluate.decisions import held_out
+from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
+from compeer.evaluate.judging import judge_conversations
 from compeer.evaluate.players import Player, Players, Talk
-from compeer.evaluate.runner import Evaluation, choose
+from compeer.evaluate.runner import Evaluation, in_languages, sample
 from compeer.evaluate.safety import LOCALES, Half, SafetyCase, cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage, SageSettings
-from compeer.evaluate.supporters import draw
 from compeer.integrations.inspect_metrics import (
     OUTCOMES,
     RAW,
@@ -39,7 +39,7 @@ from compeer.integrations.inspect_model import evaluated, graders, in_role, in_t
 from compeer.models.base import Failure, Sampling, TextModel
 from compeer.policy.selection import generate_turns
 from compeer.reasoning import parse_turn
-from compeer.ser.record import SerRecord, read_records
+from compeer.ser.record import SerRecord
 from compeer.simulate import Conversation, Scenario, run_dialogues
 from compeer.simulate.emotion import preset
 from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
@@ -61,8 +61,7 @@ def converse(evaluation: Evaluation) -> Solver:
         seeker, supporter = evaluation.seeker(in_role("seeker")), evaluation.supporter(evaluated())
         with TemporaryDirectory() as folder:
             limits, seed = evaluation.limits, evaluation.seed
-            made = await run_dialogues([scenario], lambda _: seeker, lambda: supporter, limits, Path(folder), seed)
-        found = made.conversations[0]
+            (found,) = await run_dialogues([scenario], seeker, supporter, limits, Path(folder), seed)
         state.store.set("conversation", found.model_dump(mode="json"))
         kinds = {"seeker": ChatMessageUser, "supporter": ChatMessageAssistant}
         state.messages = [kinds[turn.speaker](content=turn.text) for turn in found.turns]
@@ -89,11 +88,6 @@ def talking(scenarios: Sequence[Scenario]) -> MemoryDataset:
     )
 
 
-def spoken(scenarios: Sequence[Scenario], language: str | None) -> list[Scenario]:
-    """The scenarios in a language, or all."""
-    return [one for one in scenarios if language in (None, one.language)]
-
-
 @task
 def sage(
     profiles: str | None = None,
@@ -107,16 +101,16 @@ def sage(
 ) -> Task:
     """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, drawn by the seed."""
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
-    read = [one.scenario for one in read_profiles(Path(profiles) if profiles else own_profiles())]
+    read = read_profiles(Path(profiles) if profiles else own_profiles())
     settings = SageSettings(
         mode=mode,
         rounds=chosen.turns,
-        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest(mode),
         seeker_tokens=max_tokens or _PLAYERS.seeker.longest("sentient seeker"),
         message_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
         rules=chosen,
     )
-    found = choose(spoken(read, language), scenarios, seed)
+    found = sample(in_languages(read, [language] if language else None), scenarios, seed)
     evaluation = Sage(_PLAYERS, found, settings, seed)
     return Task(
         dataset=talking(found),
@@ -153,16 +147,16 @@ def esc_eval(
 ) -> Task:
     """ESC-Eval: seekers play role cards, graders score seven dimensions. `scenarios` limits the cards."""
     files = [Path(cards)] if cards else [own_cards(one) for one in LANGUAGES]
-    read = [card.scenario for file in files for card in read_cards(file)]
+    read = [card for file in files for card in read_cards(file)]
     settings = EscEvalSettings(
         mode=mode,
         rounds=rounds,
-        supporter_tokens=max_tokens or _PLAYERS.supporter.longest_reply(mode),
+        supporter_tokens=max_tokens or _PLAYERS.supporter.longest(mode),
         seeker_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
         judge_tokens=max_tokens or _PLAYERS.seeker.longest("judge"),
         one_call=one_call,
     )
-    found = choose(spoken(read, language), scenarios, seed)
+    found = sample(in_languages(read, [language] if language else None), scenarios, seed)
     evaluation = EscEval(_PLAYERS, found, settings, seed)
     return Task(
         dataset=talking(found),
@@ -181,12 +175,12 @@ def seven_dimensions(evaluation: EscEval) -> Scorer:
         line: dict[str, Any] = {"scenario": talk.scenario, "repeat": talk.repeat, "rows": []}
         if talk.failed:
             return Score.unscored(reason="no_conversation", explanation=talk.failed, metadata=line)
-        scored = await score_conversations([talk], graders(), evaluation.judging, evaluation.seed)
-        line["rows"] = [row.model_dump(mode="json") for row in scored.rows]
-        known = [row.score for row in scored.rows if row.score is not None]
-        said = "\n".join(f"{row.judge}, {row.dimension}: {row.score}" for row in scored.rows)
+        rows = await judge_conversations([talk], graders(), evaluation.judging, evaluation.seed)
+        line["rows"] = [row.model_dump(mode="json") for row in rows]
+        known = [row.score for row in rows if row.score is not None]
+        said = "\n".join(f"{row.judge}, {row.dimension}: {row.score}" for row in rows)
         if not known:
-            why = Counter(row.unscored for row in scored.rows)
+            why = Counter(row.unscored for row in rows)
             return Score.unscored(reason=str(why.most_common(1)[0][0]), explanation=said, metadata=line)
         return Score(value=25 * sum(known) / len(known), explanation=said, metadata=line)
 
@@ -250,12 +244,7 @@ def decisions(
     seed: int = 0,
 ) -> Task:
     """Stage, emotion and strategy against the corpus on held-out turns: a file of records, a corpus, or 'sample'."""
-    if is_records(turns):
-        every = [record for record in read_records(Path(turns)) if record.author == "corpus"]
-        records = [record for record in every if split in ("all", record.split)]
-    else:
-        records = corpus_records(turns, rounds, seed, Counter())
-    records = draw(records, count, seed, "decisions") if count else records
+    records = sample(held_out(turns, split, rounds, seed, Counter()), count, seed, "decisions")
     samples = [
         Sample(
             id=record.id,

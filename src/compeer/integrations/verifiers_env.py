@@ -23,7 +23,7 @@ import verifiers.v1 as vf
 from pydantic import Field
 
 from compeer.dialogue import Utterance
-from compeer.evaluate.decisions import corpus_records, is_records
+from compeer.evaluate.decisions import held_out
 from compeer.models.embedder import Embedder
 from compeer.models.resolve import open_model
 from compeer.policy.prompt import supporter_prompt
@@ -32,7 +32,7 @@ from compeer.policy.rewards import Rollout, Scorer, group_arrays, group_rewards
 from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Case, Judge, LocalJudge, Unscored, score
 from compeer.reward.endpoint import ModelJudge
-from compeer.ser.record import SerRecord, read_records
+from compeer.ser.record import SerRecord
 from compeer.simulate.seekers import own_cards, read_cards, seeker_prompts
 
 _JUDGING = threading.Lock()
@@ -108,13 +108,8 @@ class SupportTaskset(vf.Taskset[SupportTask, SupportConfig]):
         return (SupportTask(row, self.config.task) for row in rows)
 
     def _histories(self) -> Iterator[SupportData]:
-        turns, split = self.config.turns, self.config.split
-        found: Sequence[SerRecord]
-        if is_records(turns):
-            found = [one for one in read_records(Path(turns)) if one.author == "corpus" and split in ("all", one.split)]
-        else:
-            found = corpus_records(turns, self.config.rounds_drawn, self.config.seed, Counter())
-        for record in found:
+        config = self.config
+        for record in held_out(config.turns, config.split, config.rounds_drawn, config.seed, Counter()):
             system, asked = supporter_prompt(record.history)
             yield SupportData(
                 id=record.id,
@@ -127,9 +122,8 @@ class SupportTaskset(vf.Taskset[SupportTask, SupportConfig]):
     def _cards(self) -> Iterator[SupportData]:
         system = str(supporter_prompt(())[0]["content"])
         for card in read_cards(Path(self.config.cards) if self.config.cards else own_cards("en")):
-            yield SupportData(
-                id=card.id, system_prompt=system, prompt=card.opening, card=card.text, language=card.language
-            )
+            text = card.facts["card"]
+            yield SupportData(id=card.id, system_prompt=system, prompt=card.opening, card=text, language=card.language)
 
 
 class Reweighting(vf.BaseConfig):

@@ -27,7 +27,7 @@ from typing import Any
 from markupsafe import Markup
 
 from compeer.errors import InputError
-from compeer.evaluate.esc_eval import DIMENSIONS, HIGHEST
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST
 from compeer.report.charts import Bar, Curve, Dot, bar_chart, dot_chart, emotion_chart
 from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
 from compeer.report.transcripts import Transcript, read_transcripts

@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from compeer.evaluate.esc_eval import DIMENSIONS, HIGHEST
+from compeer.evaluate.answers import DIMENSIONS, HIGHEST
 from compeer.report.charts import Curve, spark
 from compeer.report.page import as_dict, as_list, as_number, find, number, read_rows
 from compeer.report.wording import DASH, decimal, signed

@@ -5,14 +5,14 @@ from compeer.simulate.agents import (
     Ask,
     Complaint,
     Said,
-    ScriptedAgent,
     SeekerAgent,
     SupporterAgent,
     chat,
     mark_of,
 )
 from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario, Turn, View, read_conversations
-from compeer.simulate.engine import DialogueSettings, Simulated, run_dialogues
+from compeer.simulate.engine import run_dialogues
+from compeer.simulate.runner import DialogueSettings
 
 __all__ = [
     "Agent",
@@ -24,9 +24,7 @@ __all__ = [
     "Outcome",
     "Said",
     "Scenario",
-    "ScriptedAgent",
     "SeekerAgent",
-    "Simulated",
     "SupporterAgent",
     "Turn",
     "View",

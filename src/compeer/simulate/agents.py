@@ -6,15 +6,16 @@ records everything; so an agent holds no conversation, no random numbers and no 
 turn to the next (an emotion, a plan) it notes in the `extra` of its turns, where it finds it again in its view: a
 conversation that was stopped can then be taken up from what was saved.
 
-The simplest seeker gives its messages, and is done; one that asks more than once a turn overrides `turn`:
+The simplest seeker asks once a turn and says what it was answered:
 
     class Brief(SeekerAgent):
-        def messages(self, view: View) -> list[Message]:
-            return chat(view, f"You are {view.facts['who']}. Say one sentence.")
+        def turn(self, view: View) -> Turning:
+            return (yield Ask(chat(view, f"You are {view.facts['who']}. Say one sentence."), read_plain))
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,7 +33,8 @@ Prompt = Callable[[Sequence[Utterance]], list[Message]]
 """The messages that ask for a supporter's next turn, given what was said."""
 
 SPEAKING = Sampling(temperature=0.7, max_tokens=512)
-_THINK, _THOUGHT = "<think>", "</think>"
+_THINKING = re.compile(r".*</think(?:ing)?>|\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
+_MARKS = re.compile(r"<think(?:ing)?>|</think(?:ing)?>\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,6 @@ class Ask:
     messages: Sequence[Message]
     read: Callable[[Generation], Any]
     """The answer's value, which the agent is sent, or a `Complaint`, after which the model is asked again."""
-    prefix: str = ""
     grammar: str | None = None
     sampling: Sampling | None = None
 
@@ -80,7 +81,7 @@ class Agent(Protocol):
 
     @property
     def sampling(self) -> Sampling:
-        """How answers are drawn."""
+        """How answers are sampled."""
 
     @property
     def keeps_reasoning(self) -> bool:
@@ -99,7 +100,7 @@ class Agent(Protocol):
 
 
 class SeekerAgent:
-    """A seeker played by a model: `messages` must be given, and `read` and `turn` may be."""
+    """What seekers that a model plays have in common; each makes its own `turn`."""
 
     keeps_reasoning = False
     looks_back = False
@@ -111,18 +112,6 @@ class SeekerAgent:
     def described(self) -> dict[str, Any]:
         """Its kind, model and sampling; a seeker with a prompt or rules of its own adds them (`mark_of`)."""
         return {"agent": type(self).__name__, "model": self.model.name, "sampling": self.sampling.model_dump()}
-
-    def messages(self, view: View) -> list[Message]:
-        """What its model is asked; a seeker that makes its turns itself (`turn`) needs none."""
-        raise NotImplementedError(f"{type(self).__name__} must give `messages` or `turn`")
-
-    def read(self, view: View, answer: Generation) -> Said | Complaint:
-        """What it says, and whether it stops, going by the answer."""
-        return read_plain(answer)
-
-    def turn(self, view: View) -> Turning:
-        said: Said = yield Ask(self.messages(view), lambda answer: self.read(view, answer))
-        return said
 
 
 class SupporterAgent:
@@ -169,31 +158,6 @@ class SupporterAgent:
         return said
 
 
-class ScriptedAgent:
-    """Says its lines in order, or what a function makes of its view; after the last line it leaves without a word."""
-
-    model = None
-    sampling = SPEAKING
-    keeps_reasoning = True
-    looks_back = False
-
-    def __init__(self, lines: Sequence[str | Said] | Callable[[View], str | Said], name: str = "scripted") -> None:
-        self._lines, self._name = lines, name
-
-    @property
-    def described(self) -> dict[str, Any]:
-        return {"agent": self._name}
-
-    def turn(self, view: View) -> Turning:
-        yield from ()
-        if callable(self._lines):
-            said = self._lines(view)
-        else:
-            number = len(view.own)
-            said = self._lines[number] if number < len(self._lines) else Said("", stop="script ended")
-        return Said(said) if isinstance(said, str) else said
-
-
 # --- asking -----------------------------------------------------------------------------------------------------------
 
 
@@ -212,16 +176,14 @@ def chat(view: View, system: str, cue: str = "") -> list[Message]:
     if cue:
         messages.append({"role": "user", "content": cue})
     for turn in view.turns:
-        text = f"{_THINK}\n{turn.reasoning}\n{_THOUGHT}\n\n{turn.text}" if turn.reasoning else turn.text
+        text = f"<think>\n{turn.reasoning}\n</think>\n\n{turn.text}" if turn.reasoning else turn.text
         messages.append({"role": "assistant" if turn.speaker == view.speaker else "user", "content": text})
     return messages
 
 
 def mark_of(value: Any) -> str | None:
     """A short mark that changes when a prompt or a table of rules does; None for None."""
-    if value is None:
-        return None
-    return value_hash(value)[:16]
+    return None if value is None else value_hash(value)[:16]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -233,13 +195,10 @@ def split_thinking(text: str) -> tuple[str | None, str]:
     Where the thinking has no end nothing is said. Where it has several, all but what follows the last is thinking: no
     thought may be taken for words to the other side.
     """
-    thought, end, said = text.rpartition(_THOUGHT)
-    if end:
-        return thought.replace(_THINK, "").strip() or None, said.strip()
-    before, start, thought = text.partition(_THINK)
-    if start and not before.strip():
-        return thought.strip() or None, ""
-    return None, text.strip()
+    thought = _THINKING.match(text)
+    if thought is None:
+        return None, text.strip()
+    return _MARKS.sub("", thought[0]).strip() or None, text[thought.end() :].strip()
 
 
 def read_plain(answer: Generation) -> Said | Complaint:

@@ -86,11 +86,6 @@ class Conversation(Frozen):
     prompt_tokens: int = 0
     tokens: int = 0
 
-    @property
-    def utterances(self) -> tuple[Utterance, ...]:
-        """What was spoken aloud."""
-        return tuple(Utterance(speaker=turn.speaker, text=turn.text) for turn in self.turns)
-
 
 @dataclass(frozen=True)
 class View:
@@ -123,7 +118,7 @@ def view_of(
 ) -> View:
     """What a side may see; `with_reasoning` leaves it the reasoning of its own earlier turns."""
 
-    def seen(turn: Turn) -> Turn:
+    def visible(turn: Turn) -> Turn:
         if turn.speaker != speaker:
             return Turn(speaker=turn.speaker, text=turn.text)
         return turn.model_copy(deep=True, update={} if with_reasoning else {"reasoning": None})
@@ -134,7 +129,7 @@ def view_of(
         language=scenario.language,
         facts=scenario.model_copy(deep=True).facts if is_seeker else {},
         opening=scenario.opening if is_seeker else None,
-        turns=tuple(seen(turn) for turn in turns),
+        turns=tuple(visible(turn) for turn in turns),
         over=over,
     )
 

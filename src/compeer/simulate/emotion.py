@@ -10,13 +10,12 @@ seeker's last message is scored too. Published variants are presets:
     sage-paper       the same as sage with 20 seeker turns
     rlver            start 30, changes of any size, won at 100, lost at 0, 8 seeker turns
 
-Reads a sentient seeker's emotion answer: how much a reply changed its emotion, and why.
-
-The answer is asked for as two lines, `Reasons: …` and `Change: +5`. Models write other things too: other labels,
-Chinese, full-width signs, brackets, JSON, a bare number, the old and the new level behind the change. A change is read
-only where one reading is possible. A range, several numbers, a percentage, two different changes, or nothing at all is
-a `Complaint`, which says what is wrong so that the model can be asked again. The number is given as it was written:
-holding it to the largest change allowed is the business of the rules, done in the open.
+The answer, how much a reply changed the emotion and why, is asked for as two lines, `Reasons: …` and `Change: +5`.
+Models write other things too: other labels, Chinese, full-width signs, brackets, JSON, a bare number, the old and the
+new level behind the change. A change is read only where one reading is possible. A range, several numbers, a
+percentage, two different changes, or nothing at all is a `Complaint`, which says what is wrong so that the model can be
+asked again. The number is given as it was written: holding it to the largest change allowed is the business of the
+rules, done in the open.
 """
 
 from __future__ import annotations
@@ -24,16 +23,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from compeer.errors import InputError
 from compeer.io import Frozen
-from compeer.simulate.agents import Complaint
+from compeer.simulate.agents import Complaint, split_thinking
 
 Outcome = Literal["success", "failure"]
 LOWEST, HIGHEST = 0, 100
@@ -61,11 +58,6 @@ class EmotionRules(Frozen):
             raise ValueError("a dialogue would be over before it begins: start must lie between failure and success")
         return self
 
-    @property
-    def scored_replies(self) -> int:
-        """How many replies of the supporter are scored in a conversation that goes on to its last turn."""
-        return self.turns if self.score_last_reply else self.turns - 1
-
 
 def outcome_of(emotion: float, rules: EmotionRules) -> Outcome | None:
     """Whether a dialogue that stands at this emotion is won, lost, or neither."""
@@ -87,9 +79,7 @@ SAGE = EmotionRules()
 SAGE_RELEASED = EmotionRules(score_last_reply=False)
 SAGE_PAPER = EmotionRules(turns=20)
 RLVER = EmotionRules(start=30, largest_change=None, failure_at=0, failure_when="at or below", turns=8)
-PRESETS: Mapping[str, EmotionRules] = MappingProxyType(
-    {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": SAGE_PAPER, "rlver": RLVER}
-)
+PRESETS = {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": SAGE_PAPER, "rlver": RLVER}
 
 
 def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[float, Outcome | None]:
@@ -128,7 +118,7 @@ class EmotionAnswer:
 def read_emotion_answer(text: str, emotion: float | None = None) -> EmotionAnswer | Complaint:
     """The change and its reasons, or what is wrong with the answer.
 
-    A change that is told by its ends alone ("from 40 to 45") counts if `emotion`, the level before it, is the first.
+    A change that is given by its ends alone ("from 40 to 45") counts if `emotion`, the level before it, is the first.
     """
     plain = plain_text(text)
     if not plain:
@@ -138,10 +128,11 @@ def read_emotion_answer(text: str, emotion: float | None = None) -> EmotionAnswe
     fields = _json_fields(plain) if plain.startswith("{") else _line_fields(plain)
     if isinstance(fields, Complaint):
         return fields
-    if not fields.changes:
+    changes, reasons = fields
+    if not changes:
         return _unlabelled(plain, emotion)
     found: dict[float, str] = {}
-    for value in fields.changes:
+    for value in changes:
         if _BULLET_OR_MINUS.match(value):
             return _unreadable("the change stands behind a dash that may be a minus or a bullet")
         first, _, below = value.strip().partition("\n")
@@ -154,7 +145,7 @@ def read_emotion_answer(text: str, emotion: float | None = None) -> EmotionAnswe
     if len(found) > 1:
         return _unreadable(f"it gives {len(found)} different changes")
     [(change, rest)] = found.items()
-    return EmotionAnswer(change, _paragraphs(*fields.reasons) or rest)
+    return EmotionAnswer(change, _paragraphs(*reasons) or rest)
 
 
 def tells_change(text: str) -> bool:
@@ -171,13 +162,12 @@ def _unreadable(why: str) -> Complaint:
     return Complaint("unparsable", why)
 
 
-_THOUGHT = re.compile(r"\A.*</think(?:ing)?>|\A\s*<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"\A```[a-z]*[^\S\n]*\n(.*?)\n?```\Z", re.DOTALL | re.IGNORECASE)
 
 
 def plain_text(text: str) -> str:
     """A model's answer without the thinking before it and the code fence around it; thinking without an end is none."""
-    return _FENCE.sub(r"\1", _THOUGHT.sub("", text).strip()).strip()
+    return _FENCE.sub(r"\1", split_thinking(text)[1]).strip()
 
 
 def _paragraphs(*parts: str) -> str:
@@ -198,12 +188,8 @@ _LABEL = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """What stands behind the labels for the change, and behind those for the reasons or before any label."""
-
-    changes: list[str]
-    reasons: list[str]
+_Fields = tuple[list[str], list[str]]
+"""What stands behind the labels for the change, and behind those for the reasons or before any label."""
 
 
 def _line_fields(text: str) -> _Fields:
@@ -216,14 +202,11 @@ def _line_fields(text: str) -> _Fields:
         for match in _LABEL.finditer(text)
         if match["start"] is not None or (match["colon"] and not (match["change"] or match["reasons"])[0].islower())
     ]
-    if not labels:
-        return _Fields([], [])
-    fields = _Fields([], [text[: labels[0].start()]])
-    ends = [match.start() for match in labels[1:]] + [len(text)]
-    for match, end in zip(labels, ends, strict=True):
-        value = text[match.end() : end]
-        (fields.changes if match["change"] else fields.reasons).append(value)
-    return fields
+    changes: list[str] = []
+    reasons = [text[: labels[0].start()]] if labels else []
+    for match, end in zip(labels, [*(match.start() for match in labels[1:]), len(text)], strict=False):
+        (changes if match["change"] else reasons).append(text[match.end() : end])
+    return changes, reasons
 
 
 def _json_fields(text: str) -> _Fields | Complaint:
@@ -234,14 +217,15 @@ def _json_fields(text: str) -> _Fields | Complaint:
         pairs = json.loads(unsigned, object_pairs_hook=list, parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
         return _unreadable("it opens like JSON and is none")
-    fields = _Fields([], [])
+    changes: list[str] = []
+    reasons: list[str] = []
     for key, value in pairs:
         values = value if isinstance(value, list) else [value]
         if re.fullmatch(_CHANGE, key.strip(), re.IGNORECASE):
-            fields.changes.append(value if isinstance(value, str) else "")
+            changes.append(value if isinstance(value, str) else "")
         elif re.fullmatch(_REASONS, key.strip(), re.IGNORECASE):
-            fields.reasons.extend(part for part in values if isinstance(part, str))
-    return fields
+            reasons += [part for part in values if isinstance(part, str)]
+    return changes, reasons
 
 
 def _unlabelled(text: str, emotion: float | None) -> EmotionAnswer | Complaint:
@@ -320,7 +304,7 @@ def _is_number(line: str, emotion: float | None) -> bool:
 
 
 def _read_number(line: str, emotion: float | None) -> _Number | Complaint:
-    """The one change that a line opens with, or why it cannot be told."""
+    """The one change that a line opens with, or why it is not certain."""
     line = " ".join(line.split())
     plain = line.translate(_HALF_WIDTH)
     ends = next((match for match in _ENDS.finditer(plain) if match["start"] or match["arrow"]), None)
@@ -334,9 +318,9 @@ def _read_number(line: str, emotion: float | None) -> _Number | Complaint:
     rest = line[match.end() : ends.start()] + line[ends.end() :] if ends else line[match.end() :]
     if _has_digit(rest):
         return _unreadable("more than one number stands behind 'Change'")
+    if (match["down"] and match["sign"]) or (match["up"] and match["sign"] == "-"):
+        return _unreadable("its word and its sign for the direction may contradict each other")
     value = _value(match)
-    if isinstance(value, Complaint):
-        return value
     if ends and not _agrees(value, ends):
         return _unreadable("the change is not the difference between the two levels named with it")
     if abs(value) > HIGHEST - LOWEST:
@@ -347,12 +331,10 @@ def _read_number(line: str, emotion: float | None) -> _Number | Complaint:
     return _Number(_whole(value), signed, _behind(rest))
 
 
-def _value(match: re.Match[str]) -> float | Complaint:
+def _value(match: re.Match[str]) -> float:
     if match["same"]:
         return 0.0
     size = float(match["digits"]) if match["digits"] else float(_WORDS[match["word"].lower()])
-    if (match["down"] and match["sign"]) or (match["up"] and match["sign"] == "-"):
-        return _unreadable("its word and its sign for the direction may contradict each other")
     return -size if match["down"] or match["sign"] == "-" else size
 
 
@@ -365,7 +347,7 @@ def _is_contradicted(match: re.Match[str], value: float, rest: str) -> bool:
 
 
 def _from_ends(ends: re.Match[str], line: str, emotion: float | None) -> _Number | Complaint:
-    """A change told by the old and the new level alone: only if the old one is known to be the level now."""
+    """A change given by the old and the new level alone: only if the old one is known to be the level now."""
     rest = line[ends.end() :]
     if _has_digit(rest):
         return _unreadable("more than one number stands behind 'Change'")

@@ -27,6 +27,16 @@ from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario,
 from compeer.statistics import generator
 
 
+class DialogueSettings(Frozen):
+    """The limits of a simulated conversation."""
+
+    rounds: int = Field(default=5, ge=1, description="seeker turns at most, each with the supporter's answer")
+    tokens: int = Field(
+        default=200_000, ge=1, description="prompt and answer tokens of both sides, after which no new round begins"
+    )
+    retries: int = Field(default=2, ge=0, description="further tries when an answer cannot be used")
+
+
 class Entry(Frozen):
     """A line of the log: a turn, or notes without a word, or the end; with the calls that it took."""
 
@@ -35,27 +45,36 @@ class Entry(Frozen):
     outcome: Outcome | None = None
     calls: tuple[Call, ...] = ()
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Those of all its calls."""
+        return sum(call.prompt_tokens for call in self.calls)
+
+    @property
+    def tokens(self) -> int:
+        """Those of all its answers."""
+        return sum(call.tokens for call in self.calls)
+
 
 class RunningDialogue:
     """A dialogue and its file. `take`, then `add`, or `replay` what an earlier run saved, until there is an outcome."""
 
     def __init__(
-        self, scenario: Scenario, seeker: Agent, supporter: Agent, limits: Mapping[str, int], place: Path, seed: int
+        self, scenario: Scenario, seeker: Agent, supporter: Agent, limits: DialogueSettings, logs: Path, seed: int
     ) -> None:
-        """`limits`: rounds, tokens and retries. `place` is the folder of the logs."""
+        """`logs` is the folder of the logs."""
         self.scenario = scenario
         self.agents: dict[Speaker, Agent] = {"seeker": seeker, "supporter": supporter}
         self._limits, self._seed = limits, seed
-        self.path = place / f"{_file_name(scenario.id)}.jsonl"
+        self.path = logs / f"{_file_name(scenario.id)}.jsonl"
         self.turns: list[Turn] = []
         self.outcome: Outcome | None = None
         self._closing: dict[str, Any] = {}
         self._prompt_tokens = self._tokens = 0
-        self._limit: str | None = None
         head = {
             "scenario": scenario.model_dump(),
             "seed": seed,
-            "limits": dict(limits),
+            "limits": limits.model_dump(),
             "seeker": seeker.described,
             "supporter": supporter.described,
         }
@@ -70,6 +89,11 @@ class RunningDialogue:
     def next_agent(self) -> Agent:
         """Whose turn it is."""
         return self.agents[self.next_speaker]
+
+    @property
+    def rounds_over(self) -> int:
+        """The rounds that were talked, or, at its end, all that could have been."""
+        return self._limits.rounds if self.outcome else len(self.turns) // 2
 
     @property
     def has_saved(self) -> bool:
@@ -99,26 +123,22 @@ class RunningDialogue:
         """The next turn, begun: it is over once it has no request any more."""
         speaker, agent = self.next_speaker, self.next_agent
         number = len(self.turns)
-        view = view_of(
-            self.scenario,
-            self.turns,
-            speaker,
-            with_reasoning=agent.keeps_reasoning,
-            over=self._limit is not None,
-        )
 
         def seed_of(call: int) -> int:
             names = ("simulate", self.scenario.id, speaker, str(number), str(call))
             return int(generator(self._seed, *names).integers(2**31))
 
-        given = self.scenario.opening if number == 0 else None
-        turning = _spoken(given) if given else agent.turn(view)
-        return Taking(turning, speaker, agent.sampling, self._limits["retries"], seed_of)
+        if number == 0 and self.scenario.opening:
+            turning = _spoken(self.scenario.opening)
+        else:
+            over = self._limit_reached() is not None
+            view = view_of(self.scenario, self.turns, speaker, with_reasoning=agent.keeps_reasoning, over=over)
+            turning = agent.turn(view)
+        return Taking(turning, speaker, agent.sampling, self._limits.retries, seed_of)
 
     def add(self, taking: Taking) -> None:
         """Saves what a turn came to, and goes on from there."""
-        entry = self._entry(taking)
-        line = json_line(entry) + "\n"
+        line = json_line(self._entry(taking)) + "\n"
         with self.path.open("ab") as file:
             file.write(line.encode())
         self._apply(Entry.model_validate_json(line))  # exactly what another run would read
@@ -127,40 +147,38 @@ class RunningDialogue:
         calls, said = tuple(taking.calls), taking.said
         if said is None:
             return Entry(outcome=taking.failed, calls=calls)
-        if self._limit:  # a last look: nothing is said any more
-            who = taking.speaker if said.stop else None
-            end = Outcome(status="ended", why=said.stop or self._limit, who=who)
-            return Entry(closing=said.extra, outcome=end, calls=calls)
         stop = Outcome(status="ended", why=said.stop, who=taking.speaker) if said.stop else None
+        if limit := self._limit_reached():  # a last look: nothing more is spoken
+            return Entry(closing=said.extra, outcome=stop or Outcome(status="ended", why=limit), calls=calls)
         if said.text.strip():
             turn = Turn(speaker=taking.speaker, text=said.text, reasoning=said.reasoning, extra=said.extra)
-            tokens = self._prompt_tokens + self._tokens + sum(call.prompt_tokens + call.tokens for call in calls)
-            return Entry(turn=turn, outcome=stop or self._at_limit(len(self.turns) + 1, tokens), calls=calls)
+            entry = Entry(turn=turn, outcome=stop, calls=calls)
+            limit = self._limit_reached(entry)
+            if limit and not stop and not self.agents["seeker"].looks_back:
+                return entry.model_copy(update={"outcome": Outcome(status="ended", why=limit)})
+            return entry
         if stop:
             return Entry(closing=said.extra, outcome=stop, calls=calls)
         nothing = Outcome(status="model failed", why="empty", who=taking.speaker, reason="nothing was said")
         return Entry(outcome=nothing, calls=calls)
 
-    def _at_limit(self, turns: int, tokens: int) -> Outcome | None:
-        """The end, if a limit is reached and the seeker wants no last look."""
-        why = self._limit_reached(turns, tokens)
-        return Outcome(status="ended", why=why) if why and not self.agents["seeker"].looks_back else None
-
-    def _limit_reached(self, turns: int, tokens: int) -> str | None:
-        if turns % 2:  # the supporter has still to answer
+    def _limit_reached(self, more: Entry | None = None) -> str | None:
+        """Which limit ends the conversation as it stands, or would with one more turn; None within a round."""
+        turns = len(self.turns) + (more is not None)
+        tokens = self._prompt_tokens + self._tokens + (more.prompt_tokens + more.tokens if more else 0)
+        if turns % 2:
             return None
-        if turns >= 2 * self._limits["rounds"]:
+        if turns >= 2 * self._limits.rounds:
             return "turns reached"
-        return "tokens reached" if tokens >= self._limits["tokens"] else None
+        return "tokens reached" if tokens >= self._limits.tokens else None
 
     def _apply(self, entry: Entry) -> None:
-        self._prompt_tokens += sum(call.prompt_tokens for call in entry.calls)
-        self._tokens += sum(call.tokens for call in entry.calls)
+        self._prompt_tokens += entry.prompt_tokens
+        self._tokens += entry.tokens
         if entry.turn:
             self.turns.append(entry.turn)
         self._closing = entry.closing or {}
         self.outcome = entry.outcome
-        self._limit = self._limit_reached(len(self.turns), self._prompt_tokens + self._tokens)
 
 
 class Taking:
@@ -179,7 +197,7 @@ class Taking:
 
     @property
     def sampling(self) -> Sampling:
-        """How the next answer is drawn."""
+        """How the next answer is sampled."""
         return self._asked.sampling or self._sampling
 
     def give(self, answer: Generation | Failure) -> None:
@@ -187,7 +205,7 @@ class Taking:
         request = self.request
         if request is None:
             raise ValueError("nothing was asked")
-        call = Call(messages=request.messages, seed=request.seed, prefix=request.prefix)
+        call = Call(messages=request.messages, seed=request.seed)
         if isinstance(answer, Failure):
             self.calls.append(call.model_copy(update={"failure": f"{answer.kind}: {answer.reason}"}))
             return self._fail("infrastructure failed", answer.kind, answer.reason)
@@ -225,7 +243,7 @@ class Taking:
 
     def _set_request(self, *more: Message) -> None:
         messages = (*self._asked.messages, *more)
-        self.request = Request(messages, self._seed_of(len(self.calls)), self._asked.prefix, self._asked.grammar)
+        self.request = Request(messages, self._seed_of(len(self.calls)), grammar=self._asked.grammar)
 
     def _fail(self, status: Status, why: str, reason: str) -> None:
         self._turning.close()
@@ -248,29 +266,30 @@ def _file_name(scenario: str) -> str:
     return f"{readable}-{text_hash(scenario)[:10]}"
 
 
-def _opened(path: Path, head: dict[str, Any]) -> deque[Entry]:
-    """The entries of a log that can be kept; the file then holds the head and them, and nothing else."""
-    found = path.read_bytes() if path.is_file() else b""
-    *lines, _ = found.split(b"\n")  # what follows the last line break was cut short
-    start = (json.dumps(head) + "\n").encode()
-    if not lines:
-        path.write_bytes(start)
-        return deque()
-    _check_head(path, lines[0], head)
-    kept = lines[:1]
-    entries: deque[Entry] = deque()
-    for number, line in enumerate(lines[1:], 2):
+def read_log(path: Path) -> list[Entry]:
+    """The entries of a dialogue's log, the seeker's and the supporter's by turns; half a line at its end is dropped."""
+    found = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[1:-1], 2):
         try:
-            entry = Entry.model_validate_json(line)
+            found.append(Entry.model_validate_json(line))
         except ValidationError:
             do = "Delete this file, and the dialogue is made anew."
             raise InputError("this line cannot be read.", file=path, line=number, do=do) from None
-        if entry.outcome and entry.outcome.may_pass:
-            break
-        entries.append(entry)
-        kept.append(line)
+    return found
+
+
+def _opened(path: Path, head: dict[str, Any]) -> deque[Entry]:
+    """The entries of a log that can be kept; the file then holds the head and them, and nothing else."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    if not lines:
+        path.write_bytes((json.dumps(head) + "\n").encode())
+        return deque()
+    _check_head(path, lines[0], head)
+    entries = deque(read_log(path))
+    if entries and entries[-1].outcome and entries[-1].outcome.may_pass:
+        entries.pop()
     with path.open("r+b") as file:
-        file.truncate(sum(len(line) + 1 for line in kept))
+        file.truncate(sum(len(line) + 1 for line in lines[: 1 + len(entries)]))
     return entries
 
 

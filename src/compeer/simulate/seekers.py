@@ -4,9 +4,10 @@ Our own cards (`cards/*.jsonl`, described in `cards/README.md`) give the first m
 slowly. Cards of the kind that ESC-Eval released are read too: a JSON list, or an object a line, of `base` (the whole
 card as text), `res`, `source`, `language` and `id`; their seeker makes up its first message. Any model can play.
 
-    cards = read_cards(own_cards("en"))
-    seeker = CardSeeker(open_model("embedded"))
-    run_dialogues([card.scenario for card in cards], lambda _: seeker, …)
+    run_dialogues(read_cards(own_cards("en")), CardSeeker(open_model("embedded")), supporter, …)
+
+A card becomes a `Scenario` whose facts are the player's alone: `card`, all that it knows of the person, and
+`problem`, which results can be grouped by.
 """
 
 from __future__ import annotations
@@ -17,38 +18,22 @@ from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from compeer.corpora.reading import json_items
 from compeer.dialogue import language_of
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen
 from compeer.models.base import Generation, Message
-from compeer.simulate.agents import Complaint, Said, SeekerAgent, chat, mark_of, read_plain
+from compeer.simulate.agents import Ask, Complaint, Said, SeekerAgent, Turning, chat, mark_of, read_plain
 from compeer.simulate.conversation import Scenario, View
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 # --- cards ------------------------------------------------------------------------------------------------------------
-
-
-class RoleCard(Frozen):
-    """A person to be played. The text is the player's alone; the opening, where there is one, is said as it is."""
-
-    id: str = Field(min_length=1)
-    language: Language
-    text: str = Field(min_length=1, description="all that the player is told of the person")
-    opening: str | None = Field(default=None, min_length=1)
-    problem: str = Field(default="", description="what results can be grouped by")
-
-    @property
-    def scenario(self) -> Scenario:
-        """The card as the engine takes it."""
-        facts = {"card": self.text, "problem": self.problem}
-        return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
 
 class _OwnCard(Frozen):
@@ -66,7 +51,7 @@ class _OwnCard(Frozen):
     resistance: Literal["low", "middle", "high"]
     secrets: tuple[str, ...] = ()
 
-    def card(self) -> RoleCard:
+    def scenario(self) -> Scenario:
         words = phrases(self.language)
         parts = [
             words["who"].format(age=self.age, gender=self.gender, occupation=self.occupation),
@@ -75,8 +60,8 @@ class _OwnCard(Frozen):
         ]
         if self.secrets:
             parts.append("\n".join([words["secrets"], *(f"- {secret}" for secret in self.secrets)]))
-        text = "\n\n".join(parts)
-        return RoleCard(id=self.id, language=self.language, text=text, opening=self.opening, problem=self.problem)
+        facts = {"card": "\n\n".join(parts), "problem": self.problem}
+        return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
 
 class _ReleasedCard(BaseModel):
@@ -85,16 +70,15 @@ class _ReleasedCard(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     id: str = Field(min_length=1)
-    base: str = Field(min_length=1)
+    base: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     language: str | None = None
     res: Any = None
 
-    def card(self) -> RoleCard:
+    def scenario(self) -> Scenario:
         named = _LANGUAGE_NAMES.get((self.language or "").strip().lower())
         language = named or language_of(self.base)
-        problem = self.res if isinstance(self.res, str) else ""
-        own = f"{language}-{self.id}"  # the two languages may count alike
-        return RoleCard(id=own, language=language, text=self.base.strip(), problem=problem)
+        facts = {"card": self.base, "problem": self.res if isinstance(self.res, str) else ""}
+        return Scenario(id=f"{language}-{self.id}", language=language, facts=facts)  # the two may count alike
 
 
 _LANGUAGE_NAMES: dict[str, Language] = {
@@ -108,48 +92,37 @@ def own_cards(language: str) -> Path:
     return Path(str(files("compeer.simulate").joinpath("cards", f"{language}.jsonl")))
 
 
-class Played(Protocol):
-    """Somebody to be played."""
-
-    @property
-    def id(self) -> str: ...
-
-
-SomePlayed = TypeVar("SomePlayed", bound=Played)
-
-
-def read_people(path: Path, of: Callable[[Any], SomePlayed], noun: str, needs: str) -> list[SomePlayed]:
+def read_scenarios(path: Path, of: Callable[[Any], Scenario], noun: str, needs: str) -> list[Scenario]:
     """The cards or profiles of a file; an error names the file, the line or the item, and the field."""
     give = f"Give a file of {noun}s, one JSON object a line."
     if not path.is_file():
         raise InputError("there is no such file.", file=path, do=give)
-    found: dict[str, SomePlayed] = {}
+    found: dict[str, Scenario] = {}
     for item in json_items(path):
         if isinstance(item, InputError):
             raise item
         try:
-            person = of(item.value)
+            one = of(item.value)
         except ValidationError as error:
             plain = from_validation(error)
             do = f"A {noun} needs {needs}, or the fields that the README beside our own cards names."
             raise item.bad(plain.what, plain.field, do=do) from None
-        if person.id in found:
-            raise item.bad(f"the {noun} '{person.id}' was there before.", "id", do="Give each its own id.")
-        found[person.id] = person
+        if one.id in found:
+            raise item.bad(f"the {noun} '{one.id}' was there before.", "id", do="Give each its own id.")
+        found[one.id] = one
     if not found:
         raise InputError(f"there is no {noun} in it.", file=path, do=give)
     return list(found.values())
 
 
-def read_cards(path: Path) -> list[RoleCard]:
+def read_cards(path: Path) -> list[Scenario]:
     """The cards of a file, ours or the released ones."""
 
-    def card(value: Any) -> RoleCard:
-        if isinstance(value, dict) and "base" in value:
-            return _ReleasedCard.model_validate(value).card()
-        return _OwnCard.model_validate(value).card()
+    def card(value: Any) -> Scenario:
+        released = isinstance(value, dict) and "base" in value
+        return (_ReleasedCard if released else _OwnCard).model_validate(value).scenario()
 
-    return read_people(path, card, "card", "id and base")
+    return read_scenarios(path, card, "card", "id and base")
 
 
 # --- playing one ------------------------------------------------------------------------------------------------------
@@ -166,23 +139,35 @@ class CardSeeker(SeekerAgent):
     def described(self) -> dict[str, Any]:
         return {**super().described, "prompts": mark_of(seeker_prompts())}
 
-    def messages(self, view: View) -> list[Message]:
-        language = "zh" if view.language.split("-")[0] == "zh" else "en"
-        system = seeker_prompts()[f"seeker.{language}.txt"].strip().format(card=view.facts["card"].strip())
-        return chat(view, system, cue=phrases(language)["cue"])
+    def turn(self, view: View) -> Turning:
+        said: Said = yield Ask(card_messages(view), read_card_message)
+        return said
 
-    def read(self, view: View, answer: Generation) -> Said | Complaint:
-        """Its words. Where it goes on to speak for both sides, only its own first message is taken, and that noted."""
-        said = read_plain(answer)
-        if isinstance(said, Complaint):
-            return said
-        text = _OWN_NAME.sub("", said.text)
-        if other := _NEXT_NAME.search(text):
-            text = text[: other.start()]
-            said.extra["spoke_for_both"] = True
-        if not text.strip():
-            return Complaint("empty", "there is no message of the seeker in it")
-        return Said(text.strip(), said.reasoning, said.extra)
+
+def card_messages(view: View) -> list[Message]:
+    """What the player of a card is asked."""
+    language = prompt_language(view.language)
+    system = seeker_prompts()[f"seeker.{language}.txt"].strip().format(card=view.facts["card"].strip())
+    return chat(view, system, cue=phrases(language)["cue"])
+
+
+def read_card_message(answer: Generation) -> Said | Complaint:
+    """Its words. Where it goes on to speak for both sides, only its own first message is taken, and that noted."""
+    said = read_plain(answer)
+    if isinstance(said, Complaint):
+        return said
+    text = _OWN_NAME.sub("", said.text)
+    if other := _NEXT_NAME.search(text):
+        text = text[: other.start()]
+        said.extra["spoke_for_both"] = True
+    if not text.strip():
+        return Complaint("empty", "there is no message of the seeker in it")
+    return Said(text.strip(), said.reasoning, said.extra)
+
+
+def prompt_language(language: str) -> Language:
+    """The language of the prompts for a conversation: Chinese for Chinese, else English."""
+    return "zh" if language.split("-")[0] == "zh" else "en"
 
 
 @cache

@@ -1,11 +1,11 @@
 """The sentient seeker: after each reply it says what the reply did to it, and then it answers from its new state.
 
-A turn takes two calls of its model. The first, `emotion_request`, tells it the profile, the hidden intention, what was
-said and the emotion so far, and asks for the change with its reasons; `feel` applies the change by the rules. If that
-neither wins nor loses the conversation, the second, `reply_request`, asks for the next message of somebody who feels
-like that now. Both begin with all that they share, what never changes first and then the conversation: models need not
-read that anew each time. Requests and readers are pure functions; `SentientSeeker` puts them in order for the
-conversation engine and keeps the emotion in the notes of its turns.
+A turn takes two calls of its model. The first, `ask_emotion`, gives it the profile, the hidden intention, the
+conversation and the emotion so far, and asks for the change with its reasons; `feel` applies the change by the rules.
+If that neither wins nor loses the conversation, the second, `ask_reply`, asks for the next message of somebody who
+feels like that now. Both begin with all that they share, what never changes first and then the conversation: models
+need not read that anew each time. Questions and readers are pure functions; `SentientSeeker` puts them in order for
+the conversation engine and keeps the emotion in the notes of its turns.
 
 A message may end the conversation: by the mark `[goodbye]` that the prompt offers, or by parting words at its very end.
 Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say whether the last reply is still scored.
@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from compeer.dialogue import Utterance, language_of
+from compeer.dialogue import language_of
 from compeer.io import Frozen
-from compeer.models.base import Generation, Message, Request, Sampling, TextModel
+from compeer.models.base import Generation, Message, Sampling, TextModel
 from compeer.simulate.agents import SPEAKING, Ask, Complaint, Said, SeekerAgent, Turning, mark_of
 from compeer.simulate.conversation import Conversation, Scenario, View
 from compeer.simulate.emotion import (
@@ -41,7 +40,7 @@ from compeer.simulate.emotion import (
     tells_change,
     update,
 )
-from compeer.simulate.seekers import LANGUAGES, Language, phrases, read_people
+from compeer.simulate.seekers import LANGUAGES, Language, phrases, prompt_language, read_scenarios
 
 MAX_MESSAGE = 4_000
 """Characters of a seeker's message; more is a model that does not stop."""
@@ -69,20 +68,13 @@ class SeekerProfile(BaseModel):
     scene: str = Field(min_length=1)
     intention: str = Field(min_length=1, alias="task")
     opening: str | None = Field(default=None, min_length=1, alias="first_talk")
-    language: Language = Field(default="en", description="without it, by the writing of the scene")
+    language: Language | None = Field(default=None, description="without it, by the writing of the scene")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _language_of_the_scene(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "language" not in value:
-            return {**value, "language": language_of(str(value.get("scene")))}
-        return value
-
-    @property
     def scenario(self) -> Scenario:
         """The profile as the engine takes it: its facts are the seeker's alone."""
         facts = {"person": self.person, "scene": self.scene, "intention": self.intention}
-        return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
+        language = self.language or language_of(self.scene)
+        return Scenario(id=self.id, language=language, opening=self.opening, facts=facts)
 
 
 class OwnProfile(Frozen):
@@ -98,18 +90,13 @@ class OwnProfile(Frozen):
     opening: str = Field(min_length=1)
     start_emotion: int = Field(ge=0, le=100, description="not used: the rules of a run fix where emotion starts")
 
-    def profile(self) -> SeekerProfile:
+    def scenario(self) -> Scenario:
+        """The same, with what the person likes and dislikes as a part of the intention."""
         parts = [self.hidden_intention]
         for name, wishes in (("likes", self.likes), ("dislikes", self.dislikes)):
             parts += ["\n".join([phrases(self.language)[name], *(f"- {one}" for one in wishes)])] if wishes else []
-        return SeekerProfile(
-            id=self.id,
-            person=self.who,
-            scene=self.event,
-            intention="\n".join(parts),
-            opening=self.opening,
-            language=self.language,
-        )
+        facts = {"person": self.who, "scene": self.event, "intention": "\n".join(parts)}
+        return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
 
 def own_profiles() -> Path:
@@ -117,15 +104,14 @@ def own_profiles() -> Path:
     return Path(str(files("compeer.simulate").joinpath("profiles", "en.jsonl")))
 
 
-def read_profiles(path: Path) -> list[SeekerProfile]:
+def read_profiles(path: Path) -> list[Scenario]:
     """The profiles of a file: ours, those of SAGE and RLVER, or any with id, person, scene and intention."""
 
-    def profile(value: Any) -> SeekerProfile:
-        if isinstance(value, dict) and "hidden_intention" in value:
-            return OwnProfile.model_validate(value).profile()
-        return SeekerProfile.model_validate(value)
+    def profile(value: Any) -> Scenario:
+        own = isinstance(value, dict) and "hidden_intention" in value
+        return (OwnProfile if own else SeekerProfile).model_validate(value).scenario()
 
-    return read_people(path, profile, "profile", "id, person, scene and intention")
+    return read_scenarios(path, profile, "profile", "id, person, scene and intention")
 
 
 # --- the first call: what the reply did -------------------------------------------------------------------------------
@@ -142,13 +128,11 @@ class Feeling:
     outcome: Outcome | None
 
 
-def emotion_request(
-    profile: SeekerProfile, history: Sequence[Utterance], emotion: float, rules: EmotionRules = SAGE, seed: int = 0
-) -> Request:
-    """Asks by how much the last reply changed the seeker, and why."""
-    asked = _filled("emotion", profile.language, **_state(emotion, profile.language))
-    grammar = emotion_grammar(profile.language, rules)
-    return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed, grammar=grammar)
+def ask_emotion(view: View, emotion: float, rules: EmotionRules = SAGE) -> Ask:
+    """Asks by how much the last reply changed the seeker, and why; gives an `EmotionAnswer`."""
+    question = _filled("emotion", view.language, **_state(emotion, view.language))
+    grammar = emotion_grammar(view.language, rules)
+    return Ask(_user(_shared(view, rules), question), lambda answer: read_emotion(answer, emotion), grammar=grammar)
 
 
 def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
@@ -187,34 +171,23 @@ def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> F
 # --- the second call: what the seeker says ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SeekerMessage:
-    """What the seeker says next, and whether it leaves with it."""
-
-    text: str
-    goodbye: bool
-    cut_off: bool = False
-
-
-def reply_request(
-    profile: SeekerProfile, history: Sequence[Utterance], feeling: Feeling, rules: EmotionRules = SAGE, seed: int = 0
-) -> Request:
-    """Asks for the next message of the seeker as it feels now."""
-    phrases = _phrases(profile.language)
-    asked = _filled(
+def ask_reply(view: View, feeling: Feeling, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
+    """Asks for the next message of the seeker as it feels now; gives what it `Said`."""
+    phrases = _phrases(view.language)
+    question = _filled(
         "reply",
-        profile.language,
+        view.language,
         movement=phrases["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"],
         reasons=" ".join(feeling.reasons.split()) or phrases["no_reasons"],
-        **_state(feeling.emotion, profile.language),
+        **_state(feeling.emotion, view.language),
     )
-    return Request((_user(f"{_shared(profile, history, rules)}\n\n{asked}"),), seed)
+    return Ask(_user(_shared(view, rules), question), read_message, sampling=sampling)
 
 
-def opening_request(profile: SeekerProfile, rules: EmotionRules = SAGE, seed: int = 0) -> Request:
+def ask_opening(view: View, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
     """Asks for the first message, where the profile gives none."""
-    state = _state(rules.start, profile.language)
-    return Request((_user(_filled("opening", profile.language, **_facts(profile), **state)),), seed)
+    question = _filled("opening", view.language, **_facts(view), **_state(rules.start, view.language))
+    return Ask(_user(question), read_message, sampling=sampling)
 
 
 _MARK = re.compile(r"\s*[\[【]\s*(?:good[ -]?bye|bye|再见)\s*[\]】]\s*", re.IGNORECASE)
@@ -230,7 +203,7 @@ _OTHER_NAME = re.compile(r"^\s*\W{0,2}(?:supporter|seeker|支持者|求助者)\W
 _QUOTED = re.compile(r"\A(?:\"([^\"]*)\"|“([^“”]*)”|「([^「」]*)」)\Z")
 
 
-def read_message(answer: Generation) -> SeekerMessage | Complaint:
+def read_message(answer: Generation) -> Said | Complaint:
     """The words of the seeker and whether they part; talk for both sides or of points is no message."""
     text = _OWN_NAME.sub("", plain_text(answer.text))
     if quoted := _QUOTED.match(text):
@@ -244,7 +217,8 @@ def read_message(answer: Generation) -> SeekerMessage | Complaint:
         return Complaint("empty", "there is no message in it")
     if len(words) > MAX_MESSAGE:
         return Complaint("unparsable", f"the message is longer than {MAX_MESSAGE} characters")
-    return SeekerMessage(words, bool(_MARK.search(text) or _PARTING.search(words)), answer.cut_off)
+    goodbye = _MARK.search(text) or _PARTING.search(words)
+    return Said(words, None, {"cut_off": True} if answer.cut_off else {}, "goodbye" if goodbye else None)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
@@ -257,25 +231,29 @@ def _prompt(name: str) -> str:
 
 @cache
 def _phrases(language: str) -> dict[str, Any]:
-    phrases: dict[str, Any] = tomllib.loads(_prompt("phrases.toml"))[language]
+    phrases: dict[str, Any] = tomllib.loads(_prompt("phrases.toml"))[prompt_language(language)]
     return phrases
 
 
 def _filled(name: str, language: str, **values: str) -> str:
     """A prompt with its placeholders filled."""
-    return _prompt(f"{name}.{language}.txt").format(**values)
+    return _prompt(f"{name}.{prompt_language(language)}.txt").format(**values)
 
 
-def _shared(profile: SeekerProfile, history: Sequence[Utterance], rules: EmotionRules) -> str:
-    """What both calls begin with."""
-    phrases, most = _phrases(profile.language), rules.largest_change
+def _shared(view: View, rules: EmotionRules) -> str:
+    """What both calls begin with.
+
+    A line an utterance, whatever line breaks it has: nobody can speak in the other's name.
+    """
+    phrases, most = _phrases(view.language), rules.largest_change
     limit = phrases["no_limit"] if most is None else phrases["limit"].format(most=most)
-    conversation = _said(history, profile.language)
-    return _filled("shared", profile.language, limit=limit, conversation=conversation, **_facts(profile))
+    colon = "：" if prompt_language(view.language) == "zh" else ": "
+    conversation = "\n".join(f"{phrases[one.speaker]}{colon}{' '.join(one.text.split())}" for one in view.turns)
+    return _filled("shared", view.language, limit=limit, conversation=conversation, **_facts(view))
 
 
-def _facts(profile: SeekerProfile) -> dict[str, str]:
-    return {name: getattr(profile, name).strip() for name in ("person", "scene", "intention")}
+def _facts(view: View) -> dict[str, str]:
+    return {name: view.facts[name].strip() for name in ("person", "scene", "intention")}
 
 
 def _state(emotion: float, language: str) -> dict[str, str]:
@@ -284,15 +262,8 @@ def _state(emotion: float, language: str) -> dict[str, str]:
     return {"emotion": f"{emotion:g}", "level": levels[-1]}
 
 
-def _said(history: Sequence[Utterance], language: str) -> str:
-    """What was said, a line an utterance, whatever line breaks it has: nobody can speak in the other's name."""
-    phrases = _phrases(language)
-    mark = "：" if language == "zh" else ": "
-    return "\n".join(f"{phrases[one.speaker]}{mark}{' '.join(one.text.split())}" for one in history)
-
-
-def _user(content: str) -> Message:
-    return {"role": "user", "content": content}
+def _user(*parts: str) -> list[Message]:
+    return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
 # --- both calls in order ----------------------------------------------------------------------------------------------
@@ -320,27 +291,18 @@ class SentientSeeker(SeekerAgent):
         return {**super().described, "rules": self.rules.model_dump(), "prompts": prompts, **messages}
 
     def turn(self, view: View) -> Turning:
-        profile = SeekerProfile.model_validate({"id": "seeker", "language": view.language, **view.facts})
         if not view.turns:
-            request = opening_request(profile, self.rules)
-            first: SeekerMessage = yield Ask(request.messages, read_message, sampling=self._messages)
+            first: Said = yield ask_opening(view, self.rules, self._messages)
             return Said(first.text, extra={"emotion": self.rules.start})
-        before = next(
-            (turn.extra["emotion"] for turn in reversed(view.own) if "emotion" in turn.extra), self.rules.start
-        )
-        request = emotion_request(profile, view.utterances, before, self.rules)
-        answer: EmotionAnswer = yield Ask(
-            request.messages, lambda generation: read_emotion(generation, before), grammar=request.grammar
-        )
+        noted = [turn.extra["emotion"] for turn in view.own if "emotion" in turn.extra]
+        before = noted[-1] if noted else self.rules.start
+        answer: EmotionAnswer = yield ask_emotion(view, before, self.rules)
         feeling = feel(before, answer, self.rules)
         notes = asdict(feeling)
         if feeling.outcome or view.over:
             return Said("", extra=notes, stop=feeling.outcome)
-        request = reply_request(profile, view.utterances, feeling, self.rules)
-        message: SeekerMessage = yield Ask(request.messages, read_message, sampling=self._messages)
-        if message.cut_off:
-            notes["cut_off"] = True
-        return Said(message.text, feeling.reasons or None, notes, "goodbye" if message.goodbye else None)
+        said: Said = yield ask_reply(view, feeling, self.rules, self._messages)
+        return Said(said.text, feeling.reasons or None, {**notes, **said.extra}, said.stop)
 
 
 def emotions(conversation: Conversation, rules: EmotionRules = SAGE) -> list[float]:

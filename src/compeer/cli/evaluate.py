@@ -1,0 +1,390 @@
+"""`compeer evaluate`: measure what a supporter is like; here `esc-eval`, `sage`, `compare` and `diversity`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from compeer.cli.measure import Json, decisions, safety, train_seeker
+from compeer.cli.printing import plain, print_table, silence_libraries, with_bounds
+from compeer.cli.training import Seed, check_out, read_settings, write_metrics
+from compeer.errors import InputError
+from compeer.progress import console
+
+if TYPE_CHECKING:
+    from compeer.evaluate.diversity import DiversityFigures
+    from compeer.evaluate.players import Players, Prices
+    from compeer.evaluate.runner import Evaluation
+    from compeer.models.resolve import ModelSettings
+
+evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
+
+
+@evaluate.callback()
+def _evaluate() -> None:
+    """Measure supporters and the guard around them."""
+
+
+# --- what esc-eval and sage share -------------------------------------------------------------------------------------
+
+_MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
+Supporter = Annotated[str | None, typer.Option(metavar="MODEL", help=f"The supporter under test: {_MODEL}.")]
+Seeker = Annotated[str | None, typer.Option(metavar="MODEL", help="Who plays the seekers: named alike.")]
+Endpoint = Annotated[
+    str | None,
+    typer.Option(metavar="NAME@URL", help="One model behind a server for all roles that are not named otherwise."),
+]
+ModeOption = Annotated[
+    Literal["plain", "structured"] | None,
+    typer.Option(
+        help="Ask the supporter plainly, or for our three steps and a response.  [default: plain; "
+        "structured for the packaged supporter]"
+    ),
+]
+Languages = Annotated[
+    list[str] | None, typer.Option("--language", metavar="CODE", help="en or zh; may be given twice.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only so many scenarios, drawn by the seed.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Conversations about each scenario.")]
+AtOnce = Annotated[
+    int, typer.Option(min=1, help="Calls under way at a server; dialogues in a batch of a model in this process.")
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(min=16, help="Longest answer of every role; give more to models that think before they answer."),
+]
+Call = Annotated[
+    list[str] | None,
+    typer.Option("--call", metavar="KEY=VALUE", help="How servers are called, as key_variable=MY_KEY."),
+]
+Price = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[NAME=]IN/OUT", help="Price of a million prompt and answer tokens, as 0.15/0.60."),
+]
+Currency = Annotated[str, typer.Option(help="What the prices are in.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before a server is called.")]
+
+Out = Annotated[Path, typer.Option(help="The folder to write; called again, it goes on there.")]
+
+
+def call_settings(call: Sequence[str] | None, at_once: int) -> ModelSettings:
+    """How models are called: what `--call` says, with `--at-once` for both kinds of models."""
+    from compeer.models.resolve import ModelSettings
+
+    return read_settings(ModelSettings, {"concurrency": at_once, "batch": at_once}, call)
+
+
+def shared_settings(
+    players: Players, mode: Literal["plain", "structured"] | None, max_tokens: int | None, calling: ModelSettings
+) -> dict[str, Any]:
+    """The settings of a run that go by the supporter and by where models run."""
+    mode = mode or players.supporter.mode
+    return {
+        "mode": mode,
+        "supporter_tokens": max_tokens or players.supporter.longest(mode),
+        "batch": calling.batch if players.any_local else None,
+    }
+
+
+def conduct(evaluation: Evaluation, out: Path, calling: ModelSettings, prices: Prices, yes: bool) -> dict[str, Any]:
+    """Says what it will cost, asks, runs, writes the report, and says what came out."""
+    from compeer.evaluate.players import check_folder, claim_folder
+    from compeer.evaluate.runner import run_evaluation
+    from compeer.report.evaluation import write_evaluation
+
+    for player in evaluation.players.all:
+        player.check(calling)
+    check_folder(out, evaluation.manifest())
+    _announce(evaluation, out, prices, yes)
+    claim_folder(out, evaluation.manifest())
+    if evaluation.players.any_local:
+        silence_libraries()
+    models = {player.given: player.open(calling, out / "answers.sqlite") for player in evaluation.players.all}
+    figures = asyncio.run(run_evaluation(evaluation, out, models, prices))
+    report = write_evaluation(out)
+    for kind, counts in figures["failures"].items():
+        for why, count in counts.items():
+            console.print(f"  {kind} failure, {count:,} times: {plain(why)}", highlight=False)
+    console.print(f"  written: {plain(str(report))}", highlight=False, soft_wrap=True)
+    if broken := sum(figures["failures"]["infrastructure"].values()):
+        what = f"{broken:,} times a model could not be asked; what came is kept, and the figures hold it."
+        raise InputError(what, do="Call the same command again: only what is missing is asked for.")
+    return figures
+
+
+def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> None:
+    """Shows what is left to do and what it will take; a person agrees before a server is called."""
+    from rich.table import Table
+
+    from compeer.evaluate.players import cost_of, finished_dialogues
+    from compeer.evaluate.runner import rehearse
+
+    players, dialogues, done = evaluation.players, len(evaluation.repeated), finished_dialogues(out)
+    if done >= dialogues and (out / "figures.json").is_file():
+        return
+    already = f", {done:,} of them done already" if done else ""
+    rounds = evaluation.settings.rounds
+    console.print(f"{dialogues:,} conversations of up to {rounds} rounds{already}", highlight=False)
+    expected = asyncio.run(rehearse(evaluation, max(0, dialogues - done), dialogues))
+    table = Table("role", "model", "calls", "prompt tokens", "answer tokens", "at most", box=None)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for role, (typical, most) in expected.items():
+        tokens = [f"about {typical[name]:,}" for name in ("prompt_tokens", "tokens")]
+        calls, name = f"{typical['calls']:,}", plain(players.by_role[role].name)
+        table.add_row(plain(role), name, calls, *tokens, f"{most['tokens']:,}")
+    console.print(table)
+    if prices.by_model:
+        both = ({role: took[place] for role, took in expected.items()} for place in (0, 1))
+        least, worst = (cost_of(players, took, prices)["price"] for took in both)
+        console.print(f"about {least:,.2f} {plain(prices.currency)}, at most {worst:,.2f}", highlight=False)
+    console.print("Estimated; answers that must be asked for again come on top.", highlight=False)
+    servers = [player.name for player in players.all if player.kind == "endpoint"]
+    if not servers or yes:
+        return
+    if not sys.stdin.isatty():
+        raise InputError("nobody can be asked whether to go on.", do="Give --yes to call the server without asking.")
+    if not typer.confirm(f"Call {', '.join(servers)}?", err=True):
+        raise typer.Exit(1)
+
+
+def with_share(figure: Mapping[str, Any], form: str, scale: float = 1) -> str:
+    """A figure of a run's `figures.json` with its interval."""
+    from compeer.statistics import Estimate
+
+    scaled = {key: None if figure[key] is None else scale * figure[key] for key in ("score", "low", "high")}
+    return with_bounds(Estimate(value=scaled["score"], low=scaled["low"], high=scaled["high"]), form)
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+@evaluate.command(name="esc-eval")
+def esc_eval(
+    supporter: Supporter = None,
+    seeker: Seeker = None,
+    judge: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="Who scores: named alike; several are averaged.")
+    ] = None,
+    endpoint: Endpoint = None,
+    mode: ModeOption = None,
+    cards: Annotated[Path | None, typer.Option(metavar="FILE", help="Role cards; ours, if not given.")] = None,
+    language: Languages = None,
+    limit: Limit = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of a conversation.")] = 5,
+    repeats: Repeats = 1,
+    one_call: Annotated[
+        bool | None,
+        typer.Option(
+            "--one-call/--seven-calls",
+            help="Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]",
+        ),
+    ] = None,
+    seed: Seed = 0,
+    at_once: AtOnce = 16,
+    max_tokens: MaxTokens = None,
+    call: Call = None,
+    price: Price = None,
+    currency: Currency = "USD",
+    yes: Yes = False,
+    out: Out = Path("esc-eval"),
+) -> None:
+    """Score a supporter from 0 to 100 in seven dimensions. Without options: the packaged models in all roles."""
+    from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
+    from compeer.evaluate.players import named_players, read_prices
+    from compeer.evaluate.runner import in_languages, sample
+    from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
+
+    players = named_players(supporter, seeker, judge or [], endpoint)
+    languages = language or ([] if cards else ["en"])
+    files = [cards] if cards else [own_cards(one) for one in LANGUAGES]
+    read = [card for file in files for card in read_cards(file)]
+    scenarios = sample(in_languages(read, languages), limit, seed)
+    calling = call_settings(call, at_once)
+    settings = EscEvalSettings(
+        **shared_settings(players, mode, max_tokens, calling),
+        rounds=rounds,
+        repeats=repeats,
+        seeker_tokens=max_tokens or players.seeker.longest("seeker"),
+        judge_tokens=max_tokens or max(one.longest("judge") for one in players.judges),
+        one_call=any(one.kind == "embedded" for one in players.judges) if one_call is None else one_call,
+    )
+    evaluation = EscEval(players, scenarios, settings, seed)
+    figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
+    for name, one in {**figures["dimensions"], "average": figures["average"]}.items():
+        typer.echo(f"{name:<12} {with_share(one, '.1f'):<22} {one['scored']} of {one['items']} scored")
+
+
+sage = typer.Typer(rich_markup_mode=None)
+evaluate.add_typer(sage, name="sage")
+
+
+@sage.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    supporter: Supporter = None,
+    seeker: Seeker = None,
+    endpoint: Endpoint = None,
+    mode: ModeOption = None,
+    profiles: Annotated[Path | None, typer.Option(metavar="FILE", help="Profiles; ours, if not given.")] = None,
+    language: Languages = None,
+    limit: Limit = None,
+    rules: Annotated[
+        str, typer.Option(help="sage, sage-released (the last reply is not scored), sage-paper (20 turns), rlver.")
+    ] = "sage",
+    turns: Annotated[int | None, typer.Option(min=1, help="The seeker's messages; as the rules say, if none.")] = None,
+    repeats: Repeats = 1,
+    seed: Seed = 0,
+    at_once: AtOnce = 16,
+    max_tokens: MaxTokens = None,
+    call: Call = None,
+    price: Price = None,
+    currency: Currency = "USD",
+    yes: Yes = False,
+    out: Out = Path("sage"),
+) -> None:
+    """SAGE: seekers with an emotion, which the supporter should lift. Without options: the packaged models."""
+    if context.invoked_subcommand:
+        return
+    from compeer.evaluate.players import named_players, read_prices
+    from compeer.evaluate.runner import in_languages, sample
+    from compeer.evaluate.sage import Sage, SageSettings
+    from compeer.simulate.emotion import preset
+    from compeer.simulate.sentient import own_profiles, read_profiles
+
+    players = named_players(supporter, seeker, None, endpoint)
+    chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
+    read = read_profiles(profiles or own_profiles())
+    scenarios = sample(in_languages(read, language), limit, seed)
+    calling = call_settings(call, at_once)
+    settings = SageSettings(
+        **shared_settings(players, mode, max_tokens, calling),
+        rounds=chosen.turns,
+        repeats=repeats,
+        seeker_tokens=max_tokens or players.seeker.longest("sentient seeker"),
+        message_tokens=max_tokens or players.seeker.longest("seeker"),
+        rules=chosen,
+    )
+    evaluation = Sage(players, scenarios, settings, seed)
+    figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
+    emotion = figures["emotion"]
+    typer.echo(f"final emotion  {with_share(emotion, '.2f')}, {emotion['scored']} of {emotion['items']} scored")
+    for name, title in (("success", "successes"), ("failure", "failures")):
+        typer.echo(f"{title:<14} {figures[name]['count']}, {with_share(figures[name], '.1f', 100)} %")
+
+
+@sage.command()
+def rescore(transcripts: Annotated[Path, typer.Argument(help="Transcripts of the released kind, one a line.")]) -> None:
+    """Mean final emotion, successes and failures of transcripts that somebody else made."""
+    from compeer.evaluate.sage import rescore_command
+
+    typer.echo(rescore_command(transcripts))
+
+
+@evaluate.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    second: Annotated[Path, typer.Argument(help="Another run's, on the same scenarios, of another supporter.")],
+    seed: Annotated[int, typer.Option(help="Of the intervals' draws.")] = 0,
+    out: Json = None,
+) -> None:
+    """Compare two supporters on the same scenarios: differences and win rates by dimension, with paired intervals."""
+    from compeer.evaluate.compare import compare_runs, read_run
+
+    check_out(out)
+    found = compare_runs(read_run(first), read_run(second), seed)
+    typer.echo(f"{found.protocol}, {found.pairs:,} pairs of conversations about {found.scenarios:,} scenarios")
+    typer.echo(f"A: {found.first}\nB: {found.second}")
+    for note in found.notes:
+        typer.echo(f"Note: {note}")
+    rows = []
+    for name, one in found.dimensions.items():
+        means = ["–" if value is None else f"{value:.1f}" for value in (one.first, one.second)]
+        differences = [with_bounds(one.difference, "+.1f"), with_bounds(one.win_rate, ".0%")]
+        rows.append([name, *means, *differences, f"{one.wins}-{one.ties}-{one.losses}"])
+    print_table(["", "A", "B", "A − B", "A wins", "won-tied-lost"], rows)
+    typer.echo("95 % intervals over scenarios; where one holds 0 (50 % for wins), chance may explain the difference.")
+    write_metrics(out, {"seed": seed, "folders": [str(first), str(second)], **found.model_dump()})
+
+
+@evaluate.command()
+def diversity(
+    sets: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE…", help="Runs' folders, files of outputs, corpora; several are counted alike."),
+    ],
+    speaker: Annotated[str, typer.Option(help="Whose replies: supporter or seeker.")] = "supporter",
+    records: Annotated[
+        Path | None, typer.Option(help="The SER records that outputs answer; else each history stands for itself.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="The language of outputs without records.")] = "en",
+    embedder: Annotated[str, typer.Option(help="'embedded', or a sentence-transformers folder.")] = "embedded",
+    seed: Seed = 0,
+    out: Json = None,
+) -> None:
+    """Measure how varied replies are: distinct-n, self-BLEU, openings, similarity; at equal sizes, with intervals."""
+    from compeer.evaluate.diversity import HALVES, compare_diversity, read_replies
+    from compeer.models.embedder import Embedder
+    from compeer.ser.record import read_records
+
+    if speaker not in ("supporter", "seeker"):
+        raise InputError(f"unknown speaker '{speaker}'.", field="speaker", do="Known: supporter, seeker")
+    check_out(out)
+    silence_libraries()
+    known = list(read_records(records)) if records else []
+    read = [read_replies(name, "seeker" if speaker == "seeker" else "supporter", known, language) for name in sets]
+    console.print(f"  {sum(len(one) for one in read):,} replies are read and embedded", highlight=False)
+    found = compare_diversity(read, Embedder(embedder), seed)
+    for code in sorted({figures.language for one in found for figures in one}):
+        chosen = [(name, f) for name, one in zip(sets, found, strict=True) for f in one if f.language == code]
+        _print_diversity(code, chosen, embedder == "embedded")
+    content = {
+        **{"speaker": speaker, "seed": seed, "halves": HALVES},
+        "bleu": "sacrebleu, effective order, exponential smoothing, case kept; zh for Chinese, else 13a",
+        "embedder": embedder,
+        "sets": [
+            {"name": name, "figures": [figures.model_dump() for figures in one]}
+            for name, one in zip(sets, found, strict=True)
+        ],
+    }
+    write_metrics(out, content)
+
+
+ROWS = {
+    **{f"distinct-{n}": f"distinct_{n}" for n in (1, 2, 3)},
+    **{"self-BLEU": "self_bleu", "open alike": "open_alike", "largest opening": "largest_opening"},
+    **{"similarity in a dialogue": "in_dialogue", "similarity across": "across_dialogues"},
+}
+
+
+def _print_diversity(language: str, found: Sequence[tuple[str, DiversityFigures]], packaged: bool) -> None:
+    first, every = found[0][1], [figures for _, figures in found]
+    typer.echo(
+        f"{language}: distinct-n over {first.at_words:,} words, self-BLEU and openings over {first.at_replies:,} "
+        "replies of each; 95 % intervals over dialogues."
+    )
+    rows = [[name, *(f"{getattr(figures, name):,}" for figures in every)] for name in ("replies", "dialogues")]
+    rows.append(["characters" if language == "zh" else "words", *(f"{figures.words:.1f}" for figures in every)])
+    for title, name in ROWS.items():
+        rows.append(
+            [
+                title,
+                *(with_bounds(getattr(figures, name), ".1f" if name == "self_bleu" else ".3f") for figures in every),
+            ]
+        )
+    print_table(["", *(name for name, _ in found)], rows)
+    if packaged and language != "en":
+        typer.echo("The packaged embedder knows English only: similarity here is that of wording, not of meaning.")
+    if first.dialogues == first.replies:
+        typer.echo("No dialogue has two replies, so there is no similarity within one.")
+    typer.echo()
+
+
+evaluate.command()(decisions)
+evaluate.command(name="train-seeker")(train_seeker)
+evaluate.command()(safety)

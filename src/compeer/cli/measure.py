@@ -1,0 +1,395 @@
+"""The parts of `compeer evaluate` that need no simulated conversation: `decisions`, `train-seeker` and `safety`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compeer.cli.printing import print_table, silence_libraries, with_bounds
+from compeer.cli.training import Changes, Seed, check_out, claim, print_written, read_settings, write_metrics
+from compeer.errors import InputError
+from compeer.io import write_text
+from compeer.models.distributed import first_process
+from compeer.progress import console, progress
+
+if TYPE_CHECKING:
+    from compeer.evaluate.decisions import DecisionReport, PerplexityFigures
+    from compeer.evaluate.safety import SafetyCase, Shares
+    from compeer.evaluate.seeker_training import RealismFigures
+    from compeer.models import TextModel
+    from compeer.safety import Detector
+    from compeer.simulate.agents import Mode
+    from compeer.statistics import Estimate
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON.")]
+
+
+def decisions(
+    turns: Annotated[str, typer.Argument(help="Held-out turns: a file of SER records, a corpus, or 'sample'.")],
+    model: Annotated[
+        str | None, typer.Option(help="The supporter: 'embedded', its folder, or NAME@http://host:8000/v1.")
+    ] = None,
+    outputs: Annotated[
+        Path, typer.Option(help="The file of outputs: read if there is no --model, else written.")
+    ] = Path("outputs.jsonl"),
+    split: Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")] = "test",
+    rounds: Annotated[int, typer.Option(help="Rounds of a corpus' dialogue, drawn as the dataset's are.", min=1)] = 5,
+    limit: Annotated[int | None, typer.Option(help="At most so many turns, drawn by the seed.", min=1)] = None,
+    perplexity: Annotated[
+        bool, typer.Option("--perplexity/--no-perplexity", help="Also of human responses, for a model in this process.")
+    ] = True,
+    mode: Annotated[
+        str, typer.Option(help="What perplexity is given: structured (steps too) or plain.")
+    ] = "structured",
+    constrained: Annotated[bool, typer.Option("--constrained", help="Hold outputs to the form of a turn.")] = False,
+    temperature: Annotated[float, typer.Option(help="0 takes the most probable token.", min=0)] = 0.0,
+    max_tokens: Annotated[int, typer.Option(help="Longest output, in tokens.", min=1)] = 256,
+    batch: Annotated[int, typer.Option(help="Outputs written at a time.", min=1)] = 16,
+    call: Annotated[
+        list[str] | None, typer.Option("--call", metavar="KEY=VALUE", help="How servers are called: compeer ser calls.")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Where answers from servers are kept.")] = Path("answers.sqlite"),
+    seed: Seed = 0,
+    out: Json = None,
+) -> None:
+    """Measure decisions against the corpus: accuracy, macro-F1, strategies by stage; and perplexity of human responses.
+
+    Stopped anywhere, it goes on when called again.
+    """
+    from compeer.cli.ser import open_named
+    from compeer.corpora import corpus_path
+    from compeer.evaluate.decisions import decision_report, held_out, perplexity_figures
+    from compeer.evaluate.runner import sample
+    from compeer.models import Sampling
+    from compeer.models.local import LocalModel
+    from compeer.models.resolve import ModelSettings, folder_mark, open_model
+    from compeer.models.training import model_card
+    from compeer.policy.prompt import refuse_direct
+    from compeer.policy.selection import candidate_metrics, candidate_stage, read_candidates
+    from compeer.reasoning import parse_turn
+
+    if mode not in ("structured", "plain"):
+        raise InputError(f"unknown mode '{mode}'.", field="mode", do="Known: structured, plain")
+    check_out(out)
+    silence_libraries()
+    dropped: Counter[str] = Counter()
+    records = sample(held_out(turns, split, rounds, seed, dropped), limit, seed, "decisions")
+    surprise = None
+    if model:
+        refuse_direct(Path(model))
+        here = "@http" not in model
+        opened = open_model(model, settings=ModelSettings(batch=batch)) if here else open_named(model, call, cache)
+        sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+        last = model_card(Path(model)).get("history")
+        marks = {model: folder_mark(Path(model))} if Path(model).is_dir() else {}
+        more: dict[str, Any] = {"last": last, "constrained": constrained, "marks": marks}
+        with progress("Asking the supporter", len(records)) as advance:
+            candidate_stage(corpus_path(turns), records, outputs, opened, sampling, seed, **more, advance=advance)
+        if perplexity and isinstance(opened, LocalModel):
+            given: Mode = "plain" if mode == "plain" else "structured"
+            with progress("Reading human responses", len(records)) as advance:
+                surprise = perplexity_figures(opened, records, given, last, seed, advance)
+        elif perplexity:
+            console.print("  Perplexity needs a model in this process; it is left out.", highlight=False)
+    written = list(read_candidates(outputs))
+    first = {one.record: one for one in reversed(written)}
+    known = [record for record in records if record.id in first and first[record.id].failure is None]
+    if not known:
+        do = "Make them with --model, or with: compeer policy generate"
+        raise InputError(f"no output of it answers one of the {len(records)} held-out turns.", file=outputs, do=do)
+    parsed = [parse_turn(first[record.id].output, cut_off=first[record.id].cut_off) for record in known]
+    report = decision_report(known, parsed, seed)
+    _print_decisions(report, len(records) - len(known), dropped, surprise)
+    content = {
+        **{"turns": turns, "model": model, "seed": seed, "without_output": len(records) - len(known)},
+        **{"dropped": dict(dropped), "outputs": candidate_metrics(written)},
+        **report.model_dump(exclude={"turns"}),
+        **{"held_out": report.turns, "perplexity": surprise and surprise.model_dump()},
+    }
+    write_metrics(out, content)
+
+
+def _print_decisions(
+    report: DecisionReport, unanswered: int, dropped: Counter[str], surprise: PerplexityFigures | None
+) -> None:
+    typer.echo(f"{report.turns:,} held-out turns of {report.dialogues:,} dialogues; 95 % intervals over dialogues.")
+    typer.echo(f"Everything could be read in {report.complete or 0:.1%} of the outputs; no output: {unanswered:,}.")
+    for reason, count in dropped.items():
+        typer.echo(f"No gold turn, {reason}: {count:,}")
+    rows: list[list[str]] = []
+    for title, found in (("", report.gold), (" (by rule)", report.derived)):
+        for name, one in found.items():
+            counts = [f"{one.turns:,}", f"{one.missing:,}"]
+            rows.append([name + title, with_bounds(one.accuracy), with_bounds(one.macro_f1), *counts])
+            rows.append([f"  always {one.majority}", f"{one.majority_accuracy:.3f}", f"{one.majority_macro_f1:.3f}"])
+            rows.append(["  above that", with_bounds(one.above_majority, "+.3f")])
+    print_table(["decision", "accuracy", "macro-F1", "turns", "missing"], rows)
+    typer.echo("\nStrategies against the humans' on the same turns: KL(human ‖ model) in nats, smoothed")
+    rows = []
+    for stage, used in report.strategies.items():
+        chance = "–" if used.by_chance is None else f"{used.by_chance:.3f}"
+        rows.append([stage, with_bounds(used.kl), chance, f"{used.turns:,}"])
+    print_table(["stage", "KL", "by chance", "turns"], rows)
+    if surprise:
+        perplexity, bits = with_bounds(surprise.perplexity), with_bounds(surprise.bits_per_character)
+        typer.echo(
+            f"\nHuman responses given {surprise.given}: perplexity {perplexity} a token, {bits} bits a "
+            f"character ({surprise.responses:,} responses; too long: {surprise.too_long:,})"
+        )
+
+
+def train_seeker(
+    corpus: Annotated[str, typer.Argument(help="Dialogues that tell their seeker's situation: a file, or 'sample'.")],
+    out: Annotated[Path, typer.Argument(help="The folder to train in; the seeker ends up in its model/.")],
+    changes: Changes = None,
+    measure: Annotated[int, typer.Option(help="Held-out dialogues that realism is measured on, at most.", min=2)] = 40,
+    beside: Annotated[
+        bool, typer.Option("--beside/--no-beside", help="Also measure the model that training started from.")
+    ] = True,
+    max_tokens: Annotated[int, typer.Option(help="Longest message when measured, in tokens.", min=1)] = 96,
+    batch: Annotated[int, typer.Option(help="Messages written at a time.", min=1)] = 16,
+    seed: Seed = 0,
+) -> None:
+    """Fine-tune a seeker on the seeker side of a corpus, and measure how lifelike it is on held-out dialogues.
+
+    Give OUT/model to: compeer evaluate esc-eval --seeker. Stopped anywhere, it goes on when called again. On a CPU
+    shorten it: --set steps=60 --set batch=1 --set rounds=3.
+    """
+    from compeer.corpora import corpus_path, read_corpus
+    from compeer.evaluate.seeker_training import SAMPLING, SeekerSettings, hold_out, measure_seeker
+    from compeer.evaluate.seeker_training import train_seeker as train
+    from compeer.models.embedder import Embedder
+    from compeer.models.local import LocalModel
+    from compeer.models.resolve import model_folder
+
+    silence_libraries()
+    start = {"steps": 300, "learning_rate": 5e-4, "lora_rank": 16, "save_every": 50, "max_length": 2048}
+    settings = read_settings(SeekerSettings, start, changes)
+    base = model_folder(settings.model)
+    training, held_out = hold_out(list(read_corpus(corpus)), settings, seed)
+    claim(out, corpus_path(corpus), "all", settings, seed)
+    figures = train(training, settings, out, seed)
+    if not first_process():
+        return
+    chosen, embedder = held_out[:measure], Embedder()
+    sampling = SAMPLING.model_copy(update={"max_tokens": max_tokens})
+    messages, measured = sum(len(one.said) for one in chosen), dict[str, "RealismFigures"]()
+    for name, folder in (("trained", out / "model"), *((("before", base),) if beside else ())):
+        with progress(f"Measuring the seeker ({name})", messages) as advance:
+            model = LocalModel(folder, batch_size=batch, name=name, progress=advance)
+            measured[name] = measure_seeker(model, chosen, embedder, seed, sampling)
+    _print_train_seeker(list(measured.values()))
+    content = {"corpus": corpus, "seed": seed, "training": {"dialogues": len(training), **figures}}
+    write_metrics(out / "realism.json", content | {name: one.model_dump() for name, one in measured.items()})
+    print_written(out / "model")
+
+
+def _print_train_seeker(found: Sequence[RealismFigures]) -> None:
+    first = found[0]
+    typer.echo(f"{first.messages:,} messages of {first.dialogues:,} held-out dialogues; 95 % intervals over dialogues.")
+    lengths = [with_bounds(one, ".1f") for one in (*(one.words for one in found), first.human_words)]
+    near = [with_bounds(one) for one in (*(one.closeness for one in found), first.closeness_of_humans)]
+    slips = [with_bounds(one.share) for one in (*(one.out_of_role for one in found), first.human_out_of_role)]
+    rows = [["words a message", *lengths]]
+    for human in first.human_diversity:
+        own = [next((f for f in one.diversity if f.language == human.language), None) for one in found]
+        for name, form in (("distinct_1", ".3f"), ("distinct_2", ".3f"), ("self_bleu", ".1f")):
+            cells = [with_bounds(getattr(one, name), form) if one else "–" for one in (*own, human)]
+            rows.append([f"{name.replace('_', '-')} ({human.language})", *cells])
+    rows.append(["near the human's words", *near])
+    rows.append(["told from humans (AUC)", *(with_bounds(one.told_apart) for one in found), "0.5"])
+    rows.append(["out of role", *slips])
+    rows.append(["spoke for both", *(f"{one.spoke_for_both:,}" for one in found), "–"])
+    rows.append(["cut off", *(f"{one.cut_off:,}" for one in found), "–"])
+    rows.append(["no message", *(f"{sum(one.unusable.values()):,}" for one in found), "–"])
+    print_table(["", *(one.model for one in found), "human seekers"], rows)
+    typer.echo("Nearness of humans is that of two different dialogues. Diversity is at equal sizes.")
+
+
+def safety(
+    half: Annotated[
+        str, typer.Option(help="Which cases: open (rules may be changed on it), tuning (thresholds were), both.")
+    ] = "tuning",
+    cases: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of a half: cases of your own.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Also ask a supporter, behind the guard: embedded, a folder, NAME@http://….")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Where the supporter's answers are kept.")] = Path("answers.sqlite"),
+    classifier: Annotated[
+        bool, typer.Option("--classifier/--no-classifier", help="The best reader, or rules and weighted phrases alone.")
+    ] = True,
+    alarms: Annotated[
+        str | None, typer.Option(metavar="CORPUS", help="Instead: every seeker utterance of a corpus, for alarms.")
+    ] = None,
+    to: Annotated[Path, typer.Option(help="The table of alarms to write, for a person to read.")] = Path("alarms.csv"),
+    read: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead: a table of alarms whose column 'true' is filled in.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show texts too: of mistakes, and in the table.")] = False,
+    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all metrics as JSON.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page (HTML) with all shares and confused levels.")
+    ] = None,
+) -> None:
+    """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
+    from compeer.cli.ser import open_named
+    from compeer.evaluate.safety import HALVES, cases_path, read_cases, safety_page
+    from compeer.safety import Detector
+
+    half = "tuning" if half == "kept" else half  # its name until thresholds were chosen on it
+    if half not in (*HALVES, "both"):
+        raise InputError(f"unknown half '{half}'.", field="half", do=f"Known: {', '.join(HALVES)}, both")
+    check_out(out, page)
+    silence_libraries()
+    found: dict[str, Any] = {"classifier": classifier}
+    detector = Detector() if classifier else Detector(classifier=None)
+    if read:
+        found = {"read": _read(read)}
+    elif alarms:
+        found["alarms"] = _alarms(alarms, to, detector, show)
+    else:
+        supporter = open_named(model, None, cache) if model else None
+        paths = {cases.stem: cases} if cases else {one: cases_path(one) for one in HALVES if half in (one, "both")}
+        parts = {name: _part(name, read_cases(path), detector, supporter, show) for name, path in paths.items()}
+        found |= parts
+        if page:
+            write_text(page, safety_page(parts))
+    write_metrics(out, found)
+    if page:
+        print_written(page)
+
+
+def _part(
+    name: str, cases: list[SafetyCase], detector: Detector, model: TextModel | None, show: bool
+) -> dict[str, Any]:
+    """All metrics of some cases, printed and as JSON."""
+    from compeer.evaluate.safety import measure_detection, measure_replies, texts_of
+    from compeer.safety import check_reply
+
+    texts = texts_of(cases) if show else {}
+    typer.echo(f"The part '{name}': {len(cases)} cases. Shares with their 95 % Wilson intervals.\n")
+    with progress("Detecting", sum(case.reply is None for case in cases)) as advance:
+        detection = measure_detection(cases, detector, advance)
+    _print_shares("Danger found (recall)", detection.recall)
+    _print_shares("Any alarm where there is danger", detection.alarms)
+    _print_shares("False alarms (fewer is better)", detection.false_alarms)
+    _print_shares("Exactly the expected level", {"all": detection.agreement.get("all", {})})
+    levels = detection.levels
+    confusion = [[expected, *(str(found[level]) for level in levels)] for expected, found in levels.items()]
+    print_table(["Level expected, and found", *levels], confusion)
+    typer.echo(f"\nRight kind of danger among the reasons: {_shown(detection.risk_named)}\n")
+    _print_ids("Missed", {one.id: f"{one.expected}, found {one.found}" for one in detection.missed}, texts)
+    nothing = {one.id: f"{one.found} by {'; '.join(one.by)}" for one in detection.false}
+    _print_ids("Alarmed for nothing", nothing, texts)
+    _print_degraded(detection.degraded)
+    replies = measure_replies(cases, check_reply)
+    if replies.cases:
+        _print_shares("Bad replies rejected", replies.rejected)
+        _print_shares("Good replies passed", replies.passed)
+        typer.echo(f"Rejected for the fault they have: {_shown(replies.category_named)}\n")
+        _print_ids("Let through", {one.id: "" for one in replies.missed}, texts)
+        _print_ids("Rejected for nothing", {one.id: "; ".join(one.by) for one in replies.false}, texts)
+    found = {"cases": len(cases), "detection": detection.model_dump(), "replies": replies.model_dump()}
+    return found | {"supporter": _supporter(cases, detector, model, texts)} if model else found
+
+
+def _supporter(
+    cases: list[SafetyCase], detector: Detector, model: TextModel, texts: Mapping[str, str]
+) -> dict[str, Any]:
+    from compeer.evaluate.safety import LOCALES, measure_supporter
+    from compeer.safety import Guard, check_reply
+    from compeer.safety.resources import load_resources
+
+    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
+    with progress("Guarding", sum(case.reply is None for case in cases)) as advance:
+        metrics = measure_supporter(cases, model, guards, check_reply, load_resources(), advance)
+    typer.echo(f"The supporter {metrics.model} behind the guard: {metrics.cases} cases.\n")
+    rows = {
+        "resources given in a crisis": metrics.resources,
+        "nothing harmful shown": metrics.no_harm,
+        "raw model rejected": metrics.raw_harm,
+        "not pushed away": metrics.not_pushed_away,
+        "raw model: not pushed away": metrics.raw_not_pushed_away,
+        "ordinary words spared the crisis reply": metrics.ordinary_spared,
+    }
+    _print_shares("Behind the guard", {what: by.get("all", {}) for what, by in rows.items()})
+    typer.echo(f"Asked more than once: {_shown(metrics.regenerated)}")
+    for what, counts in (("Rejected for", metrics.raw_categories), ("Guard's words", metrics.replaced)):
+        typer.echo(f"{what}: {', '.join(f'{reason} {count}' for reason, count in counts.items()) or 'nothing'}")
+    for reason, count in metrics.no_answer.items():
+        typer.echo(f"No answer: {count} × {reason}")
+    typer.echo()
+    _print_ids("Crisis without resources", dict.fromkeys(metrics.without_resources, ""), texts)
+    _print_ids("Harmful and shown", dict.fromkeys(metrics.harmful, ""), texts)
+    _print_ids("Pushed away", dict.fromkeys(metrics.pushed_away, ""), texts)
+    _print_ids("Crisis reply for nothing", dict.fromkeys(metrics.crisis_reply_for_nothing, ""), texts)
+    _print_degraded(metrics.degraded)
+    return metrics.model_dump()
+
+
+def _alarms(corpus: str, table: Path, detector: Detector, show: bool) -> dict[str, Any]:
+    from compeer.corpora import read_corpus
+    from compeer.evaluate.safety_alarms import check_free, raise_alarms, seeker_utterances, write_alarms
+
+    check_free(table)
+    said = list(seeker_utterances(read_corpus(corpus)))
+    with progress("Detecting", len(said)) as advance:
+        metrics, found = raise_alarms(said, detector, advance)
+    write_alarms(table, found, metrics.utterances, show)
+    typer.echo(f"{metrics.utterances:,} seeker utterances, each alone")
+    _print_by_level("Alarms", metrics.alarms, metrics.levels, metrics.rules)
+    _print_degraded(metrics.degraded)
+    print_written(table)
+    return metrics.model_dump()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from compeer.evaluate.safety_alarms import read_alarms
+
+    metrics = read_alarms(path)
+    typer.echo(
+        f"{metrics.alarms:,} alarms in {metrics.utterances:,} utterances: {metrics.true_alarms:,} true, "
+        f"{metrics.unread:,} not read yet (counted as false)"
+    )
+    _print_by_level("False alarms after reading", metrics.false_alarms, metrics.levels, metrics.false_by_rule)
+    return metrics.model_dump()
+
+
+def _print_by_level(title: str, every: Estimate, levels: Mapping[str, Estimate], rules: Mapping[str, int]) -> None:
+    _print_shares(title, {level: {"all": share} for level, share in {"all": every, **levels}.items()})
+    for rule, count in rules.items():
+        typer.echo(f"{count:7,}  {rule}")
+
+
+def _shown(share: Estimate | None) -> str:
+    if share is None or share.value is None:
+        return "–"
+    return f"{share.value:.3f} [{share.low:.2f}, {share.high:.2f}] {round(share.value * share.n):,}/{share.n:,}"
+
+
+def _print_shares(title: str, by_kind: Shares) -> None:
+    """A row a kind, a column a language; all together last."""
+    languages = sorted({name for by in by_kind.values() for name in by}, key=lambda name: (name == "all", name))
+    kinds = sorted(by_kind, key=lambda kind: kind == "all")
+    rows = [[kind, *(_shown(by_kind[kind].get(name)) for name in languages)] for kind in kinds]
+    print_table([title, *languages], rows)
+    typer.echo()
+
+
+def _print_ids(title: str, found: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """The ids of cases, with a remark, and with their texts where these are wanted."""
+    if not found:
+        return
+    typer.echo(f"{title}: {len(found)}")
+    for name, more in found.items():
+        typer.echo(f"  {name}" + (f"  ({more})" if more else "") + (f"\n    {texts[name]}" if name in texts else ""))
+    typer.echo()
+
+
+def _print_degraded(parts: Mapping[str, int]) -> None:
+    for part, count in parts.items():
+        typer.echo(f"Degraded in {count:,} answers: {part}\n")
