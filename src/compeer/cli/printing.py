@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 from compeer.errors import InputError
 
@@ -49,3 +51,20 @@ def silence_libraries() -> None:
     datasets.disable_progress_bars()
     warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
     logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+def print_counts(manifest: dict[str, Any], out: Path) -> None:
+    """Prints what a stage counted, by group, and where it wrote."""
+    from rich.table import Table
+
+    from compeer.progress import console
+
+    table = Table(show_header=False, box=None)
+    for group, names in manifest["counts"].items():
+        if any(names.values()):
+            table.add_row(plain(group), "", style="bold")
+        for name, count in names.items():
+            if count:
+                table.add_row(f"  {plain(name)}", f"{count:,}")
+    console.print(table)
+    console.print(f"written: {plain(str(out))}", highlight=False, soft_wrap=True)

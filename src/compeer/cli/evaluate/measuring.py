@@ -201,7 +201,7 @@ def decisions(
 
     Stopped anywhere, it goes on when called again.
     """
-    from compeer.cli.ser import open_named
+    from compeer.cli.models import open_named
     from compeer.corpora import corpus_path
     from compeer.evaluate.decisions import decision_report, perplexity_figures
     from compeer.models import Sampling

@@ -47,7 +47,7 @@ def safety(
     ] = None,
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
-    from compeer.cli.ser import open_named
+    from compeer.cli.models import open_named
     from compeer.evaluate.safety import HALVES, cases_path, read_cases
 
     if half == "kept":  # its name until thresholds were chosen on it
