@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from compeer.dialogue import Utterance, last_seeker, merge_consecutive
 from compeer.errors import InputError
@@ -35,7 +34,7 @@ from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage
 from compeer.reasoning import STEPS, Step, SupportTurn, render_turn
 from compeer.ser.asking import one_thread, run_stage, table
-from compeer.ser.pairing import TOO_NEAR, exchange
+from compeer.ser.pairing import TOO_NEAR, closeness_of, differ, exchange
 from compeer.ser.record import (
     ACCEPTABLE,
     SPLITS,
@@ -324,12 +323,7 @@ def pair_records(
     records: Sequence[SerRecord], embedder: Embeds, seed: int, how: Pairs = "near"
 ) -> list[tuple[int, int]]:
     """Pairs of records by index, near ones first or at random, that differ in dialogue, emotion and strategy."""
-    vectors = embedder.embed([_about(record) for record in records])
-    closeness = np.round(vectors @ vectors.T, 4).astype(np.float32)  # the last bits differ between machines
-
-    def differ(values: Sequence[str]) -> npt.NDArray[np.bool_]:
-        return np.array([[one != other for other in values] for one in values], dtype=bool)
-
+    closeness = closeness_of([_about(record) for record in records], embedder)
     turns = [record.candidate for record in records]
     allowed = closeness < TOO_NEAR
     for values in (

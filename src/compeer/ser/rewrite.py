@@ -24,7 +24,7 @@ from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.models.embedder import Embeds
+from compeer.models.embedder import Embedder, Embeds
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import one_line
 from compeer.ser.asking import (
@@ -88,11 +88,7 @@ async def rewrite_stage(
     manners = None
     if profiles and clusters:
         manners = _Manners(records, profiles, clusters.with_name(CLUSTERS), seed)
-    if embedder is None:
-        from compeer.models.embedder import Embedder
-
-        embedder = Embedder()
-    rewriting = _Rewriting(kind, text, model, settings, seed, manners, embedder, asyncio.Lock())
+    rewriting = _Rewriting(kind, text, model, settings, seed, manners, embedder or Embedder(), asyncio.Lock())
     return await ask_stage(stage, in_blocks(_groups(records), model.batch_size), rewriting.reword, model.at_once)
 
 

@@ -202,7 +202,7 @@ def silver_records(
 
 
 def _pair_number(one: wording.Reference, other: wording.Reference, seed: int) -> float:
-    """A number in [0, 1) that belongs to the pair: both sides draw the same."""
+    """A number in [0, 1) that belongs to the pair: both sides get the same."""
     return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
 
 
