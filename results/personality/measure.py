@@ -60,8 +60,8 @@ def prepare(folder: Path, llm: Path, plain: Path, personality: Path, tests: Path
     import torch
 
     from compeer.models.embedder import Embedder
-    from compeer.ser.export import equal_sets
     from compeer.ser.record import read_records, write_records
+    from compeer.ser.rewrite import equal_sets
 
     torch.set_num_threads(1)  # the last bits depend on the number of threads, and with them who is nearest
     embedder = Embedder()

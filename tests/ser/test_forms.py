@@ -10,8 +10,7 @@ from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.evaluate.decisions import corpus_records
 from compeer.reasoning import parse_turn, render_turn
-from compeer.ser.export import export_records
-from compeer.ser.forms import TRAINING_FORMS, chat_messages, export_form
+from compeer.ser.export import FORMS, chat_messages, export_records
 from compeer.ser.record import PreferenceLabel, SerRecord, write_records
 
 
@@ -48,7 +47,7 @@ def loaded(folder: Path, tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def test_preferences_are_pairs_that_lead_back(file: Path, records: list[SerRecord], tmp_path: Path) -> None:
-    told = export_form(file, tmp_path / "out", "preferences")
+    told = export_records(file, tmp_path / "out", "preferences")
     rows = {row["id"]: row for row in loaded(tmp_path / "out", tmp_path)}
     compared = [one for one in records if one.preference and one.preference.value in ("candidate", "reference")]
     assert set(rows) == {one.id for one in compared}
@@ -70,7 +69,7 @@ def test_trl_takes_the_pairs_as_they_are(file: Path, tmp_path: Path, tiny_model:
     from transformers import AutoTokenizer
     from trl.data_utils import apply_chat_template, is_conversational
 
-    export_form(file, tmp_path / "out", "preferences")
+    export_records(file, tmp_path / "out", "preferences")
     row = {name: loaded(tmp_path / "out", tmp_path)[0][name] for name in ("prompt", "chosen", "rejected")}
     assert is_conversational(row)
     shown = apply_chat_template(row, AutoTokenizer.from_pretrained(tiny_model))
@@ -79,8 +78,8 @@ def test_trl_takes_the_pairs_as_they_are(file: Path, tmp_path: Path, tiny_model:
 
 
 def test_messages_and_sharegpt_say_the_same(file: Path, records: list[SerRecord], tmp_path: Path) -> None:
-    export_form(file, tmp_path / "messages", "messages")
-    export_form(file, tmp_path / "sharegpt", "sharegpt")
+    export_records(file, tmp_path / "messages", "messages")
+    export_records(file, tmp_path / "sharegpt", "sharegpt")
     messages = {row["id"]: row["messages"] for row in loaded(tmp_path / "messages", tmp_path)}
     other = {row["id"]: row["conversations"] for row in loaded(tmp_path / "sharegpt", tmp_path)}
     assert set(messages) == set(other) == {one.id for one in records if one.author == "corpus"}
@@ -97,10 +96,10 @@ def test_messages_and_sharegpt_say_the_same(file: Path, records: list[SerRecord]
 def test_the_card_names_the_splits(file: Path, tmp_path: Path) -> None:
     import yaml
 
-    for form in TRAINING_FORMS:
-        export_form(file, tmp_path / form, form)
+    for form in FORMS:
+        export_records(file, tmp_path / form, form)
     export_records(file, tmp_path / "all", "datasets")
-    for folder in ("all", *TRAINING_FORMS):
+    for folder in ("all", *FORMS):
         text = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
         _, block, _ = text.split("---\n", 2)
         (config,) = yaml.safe_load(block)["configs"]
@@ -117,5 +116,5 @@ def test_records_without_a_pair_are_refused(records: list[SerRecord], tmp_path: 
     path = tmp_path / "records.jsonl"
     write_records(path, [one for one in records if one.preference is None])
     with pytest.raises(InputError, match="nothing in this file for 'preferences'"):
-        export_form(path, tmp_path / "out", "preferences")
+        export_records(path, tmp_path / "out", "preferences")
     assert not (tmp_path / "out").exists()

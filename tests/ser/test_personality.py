@@ -23,6 +23,7 @@ from compeer.ser import clusters, personality
 from compeer.ser.clusters import cluster_profiles, find_elbow, in_words, read_members
 from compeer.ser.personality import (
     TRAITS,
+    DescribedBoth,
     Profile,
     Scores,
     Trait,
@@ -271,7 +272,7 @@ def test_the_grammar_allows_what_the_reader_reads() -> None:
     matcher = LLMatcher(LLTokenizer("byte"), grammar)
     assert matcher.consume_tokens(list(text)), matcher.get_error()
     assert matcher.is_accepting()
-    assert isinstance(read_answer(Generation(text.decode())), dict)
+    assert isinstance(read_answer(0, Generation(text.decode())), DescribedBoth)
     assert not LLMatcher(LLTokenizer("byte"), grammar).consume_tokens(list(b'{"seeker": {"dominance"'))
 
 
@@ -294,7 +295,7 @@ def test_a_kink_is_found_wherever_it_is(place: int, steep: float, flat: float, s
     curve += [curve[-1] * (k / place) ** -flat for k in range(place + 1, 13)]
     found = find_elbow(curve)
     assert (found.clusters, found.clear) == (place, True)
-    assert "clear elbow at" in found.said
+    assert "clear elbow at" in found.summary
 
 
 @given(st.floats(0.02, 1.5), st.integers(4, 16))
@@ -302,7 +303,7 @@ def test_an_even_fall_has_no_elbow(power: float, most: int) -> None:
     found = find_elbow([1000 * k**-power for k in range(1, most + 1)])
     assert not found.clear
     assert 1 < found.clusters < most
-    assert found.said.startswith("No clear elbow")
+    assert found.summary.startswith("No clear elbow")
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=14))

@@ -18,10 +18,9 @@ from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn
 from compeer.ser.clusters import Member
 from compeer.ser.drift import Line, likeness, why_not
-from compeer.ser.export import SETS, equal_sets
 from compeer.ser.personality import Profile, Scores
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records, write_records
-from compeer.ser.rewrite import RewriteSettings, rewrite_stage
+from compeer.ser.rewrite import SETS, RewriteSettings, equal_sets, rewrite_stage
 
 
 class Characters:

@@ -138,7 +138,7 @@ def test_most_near_duplicates_are_found_and_nothing_else() -> None:
         texts += [" ".join(words), " ".join(words[:95] + [rng.choice(VOCABULARY) for _ in range(25)])]
     rows = np.stack([TEXTS.of(text) for text in texts])
     groups = Groups(len(texts))
-    joined = join_alike(groups, TEXTS, lambda start, stop: rows[start:stop], len(texts))
+    joined = join_alike(groups, TEXTS, rows.__getitem__)
     firsts = groups.firsts.reshape(-1, 2)
     assert joined == 200
     assert (firsts[:, 0] == firsts[:, 1]).all()
@@ -149,7 +149,7 @@ def test_a_thousand_copies_are_one_group() -> None:
     sketch = WordSketch(bands=8, hashes=3, bound=0.5)
     rows = np.repeat(sketch.of(speech(random.Random(1), 50))[None], 1000, axis=0)
     groups = Groups(1000)
-    assert join_alike(groups, sketch, lambda start, stop: rows[start:stop], 1000) == 999
+    assert join_alike(groups, sketch, rows.__getitem__) == 999
     assert not groups.firsts.any()
 
 

@@ -18,7 +18,7 @@ def test_a_reference_turn_carries_the_labels_of_the_corpus() -> None:
     assert (turn.history.stage, turn.strategy.strategy) == ("comforting", "Question")
     assert (turn.emotion.sentiment, turn.emotion.emotion, turn.emotion.intensity) == ("negative", "hurt", 4)
     assert turn.response == "d is heard. Go on."
-    assert reference.derived == ()
+    assert reference.context.derived == ()
     assert reference.context.id == "d:1"
 
 

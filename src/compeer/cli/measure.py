@@ -60,7 +60,7 @@ def decisions(
 
     Stopped anywhere, it goes on when called again.
     """
-    from compeer.cli.ser import open_named
+    from compeer.cli.models import open_named
     from compeer.corpora import corpus_path
     from compeer.evaluate.decisions import decision_report, held_out, perplexity_figures
     from compeer.evaluate.runner import sample
@@ -236,7 +236,7 @@ def safety(
     ] = None,
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
-    from compeer.cli.ser import open_named
+    from compeer.cli.models import open_named
     from compeer.evaluate.safety import HALVES, cases_path, read_cases, safety_page
     from compeer.safety import Detector
 

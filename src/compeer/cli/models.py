@@ -1,14 +1,25 @@
-"""`compeer models`: which bases there are, which are here, and how to get one."""
+"""`compeer models`: which bases there are, which are here, and how to get one; how a command opens the one named."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from compeer.cli.printing import plain
+from compeer.errors import InputError, from_validation
+from compeer.progress import console
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from compeer.models.base import TextModel
+
+CACHE = Path("answers.sqlite")
+Settings = TypeVar("Settings", bound="BaseModel")
 models = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Get larger models to start from.")
 
 Name = Annotated[str, typer.Argument(help="A base's name, as `compeer models list` shows it.")]
@@ -59,3 +70,45 @@ def remove(name: Name) -> None:
 
     freed = remove_base(find_base(name))
     typer.echo(f"{freed / 1e9:.1f} GB freed." if freed else "There was nothing to remove.")
+
+
+# --- for the commands that ask a model --------------------------------------------------------------------------------
+
+
+def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
+    """The model that a person named, called as --call says, its answers kept."""
+    from compeer.models.resolve import ModelSettings, open_model
+
+    if wrong := next((change for change in call or () if "=" not in change), None):
+        do = "Write, for instance, --call concurrency=64"
+        raise InputError(f"'{wrong}' is not of the form key=value.", do=do)
+    values = {key.strip(): value.strip() for key, value in (change.split("=", 1) for change in call or ())}
+    settings = settings_of(ModelSettings, values, do="compeer ser calls lists the settings.")
+    return open_model(name, settings=settings, cache=cache)
+
+
+def settings_of(kind: type[Settings], values: Mapping[str, Any], do: str | None = None) -> Settings:
+    """The settings that these values make; an error that names the field and says what to `do`."""
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise from_validation(error, do=do) from None
+
+
+@contextmanager
+def counted(models: Sequence[TextModel]) -> Iterator[None]:
+    """Shows what the models are asked while the work inside goes on, and in a table at its end, however it ends."""
+    from compeer.models.costs import counters_table, live_counters
+
+    asked = [(model.name, counters) for model in models if (counters := getattr(model, "counters", None))]
+    try:
+        with ExitStack() as stack:
+            for name, counters in asked:
+                stack.enter_context(live_counters(name, counters))
+            yield
+    finally:
+        for name, counters in asked:
+            console.print(f"[bold]{plain(name)}[/]", highlight=False)
+            console.print(counters_table(counters))

@@ -191,7 +191,7 @@ def _records(path: Path, split: str) -> list[SerRecord]:
 
 
 def _supporter(name: str, batch: int, call: Sequence[str] | None, cache: Path) -> TextModel:
-    from compeer.cli.ser import open_named
+    from compeer.cli.models import open_named
     from compeer.models.resolve import ModelSettings, open_model
 
     return open_named(name, call, cache) if "@http" in name else open_model(name, settings=ModelSettings(batch=batch))
@@ -201,7 +201,7 @@ def _judge(
     names: Sequence[str], batch: int, trained: bool, call: Sequence[str] | None, cache: Path, outage: float = 0
 ) -> Judge:
     """The judge of a name, or the pair of two: PRM, then ORM. Their servers may be away for `outage` seconds."""
-    from compeer.cli.ser import open_named
+    from compeer.cli.models import open_named
     from compeer.policy.sources import Patient
     from compeer.reward.conversation import JudgeForm
     from compeer.reward.judges import PairJudge, check_judge, open_judge

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from compeer.errors import InputError
 
@@ -77,3 +78,20 @@ def with_bounds(figure: Estimate, form: str = ".3f") -> str:
     if figure.low is None or figure.high is None:
         return f"{figure.value:{form}}"
     return f"{figure.value:{form}} [{figure.low:{form}}, {figure.high:{form}}]"
+
+
+def print_counts(manifest: dict[str, Any], out: Path) -> None:
+    """Prints what a stage counted, by group, and where it wrote."""
+    from rich.table import Table
+
+    from compeer.progress import console
+
+    table = Table(show_header=False, box=None)
+    for group, names in manifest["counts"].items():
+        if any(names.values()):
+            table.add_row(plain(group), "", style="bold")
+        for name, count in names.items():
+            if count:
+                table.add_row(f"  {plain(name)}", f"{count:,}")
+    console.print(table)
+    console.print(f"written: {plain(str(out))}", highlight=False, soft_wrap=True)

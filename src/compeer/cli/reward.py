@@ -110,7 +110,7 @@ def judge(
     RECORDS MODEL OUT: figures are then made from the file wherever you like. --said "…" --output "…": the verdicts on
     one turn; --output - reads it from the standard input, so that `compeer say` can write it.
     """
-    from compeer.cli.ser import CACHE, open_named
+    from compeer.cli.models import CACHE, open_named
     from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
     from compeer.reward.judges import open_judge

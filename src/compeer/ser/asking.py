@@ -16,10 +16,12 @@ from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 
-from compeer.errors import InputError
+from compeer.errors import InputError, from_validation
+from compeer.io import Model
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
-from compeer.models.embedder import Embeds, Matrix
+from compeer.models.embedder import Embedder, Embeds, Matrix, WordEmbedder
 from compeer.models.packaged import SMOLLM2
 from compeer.pipeline import Done, Stage, ask_through, work_through
 from compeer.statistics import generator
@@ -76,8 +78,6 @@ def ask_user(text: str, seed: int, *names: str, grammar: str | None = None) -> R
 @cache
 def one_thread(name: str) -> Embeds:
     """The embedder of a name, or 'words', with one thread: the last bits depend on their number, and so who is near."""
-    from compeer.models.embedder import Embedder, WordEmbedder
-
     return WordEmbedder() if name == "words" else _OneThread(Embedder(name))
 
 
@@ -170,6 +170,20 @@ async def ask_until_read(
         if not asked:
             break
     return [found[index] for index in range(len(requests))]
+
+
+def read_object(text: str, kind: type[Model], cut_off: bool = False) -> Model | AnswerFault:
+    """The JSON object that an answer is, or what is wrong with it."""
+    if cut_off:
+        return AnswerFault("it is too long and was cut off")
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        if error.errors()[0]["type"] in ("json_invalid", "model_type"):
+            return AnswerFault("it is not one JSON object")
+        plain = from_validation(error)
+        what = plain.what.removeprefix("Value error, ")
+        return AnswerFault(f"'{plain.field}': {what}" if plain.field else what)
 
 
 def _with_complaint(request: Request, first: Request, answer: str, complaint: str, tries: int) -> Request:

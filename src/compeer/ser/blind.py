@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.models.embedder import Embeds
-from compeer.reasoning import EMOTIONS, SENTIMENTS, STAGES, STEPS, STRATEGIES, EmotionStep, Part, render_step
-from compeer.ser.record import Preferred, SerRecord
+from compeer.reasoning import EMOTIONS, SENTIMENTS, STAGES, STEPS, STRATEGIES, render_step
+from compeer.ser.record import SerRecord
 from compeer.statistics import words
 
 TOPICS = 64
@@ -40,60 +40,39 @@ Matrix = npt.NDArray[np.float64]
 Label = bool | str
 
 
-@dataclass(frozen=True)
-class BlindCase:
-    """What a judge without the history gets of a record, and the right answers."""
-
-    dialogue: str
-    test: bool
-    lines: tuple[str, ...]
-    texts: tuple[str, ...]
-    decisions: tuple[tuple[str, ...], ...]
-    labels: tuple[bool, ...] | None
-    candidate: str
-    reference: str
-    candidate_first: bool
-    preference: Preferred
-
-    @property
-    def responses(self) -> tuple[str, str]:
-        """The two responses in the order in which they are shown."""
-        return (self.candidate, self.reference) if self.candidate_first else (self.reference, self.candidate)
-
-    @property
-    def all_texts(self) -> tuple[str, ...]:
-        """Whatever a model of the turn embeds."""
-        return (*self.texts, self.candidate, self.reference)
+Cases = Sequence[SerRecord]
+PairOf = Callable[[SerRecord], tuple[str, str]]
 
 
-Cases = Sequence[BlindCase]
-PairOf = Callable[[BlindCase], tuple[str, str]]
+# --- what there is of a record without its history --------------------------------------------------------------------
 
 
-def case_of(record: SerRecord) -> BlindCase | None:
-    """The record as a case, if it has a preference."""
-    if record.preference is None:
-        return None
-    turn = record.candidate
-    return BlindCase(
-        dialogue=record.dialogue,
-        test=record.split == "test",
-        lines=tuple(render_step(part, turn.step(part)) for part in STEPS),
-        texts=tuple(turn.step(part).text for part in STEPS),
-        decisions=tuple(_decision_words(record, part) for part in STEPS),
-        labels=tuple(getattr(record.labels, part).value for part in STEPS) if record.labels else None,
-        candidate=turn.response,
-        reference=record.reference,
-        candidate_first=record.candidate_first,
-        preference=record.preference.value,
-    )
+def step_lines(record: SerRecord) -> list[str]:
+    """The three steps with their decisions, as they are written."""
+    return [render_step(part, record.candidate.step(part)) for part in STEPS]
 
 
-def _decision_words(record: SerRecord, part: Part) -> tuple[str, ...]:
-    step = record.candidate.step(part)
-    if isinstance(step, EmotionStep):
-        return f"sentiment {step.sentiment}", f"emotion {step.emotion}", f"intensity {step.intensity}"
-    return (f"{part} {step.decision}",)
+def step_texts(record: SerRecord) -> list[str]:
+    """The reasoning of the three steps."""
+    return [record.candidate.step(part).text for part in STEPS]
+
+
+def decisions(record: SerRecord) -> list[tuple[str, ...]]:
+    """The decisions of each step, as words that name them."""
+    emotion = record.candidate.emotion
+    felt = f"sentiment {emotion.sentiment}", f"emotion {emotion.emotion}", f"intensity {emotion.intensity}"
+    return [(f"history {record.candidate.history.stage}",), felt, (f"strategy {record.candidate.strategy.strategy}",)]
+
+
+def responses(record: SerRecord) -> tuple[str, str]:
+    """The two responses in the order in which a judge gets them."""
+    pair = (record.candidate.response, record.reference)
+    return pair if record.candidate_first else pair[::-1]
+
+
+def all_texts(record: SerRecord) -> list[str]:
+    """Whatever a model of the turn embeds."""
+    return [*step_texts(record), record.candidate.response, record.reference]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -117,7 +96,7 @@ def _joined(columns: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     return hstack(ours).tocsr(), hstack(theirs).tocsr()
 
 
-def word_features(view: Callable[[BlindCase], Sequence[str]], train: Cases, test: Cases) -> tuple[Any, Any]:
+def word_features(view: Callable[[SerRecord], Sequence[str]], train: Cases, test: Cases) -> tuple[Any, Any]:
     """TF-IDF of words and pairs of words, columns apart for each text of a case."""
     columns = []
     for ours, theirs in zip(zip(*map(view, train), strict=True), zip(*map(view, test), strict=True), strict=True):
@@ -146,11 +125,10 @@ def pair_word_features(pair: PairOf, train: Cases, test: Cases) -> tuple[Any, An
 
 def words_with_reasoning(pair: PairOf, train: Cases, test: Cases) -> tuple[Any, Any]:
     """TF-IDF of the two responses and of the three steps."""
-    lines = word_features(lambda case: case.lines, train, test)
-    return _joined([pair_word_features(pair, train, test), lines])
+    return _joined([pair_word_features(pair, train, test), word_features(step_lines, train, test)])
 
 
-def token_features(view: Callable[[BlindCase], Sequence[str]], train: Cases, test: Cases) -> tuple[Any, Any]:
+def token_features(view: Callable[[SerRecord], Sequence[str]], train: Cases, test: Cases) -> tuple[Any, Any]:
     """A column for each token: 1 where it stands."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -158,13 +136,13 @@ def token_features(view: Callable[[BlindCase], Sequence[str]], train: Cases, tes
     return vectorizer.fit_transform(map(view, train)), vectorizer.transform(map(view, test))
 
 
-def decision_tokens(case: BlindCase) -> list[str]:
+def decision_tokens(case: SerRecord) -> list[str]:
     """The turn's decisions, and each two and three of them together."""
-    single = [word for decision in case.decisions for word in decision if not word.startswith("sentiment")]
+    single = [word for decision in decisions(case) for word in decision if not word.startswith("sentiment")]
     return [" & ".join(some) for size in (1, 2, 3) for some in combinations(single, size)]
 
 
-def shape_features(view: Callable[[BlindCase], Sequence[str]], train: Cases, test: Cases) -> tuple[Matrix, Matrix]:
+def shape_features(view: Callable[[SerRecord], Sequence[str]], train: Cases, test: Cases) -> tuple[Matrix, Matrix]:
     """The shapes of a case's texts, and how the first differs from the last."""
 
     def features(cases: Cases) -> Matrix:
@@ -219,7 +197,7 @@ def embedded_vectors(cases: Cases, embedder: Embeds) -> Vectors:
 
 
 def _texts(cases: Cases) -> list[str]:
-    return list(dict.fromkeys(text for case in cases for text in case.all_texts))
+    return list(dict.fromkeys(text for case in cases for text in all_texts(case)))
 
 
 @lru_cache(maxsize=2**17)
@@ -236,17 +214,17 @@ def _likeness(one: Sequence[str], other: Sequence[str], vectors: Vectors) -> Mat
 
 def turn_features(vectors: Vectors, part: int, cases: Cases) -> tuple[Matrix, Matrix]:
     """Of a turn: the vector of one step and its products with the others'; then likenesses, decisions and lengths."""
-    texts = [list(column) for column in zip(*((*case.texts, case.candidate) for case in cases), strict=True)]
+    texts = [list(column) for column in zip(*(all_texts(case)[:-1] for case in cases), strict=True)]
     rows = [vectors.of(column) for column in texts]
     wide = [rows[part], *(rows[part] * rows[other] for other in range(len(rows)) if other != part)]
     few = [_likeness(one, other, vectors) for one, other in combinations(texts, 2)]
-    few.append(np.array([[_CODES[word] for decision in case.decisions for word in decision] for case in cases]))
+    few.append(np.array([[_CODES[word] for decision in decisions(case) for word in decision] for case in cases]))
     few += [np.array([_shape(text) for text in column]) for column in texts]
     return np.concatenate(wide, axis=1), np.concatenate(few, axis=1)
 
 
 def pair_features(vectors: Vectors, pair: PairOf, reasoning: bool, cases: Cases) -> tuple[Matrix, Matrix]:
-    """Of two responses: their vectors, difference and product; then likeness, lengths and which one was shown first.
+    """Of two responses: their vectors, difference and product; then likeness, lengths and which one comes first.
 
     With the reasoning also how alike each of the two is to each step.
     """
@@ -256,7 +234,7 @@ def pair_features(vectors: Vectors, pair: PairOf, reasoning: bool, cases: Cases)
     few = [_likeness(first, second, vectors), *shapes, shapes[0] - shapes[1]]
     few.append(np.array([[float(case.candidate_first)] for case in cases]))
     for number in range(len(STEPS)) if reasoning else ():
-        step = [case.texts[number] for case in cases]
+        step = [step_texts(case)[number] for case in cases]
         to_first, to_second = _likeness(step, first, vectors), _likeness(step, second, vectors)
         few += [to_first, to_second, to_first - to_second]
     return np.concatenate([one, other, one - other, one * other], axis=1), np.concatenate(few, axis=1)
@@ -294,7 +272,7 @@ def ridge_and_trees(
 ) -> Sequence[Label]:
     """A ridge regression reads the many features; trees read the few and what the regression made of the others.
 
-    What the trees learn from are scores of regressions that had not seen the dialogue.
+    What the trees learn from are scores of regressions that had not learnt from the dialogue.
     """
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import GroupKFold

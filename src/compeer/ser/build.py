@@ -33,8 +33,6 @@ from compeer.ser.screen import ScreenSettings, screen_stage, verdict_stage
 from compeer.ser.silver import SilverSettings, silver_stage
 from compeer.ser.split import split_stage
 
-Manifest = dict[str, Any]
-
 
 class BuildSettings(SilverSettings):
     """How records are made from dialogues."""
@@ -69,7 +67,6 @@ def build_records(
     skip_bad: bool = False,
     screener: TextModel | None = None,
     models: Sequence[TextModel] = (),
-    reasoning: ReasonSettings | None = None,
 ) -> Path:
     """Does what is still to be done of all stages; returns the file of records."""
     dialogues = folder / "screened.jsonl"
@@ -77,16 +74,14 @@ def build_records(
     _report("Screening", lambda: screen_stage(corpora, dialogues, screening, workers, skip_bad))
     if screener is not None:
         judged = folder / "judged.jsonl"
-        _report(
-            "Asking which dialogues are fit", lambda: asyncio.run(verdict_stage(dialogues, judged, screener, seed=seed))
-        )
+        fit = verdict_stage(dialogues, judged, screener, seed=seed)
+        _report("Asking which dialogues are fit", lambda: asyncio.run(fit))
         dialogues = judged
     splits, contexts, turns = folder / "splits.jsonl", folder / "contexts.jsonl", folder / "turns.jsonl"
     _report("Splitting", lambda: split_stage(dialogues, splits, settings.shares, seed, workers=workers))
     _report("Sampling rounds", lambda: sample_stage(dialogues, splits, contexts, settings.rounds, seed, workers))
     if models:
-        asked = reasoning or ReasonSettings()
-        _report("Asking for turns", lambda: asyncio.run(reason_stage(contexts, turns, models, asked, seed)))
+        _report("Asking for turns", lambda: asyncio.run(reason_stage(contexts, turns, models, ReasonSettings(), seed)))
     records = folder / "records.jsonl"
     chosen = SilverSettings.model_validate(settings.model_dump(include=set(SilverSettings.model_fields)))
     written = turns if models else None
@@ -102,7 +97,7 @@ def build_records(
     return records
 
 
-def _report(title: str, work: Callable[[], Manifest]) -> Manifest:
+def _report(title: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     start = time.monotonic()
     manifest = work()
     counts = {name: number for names in manifest["counts"].values() for name, number in names.items() if number}

@@ -2,7 +2,7 @@
 
 *Nothing leaks*: no dialogue, group, near-duplicate history, opening, reply or wording stands in two splits. *Nothing
 betrays the labels*: what is False in one history is True in another, decisions are as frequent on both sides, responses
-are matched in length, all four preferences occur; this is asked of silver labels only. The records are read once;
+are matched in length, all four preferences occur; this is asked of silver labels only. The records are read once; ids,
 hashes and small numbers of each are kept, never its text: a million records take some hundred megabytes.
 """
 
@@ -12,7 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, computed_field
 
-from compeer.io import Frozen, read_json_lines
+from compeer.io import Frozen
 from compeer.reasoning import STEPS, Part, render_step
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord, Split, StepLabel, read_records
 from compeer.ser.split import (
@@ -30,7 +30,6 @@ from compeer.ser.split import (
     Hashes,
     WordSketch,
     first_message,
-    id_hash,
     iter_splits,
     join_alike,
     words_hash,
@@ -74,24 +73,24 @@ class CheckReport(Frozen):
 
 
 def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> CheckReport:
-    """Checks a file of records, with the file of splits where there is one; `seed` draws what chance would give."""
+    """Checks a file of records, with the file of splits where there is one; `seed` samples what chance would give."""
     columns = Columns()
     for _, those in groupby(read_records(records), key=lambda record: record.dialogue):
         columns.add(list(those))
     there = [split for number, split in enumerate(SPLITS) if number in set(columns.splits)]
     findings = [
-        _unique(columns, records),
-        _dialogues(columns, records),
-        *([_as_split(columns, records, splits), _groups(splits)] if splits else []),
+        _unique(columns),
+        _dialogues(columns),
+        *([_as_split(columns, splits), _groups(splits)] if splits else []),
         _apart(columns, columns.histories, HISTORIES, "histories", "near-duplicate histories in two splits"),
         _apart(columns, columns.openings, FIRST_MESSAGES, "openings", "seekers that open alike in two splits"),
-        _replies(columns, records),
-        _wordings(columns, records),
-        *(_matched(columns, records, split) for split in there),
+        _replies(columns),
+        _wordings(columns),
+        *(_matched(columns, split) for split in there),
         *(_distance(columns, split, seed) for split in there),
         *(_preferences(columns, split) for split in there),
         *(_lengths(columns, split) for split in there),
-        _sources(columns, records),
+        _sources(columns),
     ]
     return CheckReport(records=len(columns.ids), findings=tuple(findings))
 
@@ -100,16 +99,17 @@ def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> C
 
 
 class Columns:
-    """Columns of hashes and small numbers: of records, of their steps (three a record) and replies (two a record)."""
+    """Columns of ids, hashes and small numbers: of records, their steps (three a record) and replies (two a record)."""
 
     def __init__(self) -> None:
-        self.ids, self.dialogues, self.splits = array("Q"), array("Q"), array("B")
+        self.ids: list[str] = []
+        self.indices: dict[str, int] = {}  # of the dialogues, among the sketches
+        self.dialogues, self.splits = array("Q"), array("B")
         self.steps, self.wordings, self.labels, self.replies = array("Q"), array("Q"), array("B"), array("Q")
         self.decisions: Counter[tuple[Split, Part, bool, str]] = Counter()
         self.preferences: Counter[tuple[Split, str]] = Counter()
         self.lengths: dict[str, tuple[array[int], array[int]]] = {}
         self.without_source: list[int] = []
-        self.names: dict[int, tuple[str, int]] = {}  # a dialogue's hash: its id, and its index among the sketches
         self.histories, self.openings, self._longest = bytearray(), bytearray(), array("L")
 
     def add(self, records: list[SerRecord]) -> None:
@@ -117,8 +117,8 @@ class Columns:
         for record in records:
             self._add_steps(record)
             self._add_responses(record)
-            self.ids.append(id_hash(record.id))
-            self.dialogues.append(id_hash(record.dialogue))
+            self.ids.append(record.id)
+            self.dialogues.append(self.indices.setdefault(record.dialogue, len(self.indices)))
             self.splits.append(SPLITS.index(record.split))
         lengths = [sum(len(utterance.text) for utterance in record.history) for record in records]
         self._sketch(records[int(np.argmax(lengths))], max(lengths))
@@ -154,13 +154,11 @@ class Columns:
                 worse.append(counts[preference.value == "candidate"])
 
     def _sketch(self, record: SerRecord, length: int) -> None:
-        dialogue = id_hash(record.dialogue)
-        if dialogue not in self.names:
-            self.names[dialogue] = record.dialogue, len(self.names)
+        index = self.indices[record.dialogue]
+        if index == len(self._longest):
             self._longest.append(0)
             self.histories += bytes(HISTORIES.width)
             self.openings += bytes(FIRST_MESSAGES.width)
-        index = self.names[dialogue][1]
         if length <= self._longest[index]:
             return
         self._longest[index] = length
@@ -208,38 +206,32 @@ def _none(name: str, count: int, says: str, at_fault: Iterable[str]) -> CheckFin
     return CheckFinding(name=name, passed=not count, says=f"{count} {says}", at_fault=tuple(at_fault))
 
 
-def _named(path: Path, rows: Numbers, field: str = "id") -> tuple[str, ...]:
-    """The ids of the first few of these records, read again from the file; each once."""
-    wanted = set(rows[: 5 * _NAMED].tolist())
-    found: dict[str, None] = {}
-    for number, (_, value) in enumerate(read_json_lines(path)):
-        if number in wanted:
-            found[value[field]] = None
-        if len(found) == _NAMED or not wanted or number >= max(wanted):
-            break
-    return tuple(found)
+def _named(columns: Columns, rows: Iterable[int]) -> tuple[str, ...]:
+    """The ids of the first few of these records, each once."""
+    found = dict.fromkeys(columns.ids[row] for row in islice(rows, 5 * _NAMED))
+    return tuple(found)[:_NAMED]
 
 
-def _unique(columns: Columns, path: Path) -> CheckFinding:
-    ids = _hashes(columns.ids)
-    again = np.setdiff1d(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
-    return _none("ids", len(again), f"of {len(ids)} records have an id that stood before", _named(path, again))
+def _unique(columns: Columns) -> CheckFinding:
+    first = {name: row for row, name in reversed(list(enumerate(columns.ids)))}
+    again = [row for row, name in enumerate(columns.ids) if first[name] != row]
+    says = f"of {len(columns.ids)} records have an id that stood before"
+    return _none("ids", len(again), says, _named(columns, again))
 
 
-def _dialogues(columns: Columns, path: Path) -> CheckFinding:
-    dialogues = _hashes(columns.dialogues)
-    shared = _in_two(dialogues, _small(columns.splits))
-    rows = np.flatnonzero(np.isin(dialogues, shared))
-    says = f"of {len(columns.names)} dialogues have records in two splits"
-    return _none("dialogues", len(shared), says, _named(path, rows, "dialogue"))
+def _dialogues(columns: Columns) -> CheckFinding:
+    shared = _in_two(_hashes(columns.dialogues) + np.uint64(1), _small(columns.splits)) - np.uint64(1)
+    names = list(columns.indices)
+    says = f"of {len(names)} dialogues have records in two splits"
+    return _none("dialogues", len(shared), says, [names[index] for index in shared[:_NAMED].tolist()])
 
 
-def _as_split(columns: Columns, path: Path, splits: Path) -> CheckFinding:
-    given = {id_hash(line.dialogue): SPLITS.index(line.split) for line in iter_splits(splits)}
-    pairs = zip(columns.dialogues, columns.splits, strict=True)
-    wrong = [row for row, (dialogue, split) in enumerate(pairs) if given.get(dialogue) != split]
+def _as_split(columns: Columns, splits: Path) -> CheckFinding:
+    given = {line.dialogue: SPLITS.index(line.split) for line in iter_splits(splits)}
+    names, pairs = list(columns.indices), zip(columns.dialogues, columns.splits, strict=True)
+    wrong = [row for row, (dialogue, split) in enumerate(pairs) if given.get(names[dialogue]) != split]
     says = "records are in another split than their dialogue, or it has none"
-    return _none("as split", len(wrong), says, _named(path, np.array(wrong, dtype=np.int64)))
+    return _none("as split", len(wrong), says, _named(columns, wrong))
 
 
 def _groups(splits: Path) -> CheckFinding:
@@ -255,24 +247,24 @@ def _apart(columns: Columns, rows: bytearray, sketch: WordSketch, name: str, wha
     """Whether dialogues whose sketches are alike are in one split; a dialogue that is in two is named elsewhere."""
     matrix = np.frombuffer(rows, dtype=np.uint8).reshape(-1, sketch.width)
     groups = Groups(len(matrix))
-    joined = join_alike(groups, sketch, lambda start, stop: matrix[start:stop], len(matrix))
+    joined = join_alike(groups, sketch, matrix.__getitem__)
     split_of = dict(zip(columns.dialogues, columns.splits, strict=True))
-    splits = np.array([split_of[dialogue] for dialogue in columns.names], dtype=np.int64)
+    splits = np.array([split_of[index] for index in range(len(matrix))], dtype=np.int64)
     shared = _in_two((groups.firsts + 1).astype(np.uint64), splits)
-    ids = [dialogue for dialogue, _ in columns.names.values()]
-    at_fault = [ids[index] for index in np.flatnonzero(np.isin(groups.firsts + 1, shared))[:_NAMED]]
+    names = list(columns.indices)
+    at_fault = [names[index] for index in np.flatnonzero(np.isin(groups.firsts + 1, shared))[:_NAMED]]
     return _none(name, len(shared), f"groups of {what}; {joined} such pairs in all", at_fault)
 
 
-def _replies(columns: Columns, path: Path) -> CheckFinding:
+def _replies(columns: Columns) -> CheckFinding:
     replies = _hashes(columns.replies)
     shared = _in_two(replies, np.repeat(_small(columns.splits), 2))
     rows = np.flatnonzero(np.isin(replies, shared)) // 2
     says = f"replies of at least {REPLY_WORDS} words stand in two splits"
-    return _none("replies", len(shared), says, _named(path, rows))
+    return _none("replies", len(shared), says, _named(columns, rows.tolist()))
 
 
-def _wordings(columns: Columns, path: Path) -> CheckFinding:
+def _wordings(columns: Columns) -> CheckFinding:
     """Whether steps of the test are worded as in training."""
     wordings = _hashes(columns.wordings).reshape(-1, len(STEPS))
     test = _small(columns.splits) == SPLITS.index("test")
@@ -280,14 +272,14 @@ def _wordings(columns: Columns, path: Path) -> CheckFinding:
     shares = {str(part): float(known[test, n].mean()) if test.any() else 0.0 for n, part in enumerate(STEPS)}
     passed = max(shares.values()) <= MOST_SHARED_WORDINGS if test.any() else None
     says = "steps of the test whose words stand in training: " + _listed(shares)
-    at_fault = _named(path, np.flatnonzero(known.any(axis=1)))
+    at_fault = _named(columns, np.flatnonzero(known.any(axis=1)).tolist())
     return CheckFinding(name="wordings", passed=passed, says=says, figures=shares, at_fault=at_fault)
 
 
 # --- nothing betrays the labels ---------------------------------------------------------------------------------------
 
 
-def _matched(columns: Columns, path: Path, split: Split) -> CheckFinding:
+def _matched(columns: Columns, split: Split) -> CheckFinding:
     """Whether every step that is False in one history is True in another, as often."""
     here = np.repeat(_small(columns.splits) == SPLITS.index(split), len(STEPS))
     steps, labels = _hashes(columns.steps), _small(columns.labels)
@@ -297,7 +289,7 @@ def _matched(columns: Columns, path: Path, split: Split) -> CheckFinding:
     true, false = (np.bincount(of, weights=given == value, minlength=size) for value in (TRUE, FALSE))
     unmatched = np.maximum(false - true, 0)
     wrong = given != TRUE
-    figures = {
+    metrics = {
         "false": float(false.sum()),
         "matched": float(1 - unmatched.sum() / false.sum()) if false.any() else 1.0,
         "true for one false": float(true[false > 0].sum() / false.sum()) if false.any() else 0.0,
@@ -305,16 +297,15 @@ def _matched(columns: Columns, path: Path, split: Split) -> CheckFinding:
         "can only be false": float((given == FALSE_BY_NATURE).sum() / max(1, wrong.sum())),
     }
     for column, part in enumerate(STEPS):
-        figures[f"false share, {part}"] = _mean(labels[column :: len(STEPS)][judged[column :: len(STEPS)]] != TRUE)
+        metrics[f"false share, {part}"] = _mean(labels[column :: len(STEPS)][judged[column :: len(STEPS)]] != TRUE)
     rows = np.flatnonzero(judged & (labels == FALSE) & np.isin(steps, different[unmatched > 0])) // len(STEPS)
     says = (
-        f"{split}: {figures['matched']:.1%} of {false.sum():.0f} False steps are True in another history as often; "
-        f"{figures['can only be false']:.1%} of the False can be True nowhere"
+        f"{split}: {metrics['matched']:.1%} of {false.sum():.0f} False steps are True in another history as often; "
+        f"{metrics['can only be false']:.1%} of the False can be True nowhere"
     )
-    passed = figures["matched"] >= LEAST_MATCHED if false.any() else None
-    return CheckFinding(
-        name=f"matched, {split}", passed=passed, says=says, figures=figures, at_fault=_named(path, rows)
-    )
+    passed = metrics["matched"] >= LEAST_MATCHED if false.any() else None
+    at_fault = _named(columns, rows.tolist())
+    return CheckFinding(name=f"matched, {split}", passed=passed, says=says, figures=metrics, at_fault=at_fault)
 
 
 def _mean(values: npt.NDArray[Any]) -> float:
@@ -328,19 +319,19 @@ def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:
     in 19 of 20 cases is taken off.
     """
     rng = generator(seed, "decisions", split)
-    figures: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for part in STEPS:
         decisions = sorted({key[3] for key in columns.decisions if key[:2] == (split, part)})
         counts = np.array([[columns.decisions[split, part, value, d] for d in decisions] for value in (True, False)])
         if counts.size and counts.sum(axis=1).all():
             random = rng.multivariate_hypergeometric(counts.sum(axis=0), int(counts[1].sum()), size=100)
             distances = [_total_variation(counts.sum(axis=0) - false, false) for false in random]
-            figures[part] = _total_variation(counts[0], counts[1])
-            figures[f"{part} by chance"] = float(np.quantile(distances, 0.95))
-    beyond = {str(part): max(0.0, figures[part] - figures[f"{part} by chance"]) for part in STEPS if part in figures}
+            metrics[part] = _total_variation(counts[0], counts[1])
+            metrics[f"{part} by chance"] = float(np.quantile(distances, 0.95))
+    beyond = {str(part): max(0.0, metrics[part] - metrics[f"{part} by chance"]) for part in STEPS if part in metrics}
     says = f"{split}: distance between the decisions of True and False steps beyond chance: " + _listed(beyond)
     passed = max(beyond.values()) <= MOST_DISTANCE if beyond else None
-    return CheckFinding(name=f"decisions, {split}", passed=passed, says=says, figures=figures)
+    return CheckFinding(name=f"decisions, {split}", passed=passed, says=says, figures=metrics)
 
 
 def _total_variation(one: Numbers, other: Numbers) -> float:
@@ -361,18 +352,18 @@ def _lengths(columns: Columns, split: Split) -> CheckFinding:
         return CheckFinding(name=f"lengths, {split}", passed=None, says=f"{split}: no pair with a better response")
     better, worse = (np.array(values, dtype=np.int64) for values in columns.lengths[split])
     longer = float(((better > worse) + 0.5 * (better == worse)).mean())
-    figures = {"better": float(better.mean()), "worse": float(worse.mean()), "longer is better": longer}
+    metrics = {"better": float(better.mean()), "worse": float(worse.mean()), "longer is better": longer}
     passed = abs(longer - 0.5) <= MOST_LENGTH + 2 * 0.5 / len(better) ** 0.5
     says = (
-        f"{split}: {figures['better']:.1f} words in the better and {figures['worse']:.1f} in the worse response; "
+        f"{split}: {metrics['better']:.1f} words in the better and {metrics['worse']:.1f} in the worse response; "
         f"the longer one is better in {longer:.1%} of {len(better)} pairs"
     )
-    return CheckFinding(name=f"lengths, {split}", passed=passed, says=says, figures=figures)
+    return CheckFinding(name=f"lengths, {split}", passed=passed, says=says, figures=metrics)
 
 
-def _sources(columns: Columns, path: Path) -> CheckFinding:
-    rows = np.unique(np.array(columns.without_source, dtype=np.int64))
-    return _none("sources", len(rows), "records have a label that does not say how it came about", _named(path, rows))
+def _sources(columns: Columns) -> CheckFinding:
+    rows, says = sorted(set(columns.without_source)), "records have a label that does not say how it came about"
+    return _none("sources", len(rows), says, _named(columns, rows))
 
 
 def _listed(shares: Mapping[str, float]) -> str:

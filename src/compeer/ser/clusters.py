@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -28,7 +28,7 @@ from pydantic import Field
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import Frozen
-from compeer.models.embedder import Embeds, Matrix
+from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.ser.asking import Reservoir, run_stage
 from compeer.ser.personality import PARTICIPANTS, TRAITS, Trait, read_profiles
@@ -52,7 +52,7 @@ Gaussian clouds of 2 to 384 dimensions gave 0.9 to 1.6 at most, blobs that lie a
 
 @dataclass(frozen=True)
 class Elbow:
-    """The number of clusters chosen, whether the curve really bends there, and both figures that say so."""
+    """The number of clusters chosen, whether the curve really bends there, and both numbers that say so."""
 
     clusters: int
     clear: bool
@@ -62,7 +62,8 @@ class Elbow:
     """How far the normalised curve lies below its chord at K, 0 to 1."""
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
+        """The choice in a sentence."""
         if self.clusters == 1:
             return "One cluster: the error does not fall in any way that would speak for more."
         if self.clear:
@@ -113,10 +114,7 @@ def cluster_profiles(
     stage = Stage(out, {"seed": seed, "most": most}, {"profiles": profiles}, beside=(CLUSTERS, ELBOW))
     if found := stage.finished():
         return found
-    if embedder is None:
-        from compeer.models.embedder import Embedder
-
-        embedder = Embedder()
+    embedder = embedder or Embedder()
     rng = generator(seed, "clusters", "drawn")
     kept: dict[Speaker, Reservoir[str]] = {who: Reservoir(FIT_ON, rng) for who in PARTICIPANTS}
     for profile in read_profiles(profiles):
@@ -137,7 +135,7 @@ def cluster_profiles(
 
 @dataclass
 class _Fit:
-    """K-means with the K of the elbow, what it was fitted on, and the cluster of each description seen so far."""
+    """K-means with the K of the elbow, what it was fitted on, and the cluster of each description so far."""
 
     errors: list[float]
     elbow: Elbow
@@ -148,14 +146,13 @@ class _Fit:
     points: npt.NDArray[np.float64]
     """Some of the descriptions on two principal axes, with their cluster."""
 
-    def assign(self, descriptions: Sequence[str], embedder: Embeds) -> list[int]:
+    def assign(self, descriptions: Sequence[str], embedder: Embeds) -> Mapping[str, int]:
         """The cluster of each description."""
         new = [text for text in dict.fromkeys(descriptions) if text not in self.known]
         found = dict(zip(new, _nearest(_rows(embedder, new), self.centres), strict=True)) if new else {}
-        clusters = [found[text] if text in found else self.known[text] for text in descriptions]
         if len(self.known) + len(found) <= REMEMBERED:
             self.known |= found
-        return clusters
+        return ChainMap(found, self.known)
 
 
 def _fit(counted: Counter[str], rng: np.random.Generator, embedder: Embeds, most: int) -> _Fit:
@@ -219,24 +216,21 @@ def _written(profiles: Path, fits: dict[Speaker, _Fit], embedder: Embeds) -> Ite
     """A unit for each block of profiles, and a last one for what the clusters are like."""
     totals = {who: np.zeros((fit.elbow.clusters, 1 + 2 * len(TRAITS))) for who, fit in fits.items()}
     for block in in_blocks(read_profiles(profiles), PROFILES_A_BLOCK):
-        clusters: dict[Speaker, Iterator[int]] = {}
-        for who, fit in fits.items():
-            own = [profile for profile in block if profile.participant == who]
-            found = fit.assign([profile.description for profile in own], embedder)
-            clusters[who] = iter(found)
-            for profile, cluster in zip(own, found, strict=True):
-                scores = [float(getattr(profile.scores, trait)) for trait in TRAITS]
-                totals[who][cluster] += [1, *scores, *(score**2 for score in scores)]
-        members = [
-            Member(dialogue=p.dialogue, participant=p.participant, cluster=next(clusters[p.participant])) for p in block
-        ]
-        counts = {"profiles": len(block)}
-        yield Done(beside={CLUSTERS: [member.model_dump_json() for member in members]}, counts={"clusters": counts})
+        clusters = {
+            who: fit.assign([profile.description for profile in block if profile.participant == who], embedder)
+            for who, fit in fits.items()
+        }
+        lines = []
+        for profile in block:
+            who, cluster = profile.participant, clusters[profile.participant][profile.description]
+            scores = [float(getattr(profile.scores, trait)) for trait in TRAITS]
+            totals[who][cluster] += [1, *scores, *(score**2 for score in scores)]
+            lines.append(Member(dialogue=profile.dialogue, participant=who, cluster=cluster).model_dump_json())
+        yield Done(beside={CLUSTERS: lines}, counts={"clusters": {"profiles": len(block)}})
     described = {who: _described(fit, totals[who]) for who, fit in fits.items()}
     counts = {f"of {who}s": fit.elbow.clusters for who, fit in fits.items()}
     lines = json.dumps({"participants": described}, indent=1, ensure_ascii=False).splitlines()
-    picture = elbow_svg(fits)
-    yield Done(lines, {ELBOW: [picture]}, {"clusters": counts})
+    yield Done(lines, {ELBOW: [elbow_svg(fits)]}, {"clusters": counts})
 
 
 def _described(fit: _Fit, totals: npt.NDArray[np.float64]) -> dict[str, Any]:
@@ -265,7 +259,7 @@ def _described(fit: _Fit, totals: npt.NDArray[np.float64]) -> dict[str, Any]:
         "fitted_on": fit.counted.total(),
         "squared_errors": fit.errors,
         "chosen": fit.elbow.clusters,
-        "elbow": asdict(fit.elbow) | {"said": fit.elbow.said},
+        "elbow": asdict(fit.elbow) | {"said": fit.elbow.summary},
         "scores": dict(zip(TRAITS, everyone.round(2).tolist(), strict=True)),
         "clusters": clusters,
     }
@@ -322,7 +316,7 @@ def elbow_svg(fits: Mapping[Speaker, _Fit]) -> str:
     from jinja2 import Environment
 
     panels = [_panel(who.capitalize(), fit) for who, fit in fits.items()]
-    summary = " ".join(f"{who}: {fit.elbow.said}" for who, fit in fits.items())
+    summary = " ".join(f"{who}: {fit.elbow.summary}" for who, fit in fits.items())
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files("compeer.ser").joinpath("tables", "elbow.svg.jinja").read_text("utf-8"))
     size = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM}

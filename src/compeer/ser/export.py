@@ -1,34 +1,40 @@
-"""What is made of records: Parquet files, three sets of equal size to compare rewriting, and matched sets.
+"""What is made of records: Parquet files for any tool and any trainer, and matched sets.
 
-The columns are flat, so that any tool for tables can read them; `tables/columns.toml` says what each holds, and the
-same words stand in the files' schema and in the README beside them. Records are read and written a few thousand at a
-time, so memory does not grow with their number. The folder takes its name when it is whole.
+A split's records lie in a file of their own. All formats but `parquet` have the layout that
+`datasets.load_dataset(folder)` expects, also offline:
 
-    parquet     reward.parquet, policy.parquet, test.parquet
-    datasets    data/reward-00000-of-00001.parquet …, as `datasets.load_dataset(folder)` expects them, also offline
+    parquet       reward.parquet, policy.parquet, test.parquet: flat columns, so that any tool for tables reads them
+    datasets      the same columns in data/reward-00000-of-00001.parquet …
+    preferences   prompt, chosen, rejected: lists of messages, for DPO, ORPO and reward trainers
+    messages      messages: the conversation so far and the corpus' own turn, steps and response, for SFT
+    sharegpt      conversations: the same as `from` (human, gpt) and `value`
+
+`tables/columns.toml` says what each column holds; the same words stand in the files' schema and in the README beside
+them. A preference pair is a record in which one response was found better; where both are good, or neither is, there is
+no pair. Histories are chats: the seeker is `user`, the supporter `assistant`, and messages in a row are one. Every row
+has the record's id, so that it can be followed back. Records are read and written a few thousand at a time, so memory
+does not grow with their number. The folder takes its name when it is whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from compeer.dialogue import last_seeker
+from compeer.dialogue import Utterance, last_seeker, merge_consecutive
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash, json_line
 from compeer.models.embedder import Embeds
-from compeer.pipeline import Done, Stage, in_blocks
-from compeer.reasoning import STEPS, Step, SupportTurn
+from compeer.pipeline import Done, Stage
+from compeer.reasoning import STEPS, Step, SupportTurn, render_turn
 from compeer.ser.asking import one_thread, run_stage, table
-from compeer.ser.forms import split_file, with_configs
-from compeer.ser.pairing import TOO_NEAR, exchange
+from compeer.ser.pairing import TOO_NEAR, closeness_of, differ, exchange
 from compeer.ser.record import (
     ACCEPTABLE,
     SPLITS,
@@ -41,6 +47,8 @@ from compeer.ser.record import (
 )
 from compeer.statistics import generator
 
+Format = Literal["parquet", "datasets", "preferences", "messages", "sharegpt"]
+Row = dict[str, Any]
 RECORDS_A_GROUP = 4096
 """Records of a split that are held in memory, and that one row group of a file holds."""
 COLUMNS: dict[str, str] = table("columns")
@@ -48,38 +56,45 @@ COLUMNS: dict[str, str] = table("columns")
 _NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"} | {f"{s}_label": "bool" for s in STEPS}
 _PLAIN = [*("id", "dialogue", "round", "language", "source", "split", "author", "response_strategy", "reference")]
 _PLAIN += ["candidate_first", "rewritten"]
+_ROLES = {"seeker": "user", "supporter": "assistant"}
+_SHAREGPT = {"user": "human", "assistant": "gpt"}
+_NO_CARD = "---\nlicense: other\n---\n\n# SER records\n\nThe licences of the corpora they come from hold.\n"
 
 
-def export_records(records: Path, out: Path, format: Literal["parquet", "datasets"]) -> dict[str, Any]:
-    """Writes a file of records as a folder of Parquet files; returns the records by split and the files' hashes.
+def export_records(records: Path, out: Path, format: Format) -> dict[str, Any]:
+    """Writes a file of records as a folder; returns rows by split, records without one, and the files' hashes.
 
-    The card of the records, if it lies beside them, becomes the folder's README.
+    With all columns, the card of the records, if it lies beside them, becomes the folder's README.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("this is there already.", file=out, do="Remove it, or give another name.")
     if not out.parent.is_dir():
         raise InputError("there is no such folder.", file=out.parent, do="Make it first, or give another name.")
-    names = {split: split_file(split) if format == "datasets" else f"{split}.parquet" for split in SPLITS}
+    where = "{}.parquet" if format == "parquet" else "data/{}-00000-of-00001.parquet"
+    names = {split: where.format(split) for split in SPLITS}
     with atomic_folder(out) as folder:
-        counts = _write_splits(records, {split: folder / name for split, name in names.items()})
-        known = {split: name for split, name in names.items() if counts[split]}
-        readme = with_configs(_readme(records.with_name("card.md")), known)
-        (folder / "README.md").write_text(readme, encoding="utf-8")
-        files = {name: file_hash(folder / name) for split, name in names.items() if counts[split]}
-        if out.is_dir():
-            out.rmdir()
-    return {"records": counts, "files": files}
+        counts, left_out = _write_splits(records, {split: folder / name for split, name in names.items()}, format)
+        written = {split: name for split, name in names.items() if counts[split]}
+        if format in FORMS:
+            rows = ", ".join(f"{split} {count:,}" for split, count in counts.items())
+            readme = f"{_NO_CARD}\nRows in the form `{format}`: {rows}.\n"
+        else:
+            readme = _with_columns(records.with_name("card.md"))
+        (folder / "README.md").write_text(_with_configs(readme, written), encoding="utf-8")
+        hashes = {name: file_hash(folder / name) for name in written.values()}
+    return {"records": counts, "left_out": left_out, "files": hashes}
 
 
-def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
-    """Writes each split's records to its file as they come; a split without any gets no file."""
+def _write_splits(records: Path, files: Mapping[str, Path], format: Format) -> tuple[dict[str, int], int]:
+    """Writes each split's rows, if there are any, to its file as they come; counts them, and records without one."""
     import pyarrow  # type: ignore[import-untyped]
     import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-    schema = _schema()
+    schema = _schema(format)
+    row_of = FORMS.get(format) or partial(_columns_row, records)
     writers: dict[str, Any] = {}
-    waiting: dict[str, list[dict[str, Any]]] = {split: [] for split in files}
-    counts = dict.fromkeys(files, 0)
+    waiting: dict[str, list[Row]] = {split: [] for split in files}
+    counts, left_out = dict.fromkeys(files, 0), 0
     with ExitStack() as closing:
 
         def write(split: str) -> None:
@@ -90,22 +105,35 @@ def _write_splits(records: Path, files: dict[str, Path]) -> dict[str, int]:
             waiting[split].clear()
 
         for record in read_records(records):
-            waiting[record.split].append(_row(record, records))
+            row = row_of(record)
+            if row is None:
+                left_out += 1
+                continue
+            waiting[record.split].append(row)
             counts[record.split] += 1
             if len(waiting[record.split]) == RECORDS_A_GROUP:
                 write(record.split)
         for split, rows in waiting.items():
             if rows:
                 write(split)
+    if not any(counts.values()) and format in FORMS:
+        do = "Give records that were judged, or another --format."
+        raise InputError(f"there is nothing in this file for '{format}'.", file=records, do=do)
     if not any(counts.values()):
         raise InputError("there is no record in this file.", file=records)
-    return counts
+    return counts, left_out
 
 
-def _schema() -> Any:
+def _schema(format: Format) -> Any:
     import pyarrow
 
     text, seconds = pyarrow.string(), pyarrow.float64()
+    if format in FORMS:
+        names = ("from", "value") if format == "sharegpt" else ("role", "content")
+        messages = pyarrow.list_(pyarrow.struct(dict.fromkeys(names, text)))
+        fields = {"preferences": ("prompt", "chosen", "rejected"), "messages": ("messages",)}
+        own = dict.fromkeys(fields.get(format, ("conversations",)), messages)
+        return pyarrow.schema(dict.fromkeys(("id", "dialogue", "language"), text) | own)
     media = pyarrow.struct({"kind": text, "path": text, "start": seconds, "end": seconds})
     utterance = pyarrow.struct({"speaker": text, "text": text, "media": pyarrow.list_(media)})
     types = {name: pyarrow.type_for_alias(alias) for name, alias in _NOT_TEXT.items()}
@@ -115,7 +143,8 @@ def _schema() -> Any:
     )
 
 
-def _row(record: SerRecord, file: Path) -> dict[str, Any]:
+def _columns_row(file: Path, record: SerRecord) -> Row:
+    """A record in all columns."""
     values = record.model_dump()
     if any(one.model_dump(exclude_defaults=True).keys() - {"speaker", "text", "media"} for one in record.history):
         what = f"record '{record.id}' has labels in its history, which no column holds."
@@ -136,71 +165,69 @@ def _label_columns(name: str, label: dict[str, Any] | None) -> dict[str, Any]:
     return {name: found.get("value"), **{f"{name}_{key}": value for key, value in found.items() if key != "value"}}
 
 
-def _readme(card: Path) -> str:
+def _with_columns(card: Path) -> str:
     """The card, if there is one, and what the columns hold."""
-    if card.is_file():
-        top = card.read_text(encoding="utf-8").rstrip() + "\n"
-    else:
-        top = "---\nlicense: other\n---\n\n# SER records\n\nThe licences of the corpora they come from hold.\n"
+    top = card.read_text(encoding="utf-8").rstrip() + "\n" if card.is_file() else _NO_CARD
     rows = "".join(f"| `{name}` | {what} |\n" for name, what in COLUMNS.items())
     return f"{top}\n## Columns\n\n| column | what it holds |\n|---|---|\n{rows}"
 
 
-# --- -D, -R and -P: what rewriting does, told from what more data does ------------------------------------------------
-
-SETS = {"duplicate": "duplicated.jsonl", "plain": "with-plain.jsonl", "personality": "with-personality.jsonl"}
-"""What is added to the original records, and the file that holds them together."""
-RECORDS_A_UNIT = 500
-
-
-def equal_sets(
-    records: Path, folder: Path, plain: Path | None = None, personality: Path | None = None
-) -> dict[str, Any]:
-    """Writes the set -D and one for each rewrite given; returns the manifest, which lies beside `duplicated.jsonl`.
-
-    Each holds all original records and as many more: the same records once more (-D), plainly reworded (-R), or
-    reworded by personality (-P). What is added are the records for which every rewrite given survived.
-    """
-    given = {kind: path for kind, path in {"plain": plain, "personality": personality}.items() if path}
-    if not given:
-        raise InputError("there are no rewrites.", do="Give the plain ones, those by personality, or both.")
-    folder.mkdir(parents=True, exist_ok=True)
-    stage = Stage(folder / SETS["duplicate"], {}, {"original": records, **given}, beside=[SETS[kind] for kind in given])
-    if found := stage.finished():
-        return found
-    known = {record.id for record in read_records(records) if record.split == "reward"}
-    counts: Counter[str] = Counter()
-    common = known
-    for kind, path in given.items():
-        times = Counter(_origin(record, kind, path) for record in read_records(path))
-        if twice := next((origin for origin, count in times.items() if count > 1), None):
-            raise InputError(f"record '{twice}' is reworded twice.", file=path, do="Keep one rewrite of each record.")
-        counts[f"{kind} without an original"] = len(times.keys() - known)
-        counts[kind] = len(times.keys() & known)
-        common = common & times.keys()
-    if not common:
-        what = "no record has its rewrites in all files given."
-        raise InputError(what, file=records, do="Give the records that the rewrites were made of.")
-    return run_stage(stage, _set_units(records, given, common, counts), lambda done: done)
+def _with_configs(card: str, files: Mapping[Any, str]) -> str:
+    """A card whose metadata block names the file of each split, as the hub and `load_dataset` read it."""
+    lines = ["configs:", "- config_name: default", "  data_files:"]
+    for split, name in files.items():
+        lines += [f"  - split: {split}", f"    path: {name}"]
+    block = "\n".join(lines)
+    if card.startswith("---\n"):
+        return card.replace("---\n", f"---\n{block}\n", 1)
+    return f"---\n{block}\n---\n\n{card}"
 
 
-def _set_units(original: Path, given: dict[str, Path], common: set[str], counts: Counter[str]) -> Iterator[Done]:
-    for block in in_blocks(read_records(original), RECORDS_A_UNIT):
-        lines = [json_line(record) for record in block]
-        again = [json_line(r.model_copy(update={"id": f"{r.id}~duplicate"})) for r in block if r.id in common]
-        beside = {SETS[kind]: lines for kind in given}
-        yield Done(lines + again, beside, {"sets": {"original": len(block), "added": len(again)}})
-    for kind, path in given.items():
-        for block in in_blocks(read_records(path), RECORDS_A_UNIT):
-            yield Done(beside={SETS[kind]: [json_line(r) for r in block if _origin(r, kind, path) in common]})
-    yield Done(counts={"rewrites": counts})
+# --- the forms that trainers take -------------------------------------------------------------------------------------
 
 
-def _origin(record: SerRecord, kind: str, path: Path) -> str:
-    """The id of the record that this one was made of."""
-    if record.rewritten != kind:
-        raise InputError(f"record '{record.id}' is no {kind} rewrite.", file=path, field="rewritten")
-    return record.id.removesuffix(f"~{kind}")
+def chat_messages(history: Sequence[Utterance]) -> list[dict[str, str]]:
+    """A history as the messages of a chat."""
+    return [{"role": _ROLES[one.speaker], "content": one.text} for one in merge_consecutive(history)]
+
+
+def _preference_row(record: SerRecord) -> Row | None:
+    """The two responses of a record, the better one as chosen; None where neither is better."""
+    if record.preference is None or record.preference.value not in ("candidate", "reference"):
+        return None
+    responses = [record.candidate.response, record.reference]
+    chosen, rejected = responses if record.preference.value == "candidate" else responses[::-1]
+    answers = {"chosen": chosen, "rejected": rejected}
+    messages = {name: [{"role": "assistant", "content": text}] for name, text in answers.items()}
+    return _named_row(record, prompt=chat_messages(record.history), **messages)
+
+
+def _messages_row(record: SerRecord) -> Row | None:
+    """The history and the corpus' own turn; None where somebody else wrote the turn."""
+    if record.author != "corpus":
+        return None
+    answer = {"role": "assistant", "content": render_turn(record.candidate)}
+    return _named_row(record, messages=[*chat_messages(record.history), answer])
+
+
+def _sharegpt_row(record: SerRecord) -> Row | None:
+    """The same in ShareGPT's words."""
+    if (found := _messages_row(record)) is None:
+        return None
+    messages = [{"from": _SHAREGPT[one["role"]], "value": one["content"]} for one in found["messages"]]
+    return _named_row(record, conversations=messages)
+
+
+def _named_row(record: SerRecord, **columns: Any) -> Row:
+    return {"id": record.id, "dialogue": record.dialogue, "language": record.language, **columns}
+
+
+FORMS: Mapping[Format, Callable[[SerRecord], Row | None]] = {
+    "preferences": _preference_row,
+    "messages": _messages_row,
+    "sharegpt": _sharegpt_row,
+}
+"""The row that a record gives, or None, by format."""
 
 
 # --- a matched set of right turns -------------------------------------------------------------------------------------
@@ -296,12 +323,7 @@ def pair_records(
     records: Sequence[SerRecord], embedder: Embeds, seed: int, how: Pairs = "near"
 ) -> list[tuple[int, int]]:
     """Pairs of records by index, near ones first or at random, that differ in dialogue, emotion and strategy."""
-    vectors = embedder.embed([_about(record) for record in records])
-    closeness = np.round(vectors @ vectors.T, 4).astype(np.float32)  # the last bits differ between machines
-
-    def differ(values: Sequence[str]) -> npt.NDArray[np.bool_]:
-        return np.array([[one != other for other in values] for one in values], dtype=bool)
-
+    closeness = closeness_of([_about(record) for record in records], embedder)
     turns = [record.candidate for record in records]
     allowed = closeness < TOO_NEAR
     for values in (

@@ -3,8 +3,8 @@
 Masked are addresses, numbers and ids of people (`tables/masking.toml`), and the names by which the two present or greet
 each other, wherever such a name comes again in the dialogue. A number is masked only where its form or its checksum
 says what it is. What belongs to institutions and may save a life stays: crisis lines, toll-free numbers, plain domains.
-Names of other people, told in passing, are not found. Each rule for faults (`tables/faults.toml`) is meant to be wrong
-seldom rather than to find everything: short chats, dialect, slang and people who talk about machines must pass.
+Names of other people, mentioned in passing, are not found. Each rule for faults (`tables/faults.toml`) is meant to be
+wrong seldom rather than to find everything: short chats, dialect, slang and people who talk about machines must pass.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ _IN_SCRIPT = {
 }
 _ENGLISH_WORDS = frozenset(_FAULTS["english"]["words"].split())
 FEWEST_WORDS, FEWEST_ENGLISH_WORDS = 12, 30
-"""Below these nothing can be told."""
+"""Below these nothing can be decided."""
 
 
 def is_other_language(texts: Sequence[str], language: str) -> bool:

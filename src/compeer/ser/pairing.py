@@ -78,13 +78,27 @@ def exchange(
     return pairs
 
 
+def closeness_of(texts: Sequence[str], embedder: Embeds) -> npt.NDArray[np.float32]:
+    """The cosine similarity of each two texts."""
+    vectors = embedder.embed(texts)
+    return np.round(vectors @ vectors.T, 4)  # the last bits differ between machines
+
+
+def differ(values: Sequence[str]) -> Allowed:
+    """For each two contexts whether their values differ."""
+    known: dict[str, int] = {}
+    numbers = np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
+    found: Allowed = numbers[:, None] != numbers[None, :]
+    return found
+
+
 # --- how usual a strategy is at a moment ------------------------------------------------------------------------------
 
 IMPROBABLE = 0.75
 """A strategy is improbable where it is used less than three quarters as often as usual."""
 
 _PRIOR = 20.0
-"""Each lift is drawn toward 1 as if so many moments without any tendency had been seen as well."""
+"""Each lift is shrunk toward 1 as if so many moments without any tendency had been counted as well."""
 
 
 _SAYS = {
@@ -207,8 +221,7 @@ def pair_up(
 ) -> Pairing:
     """Pairs the contexts; about twice `false_share` of each step is exchanged, as one candidate in two is spoiled."""
     count = len(references)
-    vectors = embedder.embed([f"{r.quotes.issue} {r.quotes.last}" for r in references])
-    closeness = np.round(vectors @ vectors.T, 4)  # the last bits differ between machines
+    closeness = closeness_of([f"{r.quotes.issue} {r.quotes.last}" for r in references], embedder)
     wrong = _wrong(references, moments, closeness)
     partner, patterns = [-1] * count, [None] * count  # type: tuple[list[int], list[Pattern | None]]
     free = np.ones(count, dtype=bool)
@@ -235,29 +248,23 @@ def pair_up(
 
 def _wrong(references: Sequence[Reference], moments: Moments, closeness: npt.NDArray[np.float32]) -> dict[str, Allowed]:
     """For each step a matrix: whether the column's step is wrong in the row's context."""
-    dialogues = _numbers([r.context.dialogue for r in references])
-    elsewhere = dialogues[:, None] != dialogues[None, :]
-    emotions = _numbers([r.turn.emotion.emotion for r in references])
-    intensities = np.array([r.turn.emotion.intensity for r in references])
-    stages = _numbers([r.turn.history.stage for r in references])
-    strategies = np.array([STRATEGIES.index(r.turn.strategy.strategy) for r in references], dtype=int)
-    lifts = np.array([moments.lifts(r.context) for r in references]).reshape(len(references), len(STRATEGIES))
-    replies = _numbers([r.turn.response for r in references])
-    other_emotion = emotions[:, None] != emotions[None, :]
+    turns = [reference.turn for reference in references]
+    elsewhere = differ([r.context.dialogue for r in references])
+    other_stage = elsewhere & differ([turn.history.stage for turn in turns])
+    other_emotion = elsewhere & differ([turn.emotion.emotion for turn in turns])
+    other_strategy = elsewhere & differ([turn.strategy.strategy for turn in turns])
+    intensities = np.array([turn.emotion.intensity for turn in turns])
     far = np.abs(intensities[:, None] - intensities[None, :]) >= 2
+    strategies = np.array([STRATEGIES.index(turn.strategy.strategy) for turn in turns], dtype=int)
+    lifts = np.array([moments.lifts(r.context) for r in references]).reshape(len(references), len(STRATEGIES))
     return {
-        "history": elsewhere & (closeness < TOO_NEAR) & (replies[:, None] != replies[None, :]),
-        "emotion": elsewhere & (other_emotion | far),
-        "strategy": elsewhere & (lifts[:, strategies] < IMPROBABLE) & (strategies[:, None] != strategies[None, :]),
-        "other stage": elsewhere & (stages[:, None] != stages[None, :]),
-        "other emotion": elsewhere & other_emotion,
-        "other strategy": elsewhere & (strategies[:, None] != strategies[None, :]),
+        "history": elsewhere & (closeness < TOO_NEAR) & differ([turn.response for turn in turns]),
+        "emotion": other_emotion | (elsewhere & far),
+        "strategy": other_strategy & (lifts[:, strategies] < IMPROBABLE),
+        "other stage": other_stage,
+        "other emotion": other_emotion,
+        "other strategy": other_strategy,
     }
-
-
-def _numbers(values: Sequence[str]) -> npt.NDArray[np.int64]:
-    known: dict[str, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
 
 def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequence[Reference]) -> Allowed:
@@ -306,7 +313,7 @@ FAMILIES: tuple[frozenset[Emotion], ...] = (
 """Emotions that lie near each other."""
 
 HEARD = 0.3
-"""Share of a step's telling words that must have been said for its issue to count as this seeker's."""
+"""Share of a step's content words that must occur in the history for its issue to count as this seeker's."""
 
 
 def wrong_emotion(context: Context, right: EmotionStep, given: EmotionStep) -> str:

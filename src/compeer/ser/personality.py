@@ -11,7 +11,6 @@ neither a test nor a diagnosis.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -21,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, Speaker, merge_consecutive, transcript
@@ -102,16 +101,14 @@ async def _asked(model: TextModel, retries: int, seed: int, block: list[Dialogue
     for dialogue in block:
         text = asking.prompt("personality").format(conversation=transcript(merge_consecutive(dialogue.utterances)))
         requests.append(asking.ask_user(text, seed, "profile", dialogue.id, grammar=answer_grammar()))
-    answers = await asking.ask_until_read(
-        model, requests, lambda _, generation: read_answer(generation), SAMPLING, retries
-    )
+    answers = await asking.ask_until_read(model, requests, read_answer, SAMPLING, retries)
     profiles: list[Profile] = []
     counts: dict[str, Counter[str]] = {"failed": Counter(), "dropped": Counter()}
     for dialogue, answer in zip(block, answers, strict=True):
         if isinstance(answer, asking.Read):
             for who in _spoken(dialogue):
-                scores, text = answer.value[who]
-                by = {"source": "llm", "model": model.name}
+                scores = getattr(answer.value, who).model_dump()
+                text, by = one_line(scores.pop("description")), {"source": "llm", "model": model.name}
                 profiles.append(Profile(dialogue=dialogue.id, participant=who, scores=scores, description=text, **by))
         elif isinstance(answer, Failure):
             asking.count_failure(answer, counts)
@@ -134,41 +131,31 @@ def answer_grammar() -> str:
     )
 
 
-class _Described(Scores):
+class Described(Scores):
+    """What a model says of one participant."""
+
     description: str = Field(min_length=10, max_length=1000)
 
 
-class _Both(Frozen):
-    seeker: _Described
-    supporter: _Described
+class DescribedBoth(Frozen):
+    """What a model says of both."""
+
+    seeker: Described
+    supporter: Described
 
 
-def read_answer(generation: Generation) -> dict[Speaker, tuple[Scores, str]] | asking.AnswerFault:
-    """Scores and description of both participants, or what is wrong with the answer."""
+def read_answer(_: int, generation: Generation) -> DescribedBoth | asking.AnswerFault:
+    """What the model says of both participants, or what is wrong with the answer; words around it do no harm."""
     text = generation.text
-    if generation.cut_off:
-        return asking.AnswerFault("it was cut off before it ended; be brief")
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        both = _Both.model_validate(json.loads(text[start : end + 1]))
-    except ValidationError as error:
-        first = error.errors()[0]
-        return asking.AnswerFault(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
-    except (ValueError, RecursionError):
-        return asking.AnswerFault("it is not one JSON object")
-    found: dict[Speaker, _Described] = {"seeker": both.seeker, "supporter": both.supporter}
-    return {
-        who: (Scores.model_validate({trait: getattr(one, trait) for trait in TRAITS}), one_line(one.description))
-        for who, one in found.items()
-    }
+    return asking.read_object(text[text.find("{") : text.rfind("}") + 1], DescribedBoth, generation.cut_off)
 
 
 # --- by the lexical estimate ------------------------------------------------------------------------------------------
 
 LEAST_WORDS = 25
-"""Who said less than this gets the neutral 3 on every trait."""
+"""Who wrote less than this gets the neutral 3 on every trait."""
 TRUST = 60
-"""Words at which an estimate counts half; the more was said, the less it is drawn toward the neutral 3."""
+"""Words at which an estimate counts half; the more was written, the less it is shrunk toward the neutral 3."""
 NEUTRAL = 3.0
 MOST = 2.5
 """Standard deviations; a habit counts no further than this."""

@@ -1,11 +1,11 @@
-"""Blind probes: how well a record's labels can be told without its history. Near chance is what we want.
+"""Blind probes: how well a record's labels can be predicted without its history. Near chance is what we want.
 
 A judge that scores well without reading has learnt how mistakes are worded, not whether they are mistakes. So
 classifiers that get no history are trained on the reward and policy splits and tried on the test split. For each step
 they get its words, its decision, its length, those of the whole turn, or a model of the turn (vectors of its parts and
 how alike they are), which finds steps that betray each other. For the preference they get the words, lengths or a model
 of the two responses: which is better where one is (chance 0.5), whether the candidate is acceptable (0.5), which of the
-four classes in the order shown (0.25). Each is tried again *with the reasoning*, without a limit: a true step tells
+four classes in the order given (0.25). Each is tried again *with the reasoning*, without a limit: a true step tells
 what the history is about, so a response that fits the steps may rightly be preferred. Vectors come from latent semantic
 analysis, and where there is an embedder from it, on as many records as its share of texts allows.
 """
@@ -24,10 +24,10 @@ from pydantic import Field, computed_field
 
 from compeer.io import Frozen
 from compeer.models.embedder import Embeds
-from compeer.reasoning import STEPS
+from compeer.reasoning import STEPS, Part
 from compeer.ser import blind
 from compeer.ser.asking import Reservoir
-from compeer.ser.record import ACCEPTABLE, read_records
+from compeer.ser.record import ACCEPTABLE, SerRecord, read_records
 from compeer.statistics import (
     balanced_accuracy,
     balanced_accuracy_of,
@@ -45,7 +45,7 @@ TEST_SHARE = 0.3
 
 
 class Probe(Frozen):
-    """How well one probe told one label. `passed` is None where it has no limit or too few labels to say."""
+    """How well one probe predicted one label. `passed` is None where it has no limit or too few labels to say."""
 
     label: str = Field(description="what it tells: a step's True or False, or something of the preference")
     sees: str = Field(description="what it looks at")
@@ -105,35 +105,33 @@ def probe_records(
     return Probes(records=len(train) + len(test), sources=sources, probes=tuple(found))
 
 
-def _sampled(
-    records: Path, seed: int, limit: int
-) -> tuple[list[blind.BlindCase], list[blind.BlindCase], dict[str, int]]:
-    """Cases for training and for the test, each chosen from all of their kind and left in the file's order."""
+def _sampled(records: Path, seed: int, limit: int) -> tuple[list[SerRecord], list[SerRecord], dict[str, int]]:
+    """Records with a preference, without their histories: for training and for the test, in the file's order."""
     rng, tested = generator(seed, "probes"), round(limit * TEST_SHARE)
-    kept: dict[bool, Reservoir[tuple[int, blind.BlindCase]]] = {
+    kept: dict[bool, Reservoir[tuple[int, SerRecord]]] = {
         True: Reservoir(tested, rng),
         False: Reservoir(limit - tested, rng),
     }
     sources: Counter[str] = Counter()
     for number, record in enumerate(read_records(records)):
-        if record.preference is not None and (case := blind.case_of(record)) is not None:
+        if record.preference is not None:
             sources[record.preference.source] += 1
-            kept[case.test].offer((number, case))
+            kept[record.split == "test"].offer((number, record.model_copy(update={"history": ()})))
     train, test = ([case for _, case in sorted(kept[part].items, key=lambda entry: entry[0])] for part in (False, True))
     return train, test, dict(sources)
 
 
-def _with_few_texts(cases: blind.Cases, most: float) -> list[blind.BlindCase]:
+def _with_few_texts(cases: blind.Cases, most: float) -> list[SerRecord]:
     """The first cases that have at most so many different texts; neighbours share many."""
     texts: set[str] = set()
     for number, case in enumerate(cases):
-        texts.update(case.all_texts)
+        texts.update(blind.all_texts(case))
         if len(texts) > most:
             return list(cases[:number])
     return list(cases)
 
 
-# --- what is asked, and by what it is told ----------------------------------------------------------------------------
+# --- which labels are predicted, and from what ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -141,37 +139,39 @@ class _ProbeTask:
     """One label to tell: the answer of a case (None: it has none), and for preferences the two responses."""
 
     label: str
-    answer: Callable[[blind.BlindCase], blind.Label | None]
-    limit: float
+    answer: Callable[[SerRecord], blind.Label | None]
+    limit: float = PREFERENCE_LIMIT
     chance: float = 0.5
     part: int | None = None
-    pair: Callable[[blind.BlindCase], tuple[str, str]] = lambda case: case.responses
+    pair: blind.PairOf = blind.responses
 
 
-def _class(case: blind.BlindCase) -> str:
-    if case.preference in ("both", "neither"):
-        return case.preference
-    return "first" if (case.preference == "candidate") == case.candidate_first else "second"
+def _class(record: SerRecord) -> str:
+    value = record.preference.value if record.preference else ""
+    if value not in ("candidate", "reference"):
+        return value
+    return "first" if (value == "candidate") == record.candidate_first else "second"
 
 
-def _step_task(part: int, name: str) -> _ProbeTask:
-    return _ProbeTask(f"{name} step", lambda case: case.labels[part] if case.labels else None, STEP_LIMIT, part=part)
+def _better(record: SerRecord) -> str | None:
+    return found if (found := _class(record)) in ("first", "second") else None
+
+
+def _acceptable(record: SerRecord) -> bool:
+    return record.preference is not None and record.preference.value in ACCEPTABLE
+
+
+def _step_label(part: Part, record: SerRecord) -> bool | None:
+    return getattr(record.labels, part).value if record.labels else None
 
 
 _TASKS = (
-    *(_step_task(part, name) for part, name in enumerate(STEPS)),
+    *(_ProbeTask(f"{s} step", partial(_step_label, s), STEP_LIMIT, part=part) for part, s in enumerate(STEPS)),
+    _ProbeTask("preference: the better one", _better),
     _ProbeTask(
-        "preference: the better one",
-        lambda case: None if case.preference in ("both", "neither") else _class(case),
-        PREFERENCE_LIMIT,
+        "preference: candidate acceptable", _acceptable, pair=lambda case: (case.candidate.response, case.reference)
     ),
-    _ProbeTask(
-        "preference: candidate acceptable",
-        lambda case: case.preference in ACCEPTABLE,
-        PREFERENCE_LIMIT,
-        pair=lambda case: (case.candidate, case.reference),
-    ),
-    _ProbeTask("preference: four classes", _class, PREFERENCE_LIMIT, chance=0.25),
+    _ProbeTask("preference: four classes", _class, chance=0.25),
 )
 
 
@@ -193,31 +193,31 @@ def _plain_views(task: _ProbeTask) -> list[_View]:
             _View("lengths", partial(blind.shape_features, pair), blind.trees),
             _View("words, with the reasoning", partial(blind.words_with_reasoning, pair), blind.linear, limited=False),
         ]
+
+    def line(case: SerRecord) -> list[str]:
+        return blind.step_lines(case)[part : part + 1]
+
+    def text(case: SerRecord) -> list[str]:
+        return blind.step_texts(case)[part : part + 1]
+
     return [
+        _View("words of the step", partial(blind.word_features, line), blind.linear),
+        _View("words of the turn", partial(blind.word_features, blind.step_lines), blind.linear),
         _View(
-            "words of the step", partial(blind.word_features, lambda case: case.lines[part : part + 1]), blind.linear
+            "decision of the step",
+            partial(blind.token_features, lambda case: blind.decisions(case)[part]),
+            blind.linear,
         ),
-        _View("words of the turn", partial(blind.word_features, lambda case: case.lines), blind.linear),
-        _View("decision of the step", partial(blind.token_features, lambda case: case.decisions[part]), blind.linear),
         _View("decisions of the turn", partial(blind.token_features, blind.decision_tokens), blind.linear),
-        _View(
-            "length of the step", partial(blind.shape_features, lambda case: case.texts[part : part + 1]), blind.trees
-        ),
+        _View("length of the step", partial(blind.shape_features, text), blind.trees),
     ]
 
 
 def _model_views(task: _ProbeTask, vectors: blind.Vectors, how: str) -> list[_View]:
     if task.part is not None:
-        return [
-            _View(
-                f"model of the turn{how}",
-                partial(_both, blind.turn_features, vectors, task.part),
-                blind.ridge_and_trees,
-            )
-        ]
-    plain, reasoned = (
-        partial(_both, blind.pair_features, vectors, task.pair, reasoning) for reasoning in (False, True)
-    )
+        features = partial(_both, blind.turn_features, vectors, task.part)
+        return [_View(f"model of the turn{how}", features, blind.ridge_and_trees)]
+    plain, reasoned = (partial(_both, blind.pair_features, vectors, task.pair, reads) for reads in (False, True))
     return [
         _View(f"model{how}", plain, blind.ridge_and_trees),
         _View(f"model, with the reasoning{how}", reasoned, blind.ridge_and_trees, limited=False),

@@ -24,7 +24,7 @@ from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.models.embedder import Embeds
+from compeer.models.embedder import Embedder, Embeds
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import one_line
 from compeer.ser.asking import (
@@ -36,6 +36,7 @@ from compeer.ser.asking import (
     ask_user,
     prompt,
     refuse_embedded,
+    run_stage,
 )
 from compeer.ser.clusters import CLUSTERS, read_members
 from compeer.ser.drift import Line, likeness, why_not
@@ -61,7 +62,7 @@ async def rewrite_stage(
     out: Path,
     model: TextModel,
     seed: int,
-    settings: RewriteSettings | None = None,
+    settings: RewriteSettings,
     profiles: Path | None = None,
     clusters: Path | None = None,
     embedder: Embeds | None = None,
@@ -72,7 +73,6 @@ async def rewrite_stage(
     plainly otherwise. What is left out is counted by reason.
     """
     refuse_embedded(model, "reword a conversation: it repeats lines or loses what they mean")
-    settings = settings or RewriteSettings()
     inputs: dict[str, Path | str] = {"records": records}
     kind: Kind = "personality" if profiles or clusters else "plain"
     if kind == "personality":
@@ -88,11 +88,7 @@ async def rewrite_stage(
     manners = None
     if profiles and clusters:
         manners = _Manners(records, profiles, clusters.with_name(CLUSTERS), seed)
-    if embedder is None:
-        from compeer.models.embedder import Embedder
-
-        embedder = Embedder()
-    rewriting = _Rewriting(kind, text, model, settings, seed, manners, embedder, asyncio.Lock())
+    rewriting = _Rewriting(kind, text, model, settings, seed, manners, embedder or Embedder(), asyncio.Lock())
     return await ask_stage(stage, in_blocks(_groups(records), model.batch_size), rewriting.reword, model.at_once)
 
 
@@ -288,3 +284,60 @@ def _read(tasks: Sequence[_Round], index: int, generation: Generation) -> list[L
 
 def _expected(number: int, count: int) -> str:
     return f"line {number} should be" if number <= count else f"there should be no more than {count}"
+
+
+# --- -D, -R and -P: what rewriting does, apart from what more data does -----------------------------------------------
+
+SETS = {"duplicate": "duplicated.jsonl", "plain": "with-plain.jsonl", "personality": "with-personality.jsonl"}
+"""What is added to the original records, and the file that holds them together."""
+RECORDS_A_UNIT = 500
+
+
+def equal_sets(
+    records: Path, folder: Path, plain: Path | None = None, personality: Path | None = None
+) -> dict[str, Any]:
+    """Writes the set -D and one for each rewrite given; returns the manifest, which lies beside `duplicated.jsonl`.
+
+    Each holds all original records and as many more: the same records once more (-D), plainly reworded (-R), or
+    reworded by personality (-P). What is added are the records for which every rewrite given survived.
+    """
+    given = {kind: path for kind, path in {"plain": plain, "personality": personality}.items() if path}
+    if not given:
+        raise InputError("there are no rewrites.", do="Give the plain ones, those by personality, or both.")
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = Stage(folder / SETS["duplicate"], {}, {"original": records, **given}, beside=[SETS[kind] for kind in given])
+    if found := stage.finished():
+        return found
+    known = {record.id for record in read_records(records) if record.split == "reward"}
+    counts: Counter[str] = Counter()
+    common = known
+    for kind, path in given.items():
+        times = Counter(_origin(record, kind, path) for record in read_records(path))
+        if twice := next((origin for origin, count in times.items() if count > 1), None):
+            raise InputError(f"record '{twice}' is reworded twice.", file=path, do="Keep one rewrite of each record.")
+        counts[f"{kind} without an original"] = len(times.keys() - known)
+        counts[kind] = len(times.keys() & known)
+        common = common & times.keys()
+    if not common:
+        what = "no record has its rewrites in all files given."
+        raise InputError(what, file=records, do="Give the records that the rewrites were made of.")
+    return run_stage(stage, _set_units(records, given, common, counts), lambda done: done)
+
+
+def _set_units(original: Path, given: dict[str, Path], common: set[str], counts: Counter[str]) -> Iterator[Done]:
+    for block in in_blocks(read_records(original), RECORDS_A_UNIT):
+        lines = [json_line(record) for record in block]
+        again = [json_line(r.model_copy(update={"id": f"{r.id}~duplicate"})) for r in block if r.id in common]
+        beside = {SETS[kind]: lines for kind in given}
+        yield Done(lines + again, beside, {"sets": {"original": len(block), "added": len(again)}})
+    for kind, path in given.items():
+        for block in in_blocks(read_records(path), RECORDS_A_UNIT):
+            yield Done(beside={SETS[kind]: [json_line(r) for r in block if _origin(r, kind, path) in common]})
+    yield Done(counts={"rewrites": counts})
+
+
+def _origin(record: SerRecord, kind: str, path: Path) -> str:
+    """The id of the record that this one was made of."""
+    if record.rewritten != kind:
+        raise InputError(f"record '{record.id}' is no {kind} rewrite.", file=path, field="rewritten")
+    return record.id.removesuffix(f"~{kind}")

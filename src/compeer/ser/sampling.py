@@ -47,7 +47,7 @@ class Context(Frozen):
 
 
 def contexts_of(dialogue: Dialogue, split: Split, count: int, seed: int) -> list[Context]:
-    """The sampled rounds of a dialogue. Its own id seeds the draw: order and parallelism change nothing."""
+    """The sampled rounds of a dialogue. Its own id seeds the sample: order and parallelism change nothing."""
     rounds = rounds_of(dialogue)
     before, after = dialogue.intensity.initial, dialogue.intensity.final
     found = []
@@ -131,7 +131,7 @@ def round_weights(rounds: int) -> list[float]:
 
 
 def sample_rounds(rounds: int, count: int, rng: Random) -> list[int]:
-    """Up to `count` of the rounds 1 … `rounds`, drawn by equation 1 without replacement, in ascending order."""
+    """Up to `count` of the rounds 1 … `rounds`, sampled by equation 1 without replacement, in ascending order."""
     left = dict(enumerate(round_weights(rounds), 1)) if rounds > 0 else {}
     chosen: list[int] = []
     while left and len(chosen) < count:

@@ -11,7 +11,6 @@ rules, and dropping it would punish it for the model's mistake. `verdicts.jsonl`
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,13 +18,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from compeer.corpora import BadDialogues, corpus_path, read_corpus
 from compeer.dialogue import Dialogue, Utterance, rounds_of, transcript
-from compeer.errors import InputError, from_validation
+from compeer.errors import InputError
 from compeer.io import Frozen, json_line
 from compeer.models.base import Failure, Generation, Sampling, TextModel
 from compeer.pipeline import Done, Stage, in_blocks
@@ -233,6 +232,12 @@ class ScreenVerdict(BaseModel):
     kind: Kind
     keep: bool
 
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.keep != (self.kind == "coherent"):
+            raise ValueError(f"'keep' and 'kind' contradict each other: {str(self.keep).lower()}, {self.kind}")
+        return self
+
 
 def verdict_grammar(reason_characters: int = 200) -> str:
     """A Lark grammar of the answer, in which `keep` cannot contradict `kind`."""
@@ -248,25 +253,10 @@ def verdict_grammar(reason_characters: int = 200) -> str:
     )
 
 
-def read_verdict(text: str) -> ScreenVerdict | asking.AnswerFault:
-    """The verdict in an answer, or what is wrong with it."""
+def read_verdict(text: str, cut_off: bool = False) -> ScreenVerdict | asking.AnswerFault:
+    """The verdict in an answer, or what is wrong with it; a fence around it does no harm."""
     plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", text.strip(), flags=re.DOTALL)
-    try:
-        value = json.loads(plain)
-    except (ValueError, RecursionError):
-        return asking.AnswerFault("it is not one JSON object")
-    if not isinstance(value, dict):
-        return asking.AnswerFault("it is not one JSON object")
-    try:
-        verdict = ScreenVerdict.model_validate(value)
-    except ValidationError as error:
-        plain_error = from_validation(error)
-        return asking.AnswerFault(f"'{plain_error.field}': {plain_error.what}")
-    if verdict.keep != (verdict.kind == "coherent"):
-        return asking.AnswerFault(
-            f"'keep' and 'kind' contradict each other: {str(verdict.keep).lower()}, {verdict.kind}"
-        )
-    return verdict
+    return asking.read_object(plain, ScreenVerdict, cut_off)
 
 
 async def verdict_stage(
@@ -277,19 +267,18 @@ async def verdict_stage(
     known = {"model": model.name, "retries": retries, "seed": seed, "prompt": asking.prompt("screen")}
     stage = Stage(out, known, {"dialogues": dialogues}, beside=[VERDICTS])
 
+    def read(_: int, answer: Generation) -> ScreenVerdict | asking.AnswerFault:
+        return read_verdict(answer.text, answer.cut_off)
+
     async def ask(block: list[Dialogue]) -> Done:
         requests = []
         for one in block:
             text = asking.prompt("screen").format(conversation=transcript(one.utterances))
             requests.append(asking.ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar()))
-        answers = await asking.ask_until_read(model, requests, lambda _, answer: _read(answer), SAMPLING, retries)
+        answers = await asking.ask_until_read(model, requests, read, SAMPLING, retries)
         return _done(block, answers)
 
     return await asking.ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
-
-
-def _read(answer: Generation) -> ScreenVerdict | asking.AnswerFault:
-    return asking.AnswerFault("it is too long and was cut off") if answer.cut_off else read_verdict(answer.text)
 
 
 def _done(block: list[Dialogue], answers: list[asking.Answer[ScreenVerdict]]) -> Done:

@@ -17,7 +17,6 @@ stays bounded however large the corpus, and the workers change nothing.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from compeer.io import Frozen, json_line
+from compeer.io import Frozen, json_line, read_lines
 from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
@@ -72,8 +71,8 @@ class SilverSettings(Frozen):
     )
 
 
-Lines = Sequence[tuple[str, Sequence[str]]]
-"""Lines of contexts of one split, each with the lines of the turns that models wrote for it."""
+Written = tuple[Context, Sequence[CandidateTurn]]
+"""A context with the turns that models wrote for it."""
 
 
 def silver_stage(
@@ -106,15 +105,12 @@ def _texts(context: Context) -> tuple[str, ...]:
     return (context.reply.text, *(wording.halves(context.reply.text) or ()))
 
 
-def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: Lines) -> Done:
-    read = [Context.model_validate_json(line) for line, _ in block]
-    contexts = [context for context in read if not any(words_hash(text) in shared for text in _texts(context))]
-    turns = {
-        context.id: [CandidateTurn.model_validate_json(line) for line in lines]
-        for context, (_, lines) in zip(read, block, strict=True)
-        if lines
-    }
-    dropped = Counter({"the same reply in another split": len(read) - len(contexts)})
+def _work(
+    moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: Sequence[Written]
+) -> Done:
+    contexts = [context for context, _ in block if not any(words_hash(text) in shared for text in _texts(context))]
+    turns = {context.id: written for context, written in block if written}
+    dropped = Counter({"the same reply in another split": len(block) - len(contexts)})
     embedder, shares = one_thread(settings.embedder), (settings.false_share, settings.coherent)
     records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
     counts: dict[str, Counter[str]] = {
@@ -122,41 +118,34 @@ def _work(moments: Moments, shared: frozenset[int], settings: SilverSettings, se
         "splits": Counter(record.split for record in records),
         "no record": dropped,
     }
-    for record in records:
-        name = "unlabelled" if record.labels is None else "labelled"
-        counts.setdefault("labels", Counter())[name] += 1
+    if records:
+        counts["labels"] = Counter("unlabelled" if record.labels is None else "labelled" for record in records)
     return Done([json_line(record) for record in records], counts=counts)
 
 
-def _blocks(contexts: Path, turns: Path | None) -> Iterator[Lines]:
+def _blocks(contexts: Path, turns: Path | None) -> Iterator[list[Written]]:
     """The contexts of each split in blocks; the last of a split takes the rest, up to twice the size."""
-    waiting: dict[str, list[tuple[str, Sequence[str]]]] = {}
-    for line, written in _with_turns(contexts, turns):
-        split = json.loads(line)["split"]
-        here = waiting.setdefault(split, [])
-        here.append((line, written))
+    waiting: dict[str, list[Written]] = {}
+    for context, written in _with_turns(contexts, turns):
+        here = waiting.setdefault(context.split, [])
+        here.append((context, written))
         if len(here) == 2 * BLOCK:
             yield here[:BLOCK]
-            waiting[split] = here[BLOCK:]
+            waiting[context.split] = here[BLOCK:]
     for split in sorted(waiting):
         yield waiting[split]
 
 
-def _with_turns(contexts: Path, turns: Path | None) -> Iterator[tuple[str, Sequence[str]]]:
-    """Each line of contexts with the lines of its turns, which stand in the same order in their own file."""
-    written = groupby(_lines(turns) if turns else (), key=lambda line: str(json.loads(line)["context"]))
+def _with_turns(contexts: Path, turns: Path | None) -> Iterator[Written]:
+    """Each context with its turns, which stand in the same order in their own file."""
+    written = groupby(read_lines(turns, CandidateTurn) if turns else (), key=lambda turn: turn.context)
     ahead = next(written, None)
-    for line in _lines(contexts):
-        lines: Sequence[str] = ()
-        if ahead is not None and ahead[0] == json.loads(line)["id"]:
-            lines = list(ahead[1])
+    for context in read_contexts(contexts):
+        found: Sequence[CandidateTurn] = ()
+        if ahead is not None and ahead[0] == context.id:
+            found = list(ahead[1])
             ahead = next(written, None)
-        yield line, lines
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as file:
-        yield from (line for line in file if line.strip())
+        yield context, found
 
 
 # --- records by rule --------------------------------------------------------------------------------------------------
@@ -202,7 +191,7 @@ def silver_records(
 
 
 def _pair_number(one: wording.Reference, other: wording.Reference, seed: int) -> float:
-    """A number in [0, 1) that belongs to the pair: both sides draw the same."""
+    """A number in [0, 1) that belongs to the pair: both sides get the same."""
     return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
 
 

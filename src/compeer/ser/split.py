@@ -42,8 +42,8 @@ Hashes = npt.NDArray[np.uint64]
 Keys = npt.NDArray[np.uint32]
 Indices = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
-ReadRows = Callable[[int, int], Bytes]
-"""Gives the sketches of the texts from one number up to another."""
+ReadRows = Callable[[slice | Indices], Bytes]
+"""Gives the sketches of some texts, a row a text."""
 
 LETTERS, CHARACTERS = 20, 6
 OPENING_WORDS = 12
@@ -183,29 +183,30 @@ class Groups:
         return self.join(order[same], order[same + 1])
 
 
-def join_alike(groups: Groups, sketch: WordSketch, read: ReadRows, count: int) -> int:
+def join_alike(groups: Groups, sketch: WordSketch, read: ReadRows) -> int:
     """Joins the texts that are alike; returns how many pairs brought two groups together."""
     joined = 0
     for first in range(0, sketch.bands, _BANDS_AT_ONCE):
-        last = min(first + _BANDS_AT_ONCE, sketch.bands)
-        for one, other in _candidates(sketch, read, count, first, last):
+        for one, other in _candidates(sketch, read, len(groups.firsts), first):
             apart = groups.firsts[one] != groups.firsts[other]
             one, other = one[apart], other[apart]
-            alike = _alike(sketch, read, count, one, other) >= sketch.bound
+            alike = np.zeros(len(one), dtype=bool)
+            for start in range(0, len(one), _ROWS_AT_ONCE):
+                part = slice(start, start + _ROWS_AT_ONCE)
+                alike[part] = sketch.alike(read(one[part]), read(other[part])) >= sketch.bound
             joined += groups.join(one[alike], other[alike])
     return joined
 
 
-def _candidates(
-    sketch: WordSketch, read: ReadRows, count: int, first: int, last: int
-) -> Iterator[tuple[Indices, Indices]]:
-    """Pairs of texts that share the key of one of these bands, those of the bands together and each once."""
+def _candidates(sketch: WordSketch, read: ReadRows, count: int, first: int) -> Iterator[tuple[Indices, Indices]]:
+    """Pairs of texts that share the key of one of the bands from `first` on, those of the bands together, each once."""
+    last = min(first + _BANDS_AT_ONCE, sketch.bands)
     keys = np.zeros((last - first, count), dtype=np.uint32)
     there = np.zeros(count, dtype=bool)
     for start in range(0, count, _ROWS_AT_ONCE):
-        rows = read(start, min(start + _ROWS_AT_ONCE, count))
-        keys[:, start : start + len(rows)] = sketch.keys(rows, first, last).T
-        there[start : start + len(rows)] = rows.any(axis=1)
+        part = slice(start, start + _ROWS_AT_ONCE)
+        rows = read(part)
+        keys[:, part], there[part] = sketch.keys(rows, first, last).T, rows.any(axis=1)
     present = np.flatnonzero(there)
     found: list[Indices] = []
     for band in keys:
@@ -221,21 +222,6 @@ def _candidates(
             found = []
     if found:
         yield np.divmod(np.unique(np.concatenate(found)), count)
-
-
-def _alike(sketch: WordSketch, read: ReadRows, count: int, one: Indices, other: Indices) -> Numbers:
-    wanted = np.unique(np.concatenate([one, other]))
-    rows = np.zeros((len(wanted), sketch.width), dtype=np.uint8)
-    for start in range(0, count, _ROWS_AT_ONCE):
-        low, high = np.searchsorted(wanted, [start, start + _ROWS_AT_ONCE])
-        if low < high:
-            rows[low:high] = read(start, min(start + _ROWS_AT_ONCE, count))[wanted[low:high] - start]
-    found = np.zeros(len(one))
-    for start in range(0, len(one), _PAIRS_AT_ONCE):
-        part = slice(start, start + _PAIRS_AT_ONCE)
-        left, right = np.searchsorted(wanted, one[part]), np.searchsorted(wanted, other[part])
-        found[part] = sketch.alike(rows[left], rows[right])
-    return found
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------
@@ -259,14 +245,14 @@ def split_stage(dialogues: Path, out: Path, shares: Sequence[float], seed: int, 
     units = in_blocks(read_corpus(dialogues), _DIALOGUES_A_UNIT)
     run_stage(sketching, units, partial(_sketch, ids.name), workers)
     ends = np.cumsum([_HEAD, *(sketch.width for sketch in kinds.values())]).tolist()
-    read = partial(_read_rows, rows, ends[-1])
     count = rows.stat().st_size // (2 * ends[-1] + 1)
+    digits = np.memmap(rows, np.uint8, "r", shape=(count, 2 * ends[-1] + 1)) if count else np.zeros((0, 1), np.uint8)
     with stage:
-        heads = read(slice(0, _HEAD), 0, count).copy().view(">u8").astype(np.uint64)
+        heads = _bytes_of(digits, 0, _HEAD, slice(None)).view(">u8").astype(np.uint64)
         groups = Groups(count)
         joined = {"situation": groups.join_equal(heads[:, 1])}
         for (name, sketch), start, end in zip(kinds.items(), ends, ends[1:], strict=False):
-            joined[name] = join_alike(groups, sketch, partial(read, slice(start, end)), count)
+            joined[name] = join_alike(groups, sketch, partial(_bytes_of, digits, start, end))
         splits = _fill(groups.firsts, heads[:, 0], shares, seed)
         sizes = np.bincount(groups.firsts, minlength=count)
         names = {number: name for number, name in enumerate(_ids(ids)) if sizes[number] > 1}
@@ -324,11 +310,10 @@ def _sketch(ids: str, block: list[Dialogue]) -> Done:
     return Done(lines, beside={ids: [json.dumps(dialogue.id) for dialogue in block]})
 
 
-def _read_rows(path: Path, width: int, columns: slice, start: int, stop: int) -> Bytes:
-    with path.open("rb") as file:
-        file.seek(start * (2 * width + 1))
-        text = file.read((stop - start) * (2 * width + 1)).decode("ascii")
-    return np.frombuffer(bytes.fromhex(text), dtype=np.uint8).reshape(-1, width)[:, columns]  # fromhex skips breaks
+def _bytes_of(digits: Bytes, start: int, end: int, rows: slice | Indices) -> Bytes:
+    """The bytes from `start` to `end` of some rows of hexadecimal digits."""
+    own = digits[rows, 2 * start : 2 * end]
+    return np.frombuffer(bytes.fromhex(own.tobytes().decode("ascii")), dtype=np.uint8).reshape(len(own), end - start)
 
 
 def first_message(utterances: Iterable[Utterance]) -> str:

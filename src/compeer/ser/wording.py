@@ -88,7 +88,7 @@ def wordings(language: str) -> dict[str, Any]:
 
 
 def quotes_of(history: Sequence[Utterance]) -> Quotes:
-    """What to quote of a history: its most telling sentence, a later one, and one of the seeker's last message."""
+    """What to quote of a history: its most informative sentence, a later one, and one of the seeker's last message."""
     last = last_seeker(history) or history[-1]
     quote = max(_sentences(last.text), key=_weight)
     earlier = [
@@ -177,7 +177,6 @@ class Reference:
     quotes: Quotes
     history: tuple[HistoryWords, HistoryWords]
     turns: tuple[SupportTurn, SupportTurn]
-    derived: tuple[str, ...]
 
     @property
     def turn(self) -> SupportTurn:
@@ -235,7 +234,7 @@ def reference_of(context: Context, seed: int) -> Reference:
         )
         histories.append(history)
         turns.append(turn)
-    return Reference(context, quotes, (histories[0], histories[1]), (turns[0], turns[1]), context.derived)
+    return Reference(context, quotes, (histories[0], histories[1]), (turns[0], turns[1]))
 
 
 # --- pairs of responses -----------------------------------------------------------------------------------------------
