@@ -203,7 +203,7 @@ def test_a_failure_of_the_network_fails_those_at_work_and_no_others(
 ) -> None:
     writer, batcher = local.writer, local.writer._batcher
     with monkeypatch.context() as patch:
-        patch.setattr(batcher, "_step", lambda: (_ for _ in ()).throw(MemoryError("full")))
+        patch.setattr(batcher.table, "step", lambda: (_ for _ in ()).throw(MemoryError("full")))
         with pytest.raises(NotWritten, match="MemoryError"):
             texts_of(writer, requests_of(1), SHORT)
     assert texts_of(writer, requests_of(1), SHORT)[0]

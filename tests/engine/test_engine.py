@@ -15,8 +15,9 @@ import torch
 from compeer.chat.local import LocalWriter
 from compeer.chat.writing import fixed_grammar
 from compeer.engine import llama as binding
+from compeer.engine.answers import LlamaReading
 from compeer.engine.batching import Batcher
-from compeer.engine.convert import (
+from compeer.engine.gguf import (
     convert_adapter,
     convert_folder,
     family,
@@ -38,7 +39,6 @@ from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
 from compeer.reward import JudgeForm, Judgment, LocalJudge
-from compeer.reward.rounds import EngineRounds
 from compeer.statistics import generator
 from tests.support.judging import FORMS, IDS, case
 
@@ -416,7 +416,7 @@ def test_a_judge_of_adapters_is_what_it_is_with_them_in_its_weights(
     settings: dict[str, Any] = {"both_orders": True, "reason_tokens": 3, "device": CPU}
     theirs = LocalJudge(whole, form=form, **settings).judge(cases)
     judge = LocalJudge(adapter, **settings)
-    assert isinstance(judge._rounds, EngineRounds)
+    assert isinstance(judge._begin([]), LlamaReading)
     ours = judge.judge(cases)
     assert [type(one) for one in ours] == [type(one) for one in theirs]
     for one, other in zip(ours, theirs, strict=True):

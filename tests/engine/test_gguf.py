@@ -9,9 +9,10 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from compeer.engine.gguf import chat_template, read_gguf_state, write_folder
+from compeer.engine.gguf import chat_template, write_folder
 from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.io import file_hash
@@ -88,7 +89,8 @@ def write_gguf(path: Path, kind: str, tied: bool = False) -> None:
 def test_tensors_are_those_of_transformers(tmp_path: Path, kind: str, tied: bool) -> None:
     path = tmp_path / "tiny.gguf"
     write_gguf(path, kind, tied)
-    mine = read_gguf_state(path)
+    write_folder(path, tmp_path / "model", "Tiny")
+    mine = load_file(tmp_path / "model" / "model.safetensors")
     config = GgufConfig(gguf_file=path.name, dequantize=True)
     network = AutoModelForCausalLM.from_pretrained(
         tmp_path, gguf_file=path.name, dtype=torch.float32, quantization_config=config
@@ -97,7 +99,6 @@ def test_tensors_are_those_of_transformers(tmp_path: Path, kind: str, tied: bool
     assert set(theirs) - set(mine) == ({"lm_head.weight"} if tied else set())
     for name, tensor in mine.items():
         assert torch.equal(tensor, theirs[name].to(torch.bfloat16)), name
-    write_folder(path, tmp_path / "model", "Tiny")
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.bfloat16)
     for name, tensor in written.state_dict().items():
         assert torch.equal(tensor, theirs[name].to(torch.bfloat16)), name
@@ -106,31 +107,32 @@ def test_tensors_are_those_of_transformers(tmp_path: Path, kind: str, tied: bool
         torch.testing.assert_close(written.float()(ids).logits, network(ids).logits, rtol=0.1, atol=0.1)
 
 
-def test_a_real_file_of_llamas_kind_comes_out_as_it_did_by_transformers() -> None:
-    from safetensors import safe_open
-
-    mine = read_gguf_state(SMOLLM2.checked_path())
-    with safe_open(packaged_base() / "model.safetensors", "pt") as theirs:
-        assert set(theirs.keys()) == set(mine)
-        for name in ("model.layers.3.self_attn.q_proj.weight", "model.layers.29.self_attn.k_proj.weight"):
-            assert torch.equal(theirs.get_tensor(name).to(torch.bfloat16), mine[name])
+def test_a_real_file_of_llamas_kind_comes_out_as_by_transformers() -> None:
+    source = SMOLLM2.checked_path()
+    mine = load_file(packaged_base() / "model.safetensors")
+    config = GgufConfig(gguf_file=source.name, dequantize=True)
+    theirs = AutoModelForCausalLM.from_pretrained(
+        source.parent, gguf_file=source.name, dtype=torch.float32, quantization_config=config
+    ).state_dict()
+    assert set(theirs) - set(mine) == {"lm_head.weight"}
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tiny.gguf"
     path.write_bytes(b"no such thing at all")
     with pytest.raises(InputError, match="no GGUF file"):
-        read_gguf_state(path)
+        write_folder(path, tmp_path / "model", "Tiny")
     write_gguf(path, "gemma")
     with pytest.raises(InputError, match="'gemma' is not known"):
-        read_gguf_state(path)
+        write_folder(path, tmp_path / "model", "Tiny")
     write_gguf(path, "qwen2")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
         with pytest.raises(InputError, match="the disk is full"):
             write_folder(path, tmp_path / "model", "Tiny")
     with monkeypatch.context() as patch:
-        patch.setattr("compeer.engine.gguf._Opened.write", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
+        patch.setattr("compeer.engine.gguf._unpacked", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
         with pytest.raises(RuntimeError):
             write_folder(path, tmp_path / "model", "Tiny")
     assert {one.name for one in tmp_path.iterdir()} == {"tiny.gguf"}, "whole or not at all"

@@ -9,7 +9,7 @@ import torch
 from transformers import DynamicCache, MistralConfig, MistralForCausalLM
 
 from compeer.engine.network import decoding_limit, position_limit
-from compeer.engine.prefixes import PromptMemory
+from compeer.engine.torch_table import PromptMemory
 from compeer.models import Generation, Request, Sampling, ask
 from compeer.models.local import LocalModel
 from tests.support.clear import clear_requests

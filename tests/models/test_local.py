@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from compeer.dialogue import Utterance
+from compeer.engine.answers import TorchReading
 from compeer.engine.gguf import cache_folder
 from compeer.engine.rows import Row
 from compeer.engine.sampling import next_tokens
@@ -34,7 +35,6 @@ from compeer.reasoning import (
 )
 from compeer.reward.conversation import Case, chat
 from compeer.reward.judge import LocalJudge
-from compeer.reward.rounds import TorchRounds
 from compeer.reward.score import Judgment, Unscored
 from compeer.statistics import generator
 from tests.support.clear import clear_requests, clearly_drawn
@@ -533,20 +533,20 @@ def test_a_shared_history_changes_nothing(judge: LocalJudge, monkeypatch: pytest
         for topic, response in (("a dog", "You miss her."), ("a dog", "What was she like?"), ("Sunday", "Oh."))
     ]
     shared = judge.judge(same)
-    monkeypatch.setattr("compeer.reward.rounds.common_prefix", lambda rows: rows[0][:1])
+    monkeypatch.setattr("compeer.engine.answers.common_prefix", lambda rows: rows[0][:1])
     for together, apart in zip(shared, judge.judge(same), strict=True):
         assert_close(together, apart)
 
 
 def test_a_shared_history_is_computed_once(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[int] = []
-    padded = TorchRounds._padded
+    padded = TorchReading._padded
 
-    def counted(self: TorchRounds, pieces: Any, left: bool) -> Any:
+    def counted(self: TorchReading, pieces: Any, left: bool) -> Any:
         shapes.append(len(pieces))
         return padded(self, pieces, left)
 
-    monkeypatch.setattr(TorchRounds, "_padded", counted)
+    monkeypatch.setattr(TorchReading, "_padded", counted)
     judge.judge([CASES[0], CASES[2], CASES[1]])
     assert shapes == [2, 3, 3, 3, 3]
 

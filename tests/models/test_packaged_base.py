@@ -3,7 +3,7 @@
 import pytest
 
 from compeer.dialogue import Utterance
-from compeer.engine.prefixes import PromptMemory
+from compeer.engine.torch_table import PromptMemory
 from compeer.models import Generation, Request, Sampling, ask, packaged_base
 from compeer.models.local import LocalModel
 from compeer.policy import supporter_prompt

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Media
+from compeer.engine.answers import TorchReading
 from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.models.training import model_card
@@ -162,7 +162,7 @@ def test_what_is_fed_is_the_chat_of_training(
     for number, rounds in enumerate(branches(asked, form)):
         with monkeypatch.context() as patch:
             patch.setattr("compeer.reward.judge.branches", lambda c, f, n=number: [branches(c, f)[n]])
-            fed = scripted(judge, patch, reason) if form.reasons else recorded(judge, patch)
+            fed = scripted(judge, patch, reason) if form.reasons else recorded(patch)
             (found,) = judge.judge([asked])
         assert isinstance(found, Judgment)
         words = ["Others" if question.part == "kind" else likeliest(found, question.part, first) for question in rounds]
@@ -283,7 +283,7 @@ def test_a_judge_that_compares_alone_as_well_is_taught_both_chats() -> None:
 
 def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"))
-    fed = recorded(judge, monkeypatch)
+    fed = recorded(monkeypatch)
     judge.judge([case(), case("Who told you?")])
     marks = [sum("rent is due" in judge._tokenizer.decode(piece) for piece in fed)]
     assert marks == [1]
@@ -292,7 +292,7 @@ def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeyp
 
 def test_the_response_round_alone_is_asked_twice(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = LocalJudge(tiny_model, device=CPU, both_orders=True)
-    fed = recorded(judge, monkeypatch)
+    fed = recorded(monkeypatch)
     judge.judge([case()])
     assert len(fed) == 1 + 3 + 2
 
@@ -353,13 +353,8 @@ def test_async_gives_the_same(tiny_model: Path) -> None:
 
 def test_probabilities_that_are_not_numbers_leave_no_score(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = LocalJudge(tiny_model, device=CPU)
-    feed = judge._rounds._feed
-
-    def broken(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
-        logits, mask = feed(pieces, cache, mask)
-        return logits * math.nan, mask
-
-    monkeypatch.setattr(judge._rounds, "_feed", broken)
+    feed = TorchReading._feed
+    monkeypatch.setattr(TorchReading, "_feed", lambda *given: feed(*given) * math.nan)
     (found,) = judge.judge([case()])
     assert isinstance(found, Unscored)
     assert score(case().output, found).total is None

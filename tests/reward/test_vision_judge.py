@@ -153,7 +153,7 @@ def test_what_is_fed_is_the_chat_of_training(
             with pytest.MonkeyPatch.context() as patch:
                 alone = [rounds]
                 patch.setattr("compeer.reward.judge.branches", lambda *_, images, alone=alone: alone)
-                fed = scripted(judge, patch, reason) if reasons else recorded(judge, patch)
+                fed = scripted(judge, patch, reason) if reasons else recorded(patch)
                 (found,) = judge.judge([asked])
             assert isinstance(found, Judgment)
             words = words_of(found, rounds, asked.candidate_first)
@@ -169,7 +169,7 @@ def test_a_history_with_pictures_is_computed_once(
     tiny_seeing_model: Path, media: Path, network: Any, reader: PictureReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge = LocalJudge(tiny_seeing_model, form=JudgeForm(kind="process"), network=network, media=media)
-    fed = recorded(judge, monkeypatch)
+    fed = recorded(monkeypatch)
     judge.judge([case("wide.png"), case("wide.png", response="Who told you?"), case("tall.jpg")])
     assert len(fed) == 2 + 9, "one piece a history, one a row"
     cells = [piece.count(reader.token) for piece in fed]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from compeer.dialogue import Utterance
+from compeer.engine.answers import TorchReading
 from compeer.models import Request
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, StrategyStep, SupportTurn, parse_turn, render_turn
 from compeer.reward import Case, JudgeForm, Judgment, LocalJudge
@@ -84,30 +85,30 @@ def scripted(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch, reason: str) ->
     """Makes the judge give this reason each time; returns what is fed, piece by piece, for a batch of one row."""
     tokenizer = judge._tokenizer
     script = [*tokenizer(reason, add_special_tokens=False)["input_ids"], tokenizer("\n")["input_ids"][0]]
-    fed = recorded(judge, monkeypatch)
-    feed, place = judge._rounds._feed, 0
+    fed = recorded(monkeypatch)
+    feed, place = TorchReading._feed, 0
 
-    def follows(pieces: Any, cache: Any, mask: torch.Tensor) -> Any:
+    def follows(self: TorchReading, pieces: Any, *pictures: Any) -> torch.Tensor:
         nonlocal place
-        logits, mask = feed(pieces, cache, mask)
+        logits = feed(self, pieces, *pictures)
         place = place + 1 if pieces[0] == script[place : place + 1] else 0
         logits[:, script[place]] = 1e4
-        return logits, mask
+        return logits
 
-    monkeypatch.setattr(judge._rounds, "_feed", follows)
+    monkeypatch.setattr(TorchReading, "_feed", follows)
     return fed
 
 
-def recorded(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """What is fed, piece by piece, for a batch of one row."""
     fed: list[list[int]] = []
-    padded = judge._rounds._padded
+    padded = TorchReading._padded
 
-    def follows(pieces: Any, left: bool) -> Any:
+    def follows(self: TorchReading, pieces: Any, left: bool) -> Any:
         fed.extend([list(piece) for piece in pieces])
-        return padded(pieces, left)
+        return padded(self, pieces, left)
 
-    monkeypatch.setattr(judge._rounds, "_padded", follows)
+    monkeypatch.setattr(TorchReading, "_padded", follows)
     return fed
 
 

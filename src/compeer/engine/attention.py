@@ -86,12 +86,12 @@ for _name, _attention in ((_GROUPED, grouped_attention), (_FOLDED, folded_attent
 
 
 def use_grouped_attention(network: Any) -> None:
-    """Lets the language part of a network attend by groups, a new token at a time; what sees is left alone."""
+    """Lets the language part of a network attend by groups, a new token at a time; its vision tower is left alone."""
     _attend(network, _GROUPED)
 
 
 def use_folded_attention(network: Any) -> None:
-    """Lets the language part of a network attend by groups, some new tokens at a time; what sees is left alone."""
+    """Lets the language part of a network attend by groups, some new tokens at a time, in the same way."""
     _attend(network, _FOLDED)
 
 

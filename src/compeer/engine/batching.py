@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -29,19 +28,13 @@ _CLOSED = "the supporter has been closed"
 Result = TypeVar("Result")
 
 
-@dataclass(eq=False)
-class _Question:
-    work: Callable[[], Any]
-    answer: Future[Any] = field(default_factory=Future)
-
-
 class Batcher:
-    """Writes outputs with a backend, as many at a time as it has places; others wait in line. `end` ends an output."""
+    """Writes outputs with a backend, as many at a time as it can hold; others wait in line. `end` ends an output."""
 
     def __init__(self, table: Backend, end: int) -> None:
         self.table, self._end = table, end
         self._waiting: deque[Row] = deque()
-        self._questions: deque[_Question] = deque()
+        self._questions: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="compeer-batcher", daemon=True)
@@ -50,11 +43,7 @@ class Batcher:
     def submit(self, row: Row) -> None:
         """Puts a row in the line."""
         _begin(self.table, row, self._end)
-        with self._changed:
-            if self._closed:
-                raise NotWritten(_CLOSED, passing=False)
-            self._waiting.append(row)
-            self._changed.notify()
+        self._line_up(self._waiting, row)
 
     def cancel(self, row: Row) -> None:
         """Lets a row go, whether it waits or is at work."""
@@ -62,16 +51,19 @@ class Batcher:
 
     def ask(self, work: Callable[[], Result]) -> Future[Result]:
         """What a piece of work on the backend gives, done by the thread that owns it when its turn has come."""
-        asked = _Question(work)
+        answer: Future[Result] = Future()
+        self._line_up(self._questions, (work, answer))
+        return answer
+
+    def _line_up(self, line: deque[Any], one: Any) -> None:
         with self._changed:
             if self._closed:
                 raise NotWritten(_CLOSED, passing=False)
-            self._questions.append(asked)
+            line.append(one)
             self._changed.notify()
-        return asked.answer
 
     def close(self) -> None:
-        """Ends the thread; rows that are still here are told so."""
+        """Ends the thread; rows that are still here end with it."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -98,7 +90,8 @@ class Batcher:
                     self.table.leave(row)
                 self._join()
                 self._answer()
-                self._step()
+                if self.table.rows:
+                    _take(self.table, list(self.table.rows), self.table.step(), self._end)
             except Exception as error:  # memory that ran out, say: the rows of now fail, the next ones need not
                 self._fail(NotWritten(f"the model failed: {type(error).__name__}"))
 
@@ -109,13 +102,12 @@ class Batcher:
             self._questions.clear()
         self.table.clear()
         for row in rows:
-            if not row.cancelled:
-                row.end(why)
-        for question in questions:
-            question.answer.set_exception(why)
+            row.finish(why)
+        for _, answer in questions:
+            answer.set_exception(why)
 
     def _join(self) -> None:
-        """Lets waiting rows in as long as there are places; rows with the same prompt share its reading."""
+        """Lets waiting rows in as long as there is room; rows with the same prompt share its reading."""
         for _ in range(_JOINING if self.table.rows else self.table.most):
             group: list[Row] = []
             with self._changed:
@@ -131,8 +123,7 @@ class Batcher:
                 logits = self.table.join(group)
             except Exception as error:  # what is wrong with one prompt does not concern the others
                 for row in group:
-                    if not row.cancelled:
-                        row.end(NotWritten(f"the model failed: {type(error).__name__}"))
+                    row.finish(NotWritten(f"the model failed: {type(error).__name__}"))
                 continue
             _take(self.table, group, logits, self._end)
 
@@ -140,21 +131,15 @@ class Batcher:
         """Answers questions that wait, a few between two steps."""
         for _ in range(_JOINING if self.table.rows else max(1, len(self._questions))):
             with self._changed:
-                asked = self._questions.popleft() if self._questions else None
-            if asked is None:
-                return
-            if not asked.answer.set_running_or_notify_cancel():
+                if not self._questions:
+                    return
+                work, answer = self._questions.popleft()
+            if not answer.set_running_or_notify_cancel():
                 continue
             try:
-                asked.answer.set_result(asked.work())
+                answer.set_result(work())
             except Exception as error:
-                asked.answer.set_exception(error)
-
-    def _step(self) -> None:
-        """Feeds each row at work its last token, and samples the next one."""
-        if self.table.rows:
-            rows = list(self.table.rows)
-            _take(self.table, rows, self.table.step(), self._end)
+                answer.set_exception(error)
 
 
 @torch.inference_mode()
@@ -196,8 +181,7 @@ def _take(table: Backend, rows: Sequence[Row], logits: torch.Tensor, end: int) -
         ended = row.hear(row.tokens, ended or cut_off) or ended
         if ended or cut_off:
             table.leave(row)
-            if not row.cancelled:
-                row.end(Ending(cut_off and not ended, len(row.tokens), len(row.ids)))
+            row.finish(Ending(cut_off and not ended, len(row.tokens), len(row.ids)))
 
 
 def _go_on(table: Backend, row: Row, end: int) -> None:

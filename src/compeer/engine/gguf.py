@@ -1,21 +1,36 @@
-"""GGUF files as `transformers` knows models: their tensors in bfloat16, and a folder made from them once.
+"""GGUF files: unpacked into folders of `transformers`, and models and adapters written as llama.cpp reads them.
 
-A base of the catalogue is a quantised file, made for talking on a CPU. Training, and whatever else goes through
+Unpacking. A base is a quantised file, made for talking on a CPU. Training, and whatever else goes through
 `transformers`, wants plain weights: they are unpacked once into the cache, tensor by tensor, so that no more than one
-lies in memory, and written as one safetensors file. Known are the architectures `qwen2` and `llama`.
+lies in memory, and written as one safetensors file.
+
+Writing.
+- A folder of `transformers`: its matrices in eight bits (Q8_0), a small model's as they are. The file has no words in
+  it: text is turned into tokens by the folder's own tokenizer.
+- Adapters of `peft`: their two narrow matrices, scaled, under llama.cpp's names.
+- A base whose matrices are Q4_1, as the packaged SmolLM2's: llama.cpp has no quick way to read a prompt with these,
+  but one for Q4_0. A block of Q4_1 is `scale * q + least`, one of Q4_0 `scale * (q - 8)`; they differ by one number for
+  each block of 32 inputs. So the same weights are a Q4_0 file and a narrow pair of matrices, the sums of 32 inputs each
+  and these numbers, which travel with the adapters. No weight changes.
+
+Known are the architectures `qwen2` and `llama`. Llama's queries and keys stand in another order in these files.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from compeer.errors import InputError
 from compeer.io import atomic_folder
@@ -24,12 +39,13 @@ from compeer.progress import progress
 if TYPE_CHECKING:
     import torch
 
-_VALUES_AT_ONCE = 1 << 20
-"""Unpacked at a time by a thread: what fits into a processor's cache."""
-_ENDS = ("<|im_end|>", "<|endoftext|>")
-"""What ends a turn, and what fills up a batch, where a file speaks ChatML."""
-OUTSIDE_LAYERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-IN_LAYERS = {
+Array = npt.NDArray[Any]
+Pair = tuple[Array, Array]
+"""Two narrow matrices, (rank, inputs) and (outputs, rank), whose product is added to a matrix."""
+
+_FAMILIES = ("llama", "qwen2")
+_OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_IN_LAYERS = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
@@ -41,12 +57,16 @@ IN_LAYERS = {
     "ffn_norm": "post_attention_layernorm",
 }
 """What `transformers` calls a tensor, by its name in a file."""
-
-
-def read_gguf_state(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a file in bfloat16, by the names that `transformers` gives them."""
-    opened = _Opened(path)
-    return {name: opened.unpacked(name) for name in opened.tensors}
+_OWN, _OWN_OUTSIDE = ({theirs: own for own, theirs in names.items()} for names in (_IN_LAYERS, _OUTSIDE))
+_LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)\.(weight|bias)")
+_LORA = re.compile(r"(?:.*\.)?layers\.(\d+)\.([\w.]+)\.lora_([AB])(?:\.default)?\.weight")
+_ENDS = ("<|im_end|>", "<|endoftext|>")
+"""What ends a turn, and what fills up a batch, where a file speaks ChatML."""
+_VALUES_AT_ONCE = 1 << 20
+"""Unpacked at a time by a thread: what fits into a processor's cache."""
+_BLOCK = 32
+_SMALL = 32 << 20
+"""Models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing."""
 
 
 def cache_folder() -> Path:
@@ -61,102 +81,103 @@ def chat_template() -> str:
     return files("compeer.engine").joinpath("chatml.jinja").read_text(encoding="utf-8")
 
 
-def write_folder(source: Path, folder: Path, title: str) -> None:
+def opened(path: Path) -> Any:
+    """A reader of a file; an error if it is none of these files."""
+    from gguf import GGUFReader
+
+    try:
+        reader = GGUFReader(path)
+        _family(reader)
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise InputError(f"this is no GGUF file that can be read: {error}", file=path) from error
+    return reader
+
+
+def _family(reader: Any) -> str:
+    return str(reader.fields["general.architecture"].contents())
+
+
+def _turned_heads(reader: Any, name: str) -> int | None:
+    """How many heads the rows of a tensor make up, if they stand in another order than in `transformers`."""
+    count = re.search(r"\.attn_([qk])\.", name)
+    if _family(reader) != "llama" or not count:
+        return None
+    return int(reader.fields[f"llama.attention.head_count{'_kv' if count[1] == 'k' else ''}"].contents())
+
+
+# --- unpacking --------------------------------------------------------------------------------------------------------
+
+
+def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16") -> None:
     """Makes a model folder of a GGUF file, whole or not at all."""
-    opened = _Opened(source)
-    _check_room(source, folder, opened.bytes)
+    import torch
+
+    reader = opened(source)
+    if _family(reader) not in _FAMILIES:
+        do = "Known are qwen2 and llama."
+        raise InputError(f"the architecture '{_family(reader)}' is not known here.", file=source, do=do)
+    tensors = {_their_name(one.name, source): one for one in reader.tensors if one.name != "rope_freqs.weight"}
+    width = getattr(torch, dtype).itemsize
+    size = sum(width * int(one.n_elements) for one in tensors.values())
+    _check_room(source, folder, size)
     with atomic_folder(folder) as unfinished:
-        write_settings(source, unfinished, tied="lm_head.weight" not in opened.tensors)
-        with progress(f"Unpacking {title} (once), MB", opened.bytes // 1_000_000) as advance:
-            opened.write(unfinished / "model.safetensors", advance)
-
-
-class _Opened:
-    """A GGUF file, its tensors by their names in `transformers`."""
-
-    def __init__(self, path: Path) -> None:
-        import gguf
-
-        try:
-            reader = gguf.GGUFReader(path)
-            self._fields = {name: field.contents() for name, field in reader.fields.items() if "tokenizer" not in name}
-        except (OSError, ValueError, KeyError, IndexError) as error:
-            raise InputError(f"this is no GGUF file that can be read: {error}", file=path) from error
-        self._kind = str(self._fields.get("general.architecture"))
-        if self._kind not in ("qwen2", "llama"):
-            do = "Known are qwen2 and llama."
-            raise InputError(f"the architecture '{self._kind}' is not known here.", file=path, do=do)
-        self.tensors = {_name(path, one.name): one for one in reader.tensors if one.name != "rope_freqs.weight"}
-
-    @property
-    def bytes(self) -> int:
-        """What all tensors take in bfloat16."""
-        return sum(2 * int(one.n_elements) for one in self.tensors.values())
-
-    def unpacked(self, name: str) -> torch.Tensor:
-        """A tensor in bfloat16."""
-        import gguf
-        import numpy as np
-        import torch
-
-        tensor = self.tensors[name]
-        shape = tuple(int(size) for size in reversed(tensor.shape.tolist()))
-        found = torch.empty(shape, dtype=torch.bfloat16)
-        rows, width = shape[0], int(tensor.n_elements) // shape[0]
-        step = max(1, _VALUES_AT_ONCE // width) if len(shape) > 1 else rows
-
-        def unpack(start: int) -> None:
-            values = gguf.quants.dequantize(tensor.data[start : start + step], tensor.tensor_type)
-            found[start : start + step] = torch.from_numpy(np.require(values, requirements="W"))
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(unpack, range(0, rows, step)))
-        return self._in_order(name, found)
-
-    def _in_order(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Rows of queries and keys lie in another order in files of Llama's kind, for the sake of their rotation."""
-        asked = re.search(r"\.([qk])_proj\.", name)
-        if self._kind != "llama" or not asked:
-            return tensor
-        heads = int(self._fields[f"llama.attention.head_count{'_kv' if asked[1] == 'k' else ''}"])
-        pairs = tensor.reshape(heads, tensor.shape[0] // heads // 2, 2, *tensor.shape[1:])
-        return pairs.transpose(1, 2).reshape(tensor.shape)
-
-    def write(self, path: Path, advance: Callable[[int], None]) -> None:
-        """Writes all tensors as one safetensors file, one after the other; `advance` is told of megabytes."""
-        import torch
-
+        write_settings(source, unfinished, tied="lm_head.weight" not in tensors, dtype=dtype)
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
         end = 0
-        for name, tensor in self.tensors.items():
-            start, end = end, end + 2 * int(tensor.n_elements)
-            shape = [int(size) for size in reversed(tensor.shape.tolist())]
-            header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
+        for name, one in tensors.items():
+            start, end = end, end + width * int(one.n_elements)
+            kind = {"bfloat16": "BF16", "float32": "F32"}[dtype]
+            header[name] = {"dtype": kind, "shape": _shape(one), "data_offsets": [start, end]}
         head = json.dumps(header).encode()
         head += b" " * (-len(head) % 8)
-        done = 0
-        with path.open("wb") as file:
+        with (
+            progress(f"Unpacking {title} (once), MB", size // 1_000_000) as advance,
+            (unfinished / "model.safetensors").open("wb") as file,
+        ):
             file.write(len(head).to_bytes(8, "little") + head)
-            for name in self.tensors:
-                values = self.unpacked(name).contiguous().view(torch.uint16).numpy()
+            done = 0
+            for one in tensors.values():
+                values = _unpacked(reader, one, getattr(torch, dtype)).contiguous().view(torch.uint8).numpy()
                 file.write(values.data)
                 before, done = done, done + values.nbytes
                 advance(done // 1_000_000 - before // 1_000_000)
 
 
-def _name(path: Path, name: str) -> str:
-    """What `transformers` calls a tensor."""
+def _unpacked(reader: Any, tensor: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor as plain numbers, in the order of `transformers`."""
+    import gguf
+    import torch
+
+    shape = _shape(tensor)
+    found = torch.empty(shape, dtype=dtype)
+    step = max(1, _VALUES_AT_ONCE * shape[0] // int(tensor.n_elements)) if len(shape) > 1 else shape[0]
+
+    def unpack(start: int) -> None:
+        values = gguf.quants.dequantize(tensor.data[start : start + step], tensor.tensor_type)
+        found[start : start + step] = torch.from_numpy(np.require(values, requirements="W"))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(unpack, range(0, shape[0], step)))
+    heads = _turned_heads(reader, tensor.name)
+    return found.reshape(heads, -1, 2, *shape[1:]).transpose(1, 2).reshape(shape) if heads else found
+
+
+def _shape(tensor: Any) -> list[int]:
+    return [int(size) for size in reversed(tensor.shape.tolist())]
+
+
+def _their_name(name: str, path: Path) -> str:
+    """What `transformers` calls a tensor of a file."""
     parts = name.split(".")
-    if len(parts) == 2 and parts[0] in OUTSIDE_LAYERS:
-        return f"{OUTSIDE_LAYERS[parts[0]]}.{parts[1]}"
-    if len(parts) == 4 and parts[0] == "blk" and parts[2] in IN_LAYERS:
-        return f"model.layers.{parts[1]}.{IN_LAYERS[parts[2]]}.{parts[3]}"
+    if len(parts) == 2 and parts[0] in _OUTSIDE:
+        return f"{_OUTSIDE[parts[0]]}.{parts[1]}"
+    if len(parts) == 4 and parts[0] == "blk" and parts[2] in _IN_LAYERS:
+        return f"model.layers.{parts[1]}.{_IN_LAYERS[parts[2]]}.{parts[3]}"
     raise InputError(f"the tensor '{name}' is not known here.", file=path)
 
 
-def write_settings(source: Path, folder: Path, tied: bool = True) -> None:
+def write_settings(source: Path, folder: Path, tied: bool = True, dtype: str = "bfloat16") -> None:
     """Config and tokenizer as the file has them. Its own chat template lies beside ours, which training needs."""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     config = AutoConfig.from_pretrained(source.parent, gguf_file=source.name)
@@ -168,7 +189,7 @@ def write_settings(source: Path, folder: Path, tied: bool = True) -> None:
         tokenizer.eos_token, tokenizer.pad_token = _ENDS
         tokenizer.chat_template = chat_template()
     config.architectures = [AutoModelForCausalLM._model_mapping[type(config)].__name__]
-    config.dtype = torch.bfloat16
+    config.dtype = dtype
     config.tie_word_embeddings = tied
     marks = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     marks["pad_token_id"] = tokenizer.pad_token_id
@@ -184,3 +205,174 @@ def _check_room(source: Path, folder: Path, size: int) -> None:
     if shutil.disk_usage(existing).free < size + 200_000_000:
         do = "Free some space, or set COMPEER_CACHE to a folder with more."
         raise InputError(f"the disk is full: unpacked, {source.name} takes {size / 1e9:.1f} GB.", file=existing, do=do)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def family(folder: Path) -> str | None:
+    """The family of a model folder, if it is one that can be converted."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    plain = not config.get("rope_scaling") and not config.get("use_sliding_window") and not config.get("attention_bias")
+    return config["model_type"] if config.get("model_type") in _FAMILIES and plain else None
+
+
+def convert_folder(folder: Path, to: Path) -> None:
+    """Writes a model folder as one file."""
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.quants import quantize
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kind, paths = config["model_type"], sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise InputError("there are no weights (*.safetensors) in it.", file=folder)
+    heads, keys = config["num_attention_heads"], config.get("num_key_value_heads") or config["num_attention_heads"]
+    writer = GGUFWriter(to, kind)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(keys)
+    width = config.get("head_dim") or config["hidden_size"] // heads
+    writer.add_key_length(width)
+    writer.add_value_length(width)
+    writer.add_rope_dimension_count(width)
+    rope = config.get("rope_parameters") or {}
+    writer.add_rope_freq_base(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("none")
+    size = sum(4 * math.prod(shape) for path in paths for shape in _shapes(path))
+    for name, values in (one for path in paths for one in _tensors(path)):
+        if name == "lm_head.weight" and config.get("tie_word_embeddings"):
+            continue
+        own = _own_name(name, folder)
+        if kind == "llama" and own.endswith(("attn_q.weight", "attn_k.weight")):
+            values = _turned(values, heads if "attn_q" in own else keys)
+        if values.ndim == 2 and size >= _SMALL and values.shape[1] % _BLOCK == 0:
+            eight = GGMLQuantizationType.Q8_0
+            writer.add_tensor(own, quantize(values, eight), raw_dtype=eight)
+        else:
+            writer.add_tensor(own, np.ascontiguousarray(values, dtype=np.float32))
+    _finish(writer)
+
+
+def convert_adapter(folder: Path, base: Path, to: Path, offsets: Mapping[str, Pair] | None = None) -> None:
+    """Writes adapters to a base file, with the numbers that the base was split from, if it was."""
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    reader = opened(base)
+    shapes = {tensor.name: _shape(tensor) for tensor in reader.tensors}
+    scale = config["lora_alpha"] / (config["r"] ** 0.5 if config.get("use_rslora") else config["r"])
+    narrow: dict[str, dict[str, Array]] = {}
+    for name, values in _tensors(folder / "adapter_model.safetensors"):
+        match = _LORA.fullmatch(name)
+        if match is None or match.group(2) not in _OWN:
+            raise InputError(f"llama.cpp has no place for {name}.", file=folder / "adapter_model.safetensors")
+        own, letter = f"blk.{match.group(1)}.{_OWN[match.group(2)]}.weight", match.group(3)
+        heads = _turned_heads(reader, own)
+        if letter == "B":
+            values = _turned(values * scale, heads) if heads else values * scale
+        narrow.setdefault(own, {})[letter] = values
+    for name, both in narrow.items():
+        if shapes.get(name) != [both["B"].shape[0], both["A"].shape[1]]:
+            raise InputError(f"the base {base.name} has no matrix {name} of this size.", file=folder)
+    pairs = {name: (both["A"], both["B"]) for name, both in narrow.items()}
+    write_pairs(_family(reader), together(pairs, offsets or {}), to)
+
+
+def together(one: Mapping[str, Pair], other: Mapping[str, Pair]) -> dict[str, Pair]:
+    """Pairs whose products are the sums of both products."""
+    found = dict(one)
+    for name, (down, up) in other.items():
+        if name in found:
+            down, up = np.concatenate([found[name][0], down]), np.concatenate([found[name][1], up], axis=1)
+        found[name] = down, up
+    return found
+
+
+def write_pairs(kind: str, pairs: Mapping[str, Pair], to: Path) -> None:
+    """Writes narrow matrices as an adapter file for a base of that family."""
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(to, kind)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 0.0)  # the scale is in the matrices
+    for name, (down, up) in pairs.items():
+        writer.add_tensor(f"{name}.lora_a", np.ascontiguousarray(down, dtype=np.float32))
+        writer.add_tensor(f"{name}.lora_b", np.ascontiguousarray(up, dtype=np.float32))
+    _finish(writer)
+
+
+def read_pairs(path: Path) -> dict[str, Pair]:
+    """The narrow matrices of an adapter file."""
+    found: dict[str, dict[str, Array]] = {}
+    for tensor in opened(path).tensors:
+        name, _, letter = tensor.name.rpartition(".lora_")
+        found.setdefault(name, {})[letter] = np.array(tensor.data)
+    return {name: (both["a"], both["b"]) for name, both in found.items()}
+
+
+def split(base: Path, to: Path) -> dict[str, Pair]:
+    """Writes a base with Q4_0 in the place of Q4_1, and gives what has to be added to it."""
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
+
+    reader = opened(base)
+    writer = GGUFWriter(to, _family(reader))
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], inner)
+    added: dict[str, Pair] = {}
+    for tensor in reader.tensors:
+        raw = np.asarray(tensor.data)
+        if tensor.tensor_type == GGMLQuantizationType.Q4_1:
+            blocks = raw.reshape(raw.shape[0], -1, 20)
+            scales, least = (blocks[:, :, at : at + 2].copy().view(np.float16)[..., 0] for at in (0, 2))
+            sums = np.kron(np.eye(blocks.shape[1], dtype=np.float32), np.ones((1, _BLOCK), dtype=np.float32))
+            added[tensor.name] = sums, least.astype(np.float32) + 8 * scales.astype(np.float32)
+            raw = np.delete(blocks, [2, 3], axis=2).reshape(raw.shape[0], -1)
+            writer.add_tensor(tensor.name, raw, raw_dtype=GGMLQuantizationType.Q4_0)
+        else:
+            writer.add_tensor(tensor.name, raw, raw_dtype=tensor.tensor_type)
+    _finish(writer)
+    return added
+
+
+def _shapes(path: Path) -> list[list[int]]:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Array]]:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:  # numpy has no bfloat16
+        for name in file.keys():  # noqa: SIM118
+            yield name, file.get_tensor(name).float().numpy()
+
+
+def _own_name(name: str, folder: Path) -> str:
+    """What a file calls a tensor of `transformers`."""
+    module, _, leaf = name.rpartition(".")
+    if module in _OWN_OUTSIDE:
+        return f"{_OWN_OUTSIDE[module]}.{leaf}"
+    match = _LAYER.fullmatch(name)
+    if match is None or match.group(2) not in _OWN:
+        raise InputError(f"llama.cpp has no place for the weight {name}.", file=folder)
+    return f"blk.{match.group(1)}.{_OWN[match.group(2)]}.{match.group(3)}"
+
+
+def _turned(rows: Array, heads: int) -> Array:
+    """Rows of queries or keys in llama.cpp's order: the two halves of a head, which turn together, interleaved."""
+    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def _finish(writer: Any) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

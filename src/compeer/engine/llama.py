@@ -14,7 +14,6 @@ import importlib.metadata
 import importlib.util
 import os
 import struct
-import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
@@ -38,7 +37,7 @@ _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
 _SMALL = 64 << 20
 """Models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded."""
-_BATCH_TOKENS = 256
+BATCH = 256
 """Tokens that are computed in one call, at most."""
 
 
@@ -97,13 +96,17 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 _complaints: deque[str] = deque(maxlen=8)
-"""What the library last complained about; it is told only where loading fails."""
+"""What the library last complained about; it is quoted only where loading fails."""
 
 
 @_Log  # type: ignore[untyped-decorator]
 def _listen(level: int, text: bytes, _: Any) -> None:
     if level >= 3 and text.strip():
         _complaints.append(text.decode("utf-8", "replace").strip())
+
+
+def _complaint(otherwise: str) -> str:
+    return _complaints[0] if _complaints else otherwise
 
 
 def version() -> str | None:
@@ -165,8 +168,7 @@ class Llama:
         _complaints.clear()
         self._model = lib.llama_model_load_from_file(os.fsencode(path), settings) if path.is_file() else None
         if not self._model:
-            why = _complaints[0] if _complaints else "there is no such file"
-            raise InputError(f"llama.cpp cannot load it: {why}", file=path)
+            raise InputError(f"llama.cpp cannot load it: {_complaint('there is no such file')}", file=path)
         self.limit = int(lib.llama_model_n_ctx_train(self._model))
         self.width = min(width, self.limit)
         threads = threads or default_threads()
@@ -175,35 +177,29 @@ class Llama:
         cells = _FLOAT32 if small else _FLOAT16
         wanted = {
             **{_KEYS: cells, _VALUES: cells},
-            **{_WIDTH: self.width * sequences, _BATCH: _BATCH_TOKENS, _SMALL_BATCH: _BATCH_TOKENS},
+            **{_WIDTH: self.width * sequences, _BATCH: BATCH, _SMALL_BATCH: BATCH},
             **{_SEQUENCES: sequences, _THREADS: threads, _READING_THREADS: threads, _FLASH: int(not small)},
         }
         for offset, value in wanted.items():
             settings.set(offset, "i", value)
         self._context = lib.llama_init_from_model(self._model, settings)
         if not self._context:
-            why = _complaints[0] if _complaints else "no memory"
+            why = _complaint("no memory")
             raise InputError(f"llama.cpp has no room for {sequences} x {self.width} tokens: {why}", file=path)
-        given = (
-            lib.llama_n_seq_max(self._context),
-            lib.llama_n_batch(self._context),
-            lib.llama_n_threads(self._context),
-        )
-        if given != (sequences, _BATCH_TOKENS, threads) or lib.llama_n_ctx_seq(self._context) < self.width:
-            raise InputError(f"this version of llama.cpp ({version()}) does not do as it is told.", file=path)
+        given = [read(self._context) for read in (lib.llama_n_seq_max, lib.llama_n_batch, lib.llama_n_threads)]
+        if given != [sequences, BATCH, threads] or lib.llama_n_ctx_seq(self._context) < self.width:
+            raise InputError(f"this version of llama.cpp ({version()}) does not take its settings.", file=path)
         self._memory = lib.llama_get_memory(self._context)
         self.vocabulary = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
         self._adapters: dict[Path, int] = {}
         self._used: Path | None = None
-        self._closing = threading.Lock()
 
     def close(self) -> None:
         """Gives all memory back."""
-        with self._closing:
-            if self._model:
-                self._lib.llama_free(self._context)
-                self._lib.llama_model_free(self._model)
-                self._model = self._context = None
+        if self._model:
+            self._lib.llama_free(self._context)
+            self._lib.llama_model_free(self._model)
+            self._model = self._context = None
 
     def use(self, adapter: Path | None) -> None:
         """Computes with these adapters from now on, or without any; a file is loaded once."""
@@ -213,7 +209,7 @@ class Llama:
             _complaints.clear()
             loaded = self._lib.llama_adapter_lora_init(self._model, os.fsencode(adapter))
             if not loaded:
-                why = _complaints[0] if _complaints else "there is no such file"
+                why = _complaint("there is no such file")
                 raise InputError(f"these adapters do not fit {self.path.name}: {why}", file=adapter)
             self._adapters[adapter] = loaded
         given = [self._adapters[adapter]] if adapter is not None else []
@@ -225,21 +221,13 @@ class Llama:
     def decode(
         self, sequences: Sequence[int], positions: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool]
     ) -> npt.NDArray[np.float32]:
-        """Computes tokens, at most `batch` of them; the logits after those that are wanted, in their order."""
+        """Computes tokens, at most `BATCH` of them; the logits after those that are wanted, in their order."""
         count = len(tokens)
-        ids, where = np.asarray(tokens, dtype=np.int32), np.asarray(positions, dtype=np.int32)
-        own, one = np.asarray(sequences, dtype=np.int32), np.ones(count, dtype=np.int32)
-        outputs = np.asarray(wanted, dtype=np.int8)
+        ids, where, own = (np.asarray(one, dtype=np.int32) for one in (tokens, positions, sequences))
+        owners, outputs = np.ones(count, dtype=np.int32), np.asarray(wanted, dtype=np.int8)
         pointers = own.ctypes.data + 4 * np.arange(count, dtype=np.uintp)
-        batch = _Batch(
-            count,
-            ids.ctypes.data,
-            None,
-            where.ctypes.data,
-            one.ctypes.data,
-            pointers.ctypes.data,
-            outputs.ctypes.data,
-        )
+        rest = [one.ctypes.data for one in (where, owners, pointers, outputs)]
+        batch = _Batch(count, ids.ctypes.data, None, *rest)
         if code := self._lib.llama_decode(self._context, batch):
             raise RuntimeError(f"llama.cpp could not compute {count} tokens (code {code})")
         found = np.empty((int(outputs.sum()), self.vocabulary), dtype=np.float32)
@@ -247,11 +235,6 @@ class Llama:
             address = self._lib.llama_get_logits_ith(self._context, int(index))
             ctypes.memmove(found[row].ctypes.data, address, found.itemsize * self.vocabulary)
         return found
-
-    @property
-    def batch(self) -> int:
-        """The most tokens of one call."""
-        return _BATCH_TOKENS
 
     def cut(self, sequence: int, length: int) -> None:
         """Forgets what a sequence holds after so many tokens."""

@@ -21,10 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from compeer.engine.batching import Batcher
-from compeer.engine.llama import Llama, version
+from compeer.engine.llama import BATCH, Llama, version
 from compeer.engine.rows import ModelFiles, Row, common
 from compeer.io import atomic
 
@@ -83,21 +84,19 @@ class LlamaTable:
         for row in group[1:]:
             other = self._free()
             self._make_room(other)
-            if not self._llama.restore(other.number, state):
+            if not self._put(other, slot.tokens, slot.clean, state):
                 raise RuntimeError("llama.cpp does not take its own state back")
-            other.tokens, other.clean, other.adapter, other.row = list(slot.tokens), slot.clean, slot.adapter, row
+            other.adapter, other.row = slot.adapter, row
         self.rows += group
         return logits.expand(len(group), -1).clone()
 
     def step(self) -> torch.Tensor:
-        found: list[torch.Tensor | None] = [None] * len(self.rows)
-        slots = {id(slot.row): slot for slot in self._sequences if slot.row is not None}
-        for adapter in dict.fromkeys(slots[id(row)].adapter for row in self.rows):
+        found: dict[int, torch.Tensor] = {}
+        for adapter in dict.fromkeys(row.adapter for row in self.rows):
             self._llama.use(adapter)
-            numbers = [n for n, row in enumerate(self.rows) if slots[id(row)].adapter == adapter]
-            for number, logits in zip(numbers, self._fed([slots[id(self.rows[n])] for n in numbers]), strict=True):
-                found[number] = logits
-        return torch.stack([logits for logits in found if logits is not None])
+            own = [row for row in self.rows if row.adapter == adapter]
+            found |= zip(map(id, own), self._fed(own), strict=True)
+        return torch.stack([found[id(row)] for row in self.rows])
 
     def leave(self, row: Row) -> None:
         self.rows.remove(row)
@@ -133,9 +132,8 @@ class LlamaTable:
         state = _read_state(path) if path else None
         slot = self._free()
         self._make_room(slot)
-        if state and self._llama.restore(slot.number, state):
-            self._fixed[known] = state
-            slot.tokens, slot.clean, slot.adapter = list(ids), len(ids), adapter
+        if state and self._put(slot, ids, len(ids), state):
+            self._fixed[known], slot.adapter = state, adapter
             return
         slot, _ = self._reading(list(ids), adapter, [])
         slot.clean = len(ids)
@@ -169,10 +167,8 @@ class LlamaTable:
 
     def _first_block(self, ids: list[int], adapter: Path | None) -> int:
         """Where the blocks of a prompt begin: after what is kept, if it begins with it."""
-        kept = [
-            len(tokens) for own, tokens in self._fixed if own == adapter and common(tokens, ids[:-1]) == len(tokens)
-        ]
-        return max(kept, default=0)
+        kept = [tokens for own, tokens in self._fixed if own == adapter and tuple(ids[: len(tokens)]) == tokens]
+        return max((len(tokens) for tokens in kept if len(tokens) < len(ids)), default=0)
 
     def _begun(self, ids: list[int], adapter: Path | None, first: int) -> _Sequence:
         """A free sequence that holds what a prompt has in common with what is known; its last token is always left."""
@@ -187,16 +183,16 @@ class LlamaTable:
         length, nearest = max(held, key=lambda one: one[0], default=(0, None))
         other, known = max(aside, key=lambda one: one[0], default=(0, None))
         slot = self._free()
-        if nearest is not None and nearest.row is None and length >= other and length > nearest.clean // 2:
+        if nearest and nearest.row is None and length >= other and length > nearest.clean // 2:
             slot = nearest  # the same conversation goes on
         elif max(length, other) < _SHORTEST_SHARED:
             self._make_room(slot)
-        elif length > other and nearest is not None:
+        elif nearest and length > other:
             tokens, clean, state = list(nearest.tokens), nearest.clean, self._llama.state(nearest.number)
             self._make_room(slot)
             self._put(slot, tokens, clean, state)
-        elif known is not None:
-            state = self._fixed[known] if known in self._fixed else self._aside[known]
+        elif known:
+            state = self._fixed.get(known) or self._aside[known]
             if known in self._aside:
                 self._aside.move_to_end(known)
             self._make_room(slot)
@@ -207,9 +203,12 @@ class LlamaTable:
         slot.used = self._clock
         return slot
 
-    def _put(self, slot: _Sequence, tokens: Sequence[int], clean: int, state: bytes) -> None:
-        if self._llama.restore(slot.number, state):
+    def _put(self, slot: _Sequence, tokens: Sequence[int], clean: int, state: bytes) -> bool:
+        """Puts keys and values into an empty sequence; False where they do not fit."""
+        fits = self._llama.restore(slot.number, state)
+        if fits:
             slot.tokens, slot.clean = list(tokens), clean
+        return fits
 
     def _free(self) -> _Sequence:
         """The sequence that nobody has used for the longest time."""
@@ -231,41 +230,26 @@ class LlamaTable:
         del slot.tokens[length:]
         slot.clean = min(slot.clean, length)
 
-    def _fed(self, slots: Sequence[_Sequence]) -> list[torch.Tensor]:
-        """Feeds sequences what their rows said since; the logits after it."""
-        sequences: list[int] = []
-        positions: list[int] = []
-        tokens: list[int] = []
-        wanted: list[bool] = []
-        found: list[torch.Tensor] = []
-
-        def compute() -> None:
-            if tokens:
-                found.extend(torch.from_numpy(self._llama.decode(sequences, positions, tokens, wanted)))
-            for one in (sequences, positions, tokens, wanted):
-                one.clear()
-
-        for slot in slots:
-            assert slot.row is not None
-            new = [*slot.row.ids, *slot.row.tokens][len(slot.tokens) :]
-            if len(tokens) + len(new) > self._llama.batch:
-                compute()
-            sequences += [slot.number] * len(new)
-            positions += range(len(slot.tokens), len(slot.tokens) + len(new))
-            tokens += new
-            wanted += [False] * (len(new) - 1) + [True]
+    def _fed(self, rows: Sequence[Row]) -> torch.Tensor:
+        """Feeds the sequences of rows their new tokens; the logits after it."""
+        slots = {id(slot.row): slot for slot in self._sequences}
+        fed: list[tuple[int, int, int, bool]] = []
+        for row in rows:
+            slot, start = slots[id(row)], len(slots[id(row)].tokens)
+            new = [*row.ids, *row.tokens][start:]
+            last = start + len(new) - 1
+            fed += [(slot.number, place, token, place == last) for place, token in enumerate(new, start)]
             slot.tokens += new
-        compute()
-        return found
+        batches = (fed[start : start + BATCH] for start in range(0, len(fed), BATCH))
+        return torch.from_numpy(np.concatenate([self._llama.decode(*zip(*batch, strict=True)) for batch in batches]))
 
     # --- on disk --------------------------------------------------------------------------------------------------
 
     def _mark(self, known: Known) -> str:
         """A name for keys and values that changes with everything that they depend on."""
         adapter, ids = known
-        files = [
-            (str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in (self._llama.path, adapter) if path
-        ]
+        stats = [(path, path.stat()) for path in (self._llama.path, adapter) if path]
+        files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
         return hashlib.sha256(repr((version(), files, ids)).encode()).hexdigest()[:32]
 
 
@@ -322,6 +306,11 @@ class CpuEngine:
     def logits(self, ids: Sequence[int]) -> Future[torch.Tensor]:
         """The logits after a prompt; what it has in common with others is not computed again."""
         return self.batcher.ask(lambda: self.table.answer(ids, self.adapter))
+
+    def probabilities(self, ids: Sequence[int], answers: Sequence[int]) -> list[float]:
+        """How probable each of these tokens is after a prompt, given that it is one of them."""
+        found: list[float] = self.logits(ids).result()[list(answers)].float().softmax(0).tolist()
+        return found
 
     def close(self) -> None:
         """Ends its work; the last one to do so ends the base's."""

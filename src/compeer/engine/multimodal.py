@@ -1,9 +1,9 @@
-"""Models that see: what they need beside a tokenizer to be trained on pictures and asked about them.
+"""Multimodal models: what they need beside a tokenizer to be trained on pictures and asked about them.
 
-A picture stands in a chat as one mark, which is spread over as many tokens as the picture has cells, and the network
-puts what it sees in their index. Positions run in three directions inside a picture and go on after it from its longer
+A picture stands in a chat as one mark, which is repeated for as many tokens as the picture has cells, and the network
+puts its patches in their index. Positions run in three directions inside a picture and go on after it from its longer
 side, so the tokens behind a picture stand nearer than their number says (M-RoPE). Two families of models are
-understood, Qwen2-VL and Qwen2.5-VL; others that see are asked as if they read text only. Pictures are files: nothing is
+understood, Qwen2-VL and Qwen2.5-VL; other ones are asked as if they read text only. Pictures are files: nothing is
 fetched from a network. They are read by Pillow, never by torchvision, so that a file gives the same numbers everywhere.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
@@ -31,7 +31,7 @@ than a whole conversation. A model folder that sets a lower limit keeps it."""
 PROCESSOR_FILES = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 """What other programs need to feed a model pictures; kept beside trained weights."""
 _LONGEST = 200
-"""A picture more drawn-out than this is refused by the models' own resizing."""
+"""A picture longer than this is refused by the models' own resizing."""
 _IGNORED = -100
 
 
@@ -44,7 +44,7 @@ class PictureError(InputError):
 
 
 def network_class(folder: Path) -> Any:
-    """The class that loads a folder: that of models that see if its configuration says so, else of those that read."""
+    """The class that loads a folder: that of multimodal models if its configuration says so, else of text models."""
     kind = AutoConfig.from_pretrained(folder).model_type
     multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     return AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
@@ -148,7 +148,7 @@ class PictureReader:
         return torch.cat(pieces, dim=1) if pieces else torch.zeros((3, 0), dtype=torch.long), following
 
     def inputs(self, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
-        """What the network is given to see; nothing for no pictures."""
+        """The pictures as the network takes them; nothing for no pictures."""
         if not pictures:
             return {}
         return {
@@ -157,42 +157,12 @@ class PictureReader:
         }
 
 
-class MultimodalCache(DynamicCache):  # type: ignore[misc]
-    """A cache whose rows begin with pictures; it keeps by how much these move the positions that follow."""
-
-    def __init__(self, reader: PictureReader, pictures: Sequence[Sequence[Picture]], device: torch.device) -> None:
-        super().__init__()
-        self._reader, self._pictures = reader, pictures
-        self._shift = torch.zeros((len(pictures), 1), dtype=torch.long, device=device)
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        super().batch_select_indices(indices)
-        self._shift = self._shift[indices]
-
-    def inputs(self, pieces: Sequence[Sequence[int]], positions: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What the network is told beside the tokens of these pieces, of which `positions` counts the tokens only.
-
-        The first pieces hold all the pictures.
-        """
-        pictures, self._pictures = self._pictures, ()
-        given = [picture for row in pictures for picture in row]
-        if not given:
-            return {"position_ids": positions + self._shift}
-        found = positions.expand(3, *positions.shape).clone()
-        for number, (piece, row) in enumerate(zip(pieces, pictures, strict=True)):
-            own, following = self._reader.positions(piece, [picture.grid for picture in row])
-            found[:, number, found.shape[2] - len(piece) :] = own.to(found.device)
-            self._shift[number] = following - len(piece)
-        inputs = {name: values.to(found.device) for name, values in self._reader.inputs(given).items()}
-        return {"position_ids": found, **inputs}
-
-
 # --- training -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MultimodalChat:
-    """A chat as tokens, which of them the assistant said, and the pictures in it."""
+    """A chat as tokens, which of them the assistant wrote, and the pictures in it."""
 
     ids: list[int]
     learnt: list[int]
@@ -202,7 +172,7 @@ class MultimodalChat:
 def encode_chats(
     tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence[Mapping[str, Any]]]
 ) -> list[MultimodalChat]:
-    """The chats as a model that sees is trained on them; each picture is looked at once, for its size."""
+    """The chats as a multimodal model is trained on them; each picture is read once, for its size."""
     template = training_template(tokenizer)
     grids: dict[str, tuple[int, int, int]] = {}
     found = []
@@ -246,7 +216,7 @@ def training_template(tokenizer: Any) -> str:
 
 
 class MultimodalBatches:
-    """Makes batches of chats by their numbers; rows with and without pictures mix. Loss is on what was said alone."""
+    """Makes batches of chats by their numbers; with and without pictures. Loss is on the assistant's tokens alone."""
 
     def __init__(self, reader: PictureReader, chats: Sequence[MultimodalChat], pad: int) -> None:
         self._reader, self._chats, self._pad = reader, chats, pad
@@ -274,7 +244,7 @@ class MultimodalBatches:
 def restore_renamed(network: Any, checkpoint: Path) -> None:
     """Puts back weights that a checkpoint holds under other names than the network's.
 
-    Networks that see are saved under the names of their published files, by which the trainer does not find them: it
+    Multimodal networks are saved under the names of their published files, by which the trainer does not find them: it
     would warn and go on from the weights it started with.
     """
     if (checkpoint / "config.json").is_file() and network_class(checkpoint) is AutoModelForImageTextToText:

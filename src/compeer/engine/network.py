@@ -38,7 +38,7 @@ def steady_attention() -> None:
 def load_tokenizer(folder: Path) -> Any:
     """The folder's tokenizer, padding on the left and able to pad."""
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    beside = folder / "chat_template.json"  # where folders of models that see may keep it
+    beside = folder / "chat_template.json"  # where folders of multimodal models may keep it
     if tokenizer.chat_template is None and beside.is_file():
         tokenizer.chat_template = json.loads(beside.read_text(encoding="utf-8"))["chat_template"]
     if tokenizer.pad_token is None:
@@ -47,7 +47,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-    """The folder's language model, one that sees among them, ready to be asked."""
+    """The folder's language model, a multimodal one among them, ready to be asked."""
     steady_attention()
     try:
         network = network_class(folder).from_pretrained(folder, dtype=dtype)

@@ -33,16 +33,15 @@ from transformers.generation.logits_process import (
 )
 
 from compeer.engine.attention import use_grouped_attention
-from compeer.engine.prefixes import Keys
 from compeer.engine.sampling import sample
-from compeer.engine.torch_table import Slots
+from compeer.engine.torch_table import Keys, Slots
 from compeer.statistics import generator
 
 _log = logging.getLogger(__name__)
 _ROWS, _COLUMNS = 8, 128
 """Graphs are made for powers of two of at least so many rows, and for multiples of so many columns."""
 _INTERVAL = 16
-"""Steps between two looks at which rows have ended: a look waits for the device."""
+"""Steps between two checks of which rows have ended: a check waits for the device."""
 _PREFILL = 32768
 """Tokens of prompts computed at a time, to bound memory."""
 
@@ -126,13 +125,14 @@ class Batch:
         self._ends = torch.tensor(sampling.ends, dtype=torch.long, device=device)
         self._temperature, self._cuts = sampling.temperature, sampling.cuts(device)
 
-    def begin(self, positions: torch.Tensor, uniform: torch.Tensor, lengths: torch.Tensor, column: int) -> None:
-        """Takes in rows whose prompts, of these lengths, end before `column`."""
-        rows = len(positions)
-        self.slots.starts[:rows] = column - lengths
+    def begin(self, lengths: Sequence[int], seeds: Sequence[int], positions: torch.Tensor, column: int) -> None:
+        """Takes in rows whose prompts, of these lengths, end before `column`, each with the numbers of its seed."""
+        rows, device = len(lengths), self.slots.device
+        uniform = np.stack([generator(seed, "tokens").random(self.uniform.shape[1]) for seed in seeds])
+        self.slots.starts[:rows] = column - torch.tensor(lengths, device=device)
         self.slots.columns.fill_(column)  # of all rows: those beside the batch are computed too
         self.slots.positions[:rows] = positions
-        self.uniform[:rows] = uniform
+        self.uniform[:rows] = torch.from_numpy(uniform).to(device)
         self.ended.fill_(False)
         self.count.zero_()
 
@@ -255,8 +255,10 @@ class Decoder:
             firsts = [n for n, number in enumerate(chosen) if n == 0 or keys[number] != keys[chosen[n - 1]]]
             repeats = np.diff([*firsts, len(chosen)]).tolist()
             logits, following = self._prefill([prompts[chosen[f]] for f in firsts], repeats, len(chosen), column)
-            self._begin([(prompts[number], seeds[number]) for number in chosen], following, column)
-            for index, output in self._finish(logits, len(chosen), column).items():
+            assert self._batch is not None
+            lengths = [len(prompts[number].ids) for number in chosen]
+            self._batch.begin(lengths, [seeds[number] for number in chosen], following, column)
+            for index, output in self._finish(self._batch, logits, len(chosen), column).items():
                 found[chosen[index]] = output
         return [found[number] for number in range(len(prompts))]
 
@@ -312,7 +314,7 @@ class Decoder:
     def _positions(
         self, prompts: Sequence[Prompt], ids: torch.Tensor, mask: torch.Tensor
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """What the network is told beside the tokens, and the positions that follow; pictures take their own."""
+        """What the network takes beside the tokens, and the positions that follow; pictures take their own."""
         pictures = [prompt for prompt in prompts if prompt.pixels is not None]
         lengths = mask.sum(1)
         if not pictures:
@@ -338,18 +340,8 @@ class Decoder:
             self._batch = Batch(like, rows, width, self._sampling, self._precision)
         return self._batch
 
-    def _begin(self, rows: Sequence[tuple[Prompt, int]], following: torch.Tensor, column: int) -> None:
-        """Takes in the rows, each with the numbers that its seed gives."""
-        assert self._batch is not None
-        device = self._network.device
-        uniform = np.stack([generator(seed, "tokens").random(self._sampling.max_tokens) for _, seed in rows])
-        lengths = torch.tensor([len(prompt.ids) for prompt, _ in rows], device=device)
-        self._batch.begin(following, torch.from_numpy(uniform).to(device), lengths, column)
-
-    def _finish(self, logits: torch.Tensor, rows: int, column: int) -> dict[int, Sampled]:
+    def _finish(self, batch: Batch, logits: torch.Tensor, rows: int, column: int) -> dict[int, Sampled]:
         """Samples to the end; outputs by their index in the batch."""
-        assert self._batch is not None
-        batch = self._batch
         found: dict[int, Sampled] = {}
         owners = list(range(rows))
         batch.take(rows, logits)

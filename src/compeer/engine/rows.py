@@ -67,15 +67,15 @@ class NotWritten(Exception):
 
 @dataclass(eq=False)
 class Row:
-    """One output: what it answers and how it is drawn. All calls come from the batcher's thread."""
+    """One output: what it answers and how it is sampled. All calls come from the thread that writes it."""
 
     ids: tuple[int, ...]
     sampling: Sampling
     seed: int
     hear: Callable[[list[int], bool], bool]
     """Is given all tokens so far, and whether they are the last; says whether the output is over."""
-    end: Callable[[Ending | NotWritten], None]
-    """Is told how it ended."""
+    end: Callable[[Ending | NotWritten], None] = lambda ending: None
+    """Is given how it ended."""
     matcher: Any = None
     """Follows the grammar, if there is one."""
     adapter: Path | None = None
@@ -84,7 +84,15 @@ class Row:
     cancelled: bool = False
     tokens: list[int] = field(default_factory=list)
     """What it consists of so far."""
+    ending: Ending | NotWritten | None = None
+    """How it ended, if it has."""
     uniform: Any = None
+
+    def finish(self, ending: Ending | NotWritten) -> None:
+        """Notes how it ended, and passes it on unless nobody listens any more."""
+        self.ending = ending
+        if not self.cancelled:
+            self.end(ending)
 
     def same_prompt(self, other: Row) -> bool:
         """Whether both are to be read alike: their prompts, what they say already, and the weights."""
@@ -105,7 +113,7 @@ class Backend(Protocol):
         """Reads what all rows of the group share, and takes them in; the logits after it, a row each."""
 
     def step(self) -> torch.Tensor:
-        """Feeds each row what it said since; the logits after it, a row each."""
+        """Feeds each row its new tokens; the logits after it, a row each."""
 
     def leave(self, row: Row) -> None:
         """Lets a row go."""

@@ -102,7 +102,7 @@ class Grammars:
 
 
 def _tokens(tokenizer: Any, vocabulary: int) -> Any:
-    """The vocabulary as llguidance reads it, told by the decoder which bytes a token stands for.
+    """The vocabulary as llguidance reads it; the decoder says which bytes a token stands for.
 
     Tokenizers that split by bytes yet come with a decoder for pieces as well (transformers 5.17 makes such of GGUF
     files), would be read as pieces: then no token begins with a blank.

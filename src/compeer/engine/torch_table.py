@@ -2,11 +2,13 @@
 
 Each row of the table has its own columns, from where it starts to the one that is written next. Chat and generation
 fill rows from the left as they come (`TorchTable`); rollouts fill all rows up to the same column (`rollouts.py`). The
-tensors of a table stay at their addresses, so a CUDA graph can repeat a step.
+tensors of a table stay at their addresses, so a CUDA graph can repeat a step. What prompts begin with in common is
+computed once (`PromptMemory`).
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,19 @@ from transformers.cache_utils import Cache
 
 from compeer.engine.attention import use_grouped_attention
 from compeer.engine.multimodal import PictureReader
-from compeer.engine.prefixes import Keys, PromptMemory
 from compeer.engine.rows import Row
 
 _COLUMNS = 256
 """The table of keys and values grows by so many columns, and to twice as many rows."""
 _KEPT = 1024
 """A table wider than this is given back when nobody is at work."""
+_BLOCK = {"cpu": 64, "cuda": 256}
+"""Tokens of a block. Smaller ones leave less to be read again, larger ones are read faster."""
+_BYTES = {"cpu": 2 << 30, "cuda": 256 << 20}
+"""Memory for blocks; those that were not used for the longest time go first."""
+
+Keys = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values of a layer, (rows, heads, columns, size)."""
 
 
 class Slots(Cache):  # type: ignore[misc]
@@ -93,6 +101,71 @@ class Slots(Cache):  # type: ignore[misc]
             own[to] = own[indices]
         for own in (*self.keys, *self.values):
             own[to, :, :columns] = own[indices, :, :columns]
+
+
+class PromptMemory:
+    """Reads prompts with a network, block by block, and what it remembers of them not again.
+
+    On a CPU, reading a conversation's thousand tokens takes longer than writing the answer, and the next prompt of the
+    same conversation begins with all of them. What a block holds follows from the tokens up to its end and from nothing
+    else: it is always computed in the same shape, after the same blocks. So the bits of an answer are the same whether
+    its blocks were there before or not, and a run that was killed and taken up comes to the same bytes.
+    """
+
+    def __init__(self, network: Any, memory: int | None = None) -> None:
+        self._network = network
+        self._block = _BLOCK[network.device.type]
+        self._memory = memory or _BYTES[network.device.type]
+        self._blocks: OrderedDict[tuple[int, ...], list[Keys]] = OrderedDict()
+        self._bytes = 0
+        self.read = 0
+        """Tokens that were computed so far."""
+
+    def clear(self) -> None:
+        """Forgets all blocks."""
+        self._blocks.clear()
+        self._bytes = 0
+
+    @torch.inference_mode()
+    def prompt(self, ids: Sequence[int]) -> tuple[DynamicCache, torch.Tensor]:
+        """Keys and values of a prompt, and the logits after it, (1, tokens). The last token is always computed."""
+        names = [tuple(ids[:end]) for end in range(self._block, len(ids), self._block)]
+        known = next((n for n, name in enumerate(names) if name not in self._blocks), len(names))
+        cache = DynamicCache()
+        remembered = [self._blocks[name] for name in names[:known]]
+        for layer, parts in enumerate(zip(*remembered, strict=True)):
+            keys, values = (torch.cat(part, dim=2) for part in zip(*parts, strict=True))
+            cache.update(keys, values, layer)
+        for name in names[known:]:
+            self._read(cache, name[-self._block :])
+            block = [
+                (one.keys[:, :, -self._block :].clone(), one.values[:, :, -self._block :].clone())
+                for one in cache.layers
+            ]
+            self._blocks[name] = block
+            self._bytes += _size(block)
+        logits = self._read(cache, ids[len(names) * self._block :])
+        for name in reversed(names):  # of two blocks of a prompt the later one goes first: it is of no use by itself
+            self._blocks.move_to_end(name)
+        while self._bytes > self._memory:
+            self._bytes -= _size(self._blocks.popitem(last=False)[1])
+        return cache, logits
+
+    def _read(self, cache: DynamicCache, ids: Sequence[int]) -> torch.Tensor:
+        start, device = cache.get_seq_length(), self._network.device
+        self.read += len(ids)
+        logits: torch.Tensor = self._network(
+            input_ids=torch.tensor([list(ids)], device=device),
+            position_ids=torch.arange(start, start + len(ids), device=device)[None],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        return logits
+
+
+def _size(block: Sequence[Keys]) -> int:
+    return sum(one.nbytes for pair in block for one in pair)
 
 
 class TorchTable:

@@ -19,7 +19,7 @@ from compeer.io import Frozen
 
 
 class Message(TypedDict):
-    """One message of a chat; `content` is text, or a list of text and image blocks for models that see."""
+    """One message of a chat; `content` is text, or a list of text and image blocks for multimodal models."""
 
     role: Literal["system", "user", "assistant"]
     content: str | list[dict[str, Any]]
@@ -27,7 +27,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Request:
-    """One question to a model. The answer starts with `prefix`, and `seed` alone decides how it is drawn."""
+    """One question to a model. The answer starts with `prefix`, and `seed` alone decides how it is sampled."""
 
     messages: tuple[Message, ...]
     seed: int = 0

@@ -9,7 +9,6 @@ given but asked for again. That finds mistakes and clumsy hands; whoever may wri
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import sqlite3
@@ -144,36 +143,6 @@ class AnswerCache:
             raise InputError(f"this is no readable cache: {error}.", file=self._path, do=do) from error
 
 
-class Keeping:
-    """Stores answers without holding up an event loop: what comes in while the disk is busy is stored together."""
-
-    def __init__(self, cache: AnswerCache) -> None:
-        self._cache = cache
-        self._waiting: list[tuple[str, Generation, asyncio.Future[None]]] = []
-        self._storing: asyncio.Task[None] | None = None
-
-    async def put(self, key: str, answer: Generation) -> None:
-        """Keeps an answer; it is in the file when this returns."""
-        stored = asyncio.get_running_loop().create_future()
-        self._waiting.append((key, answer, stored))
-        if self._storing is None:
-            self._storing = asyncio.create_task(self._store())
-        await stored
-
-    async def _store(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            problem: InputError | None = None
-            try:
-                await asyncio.to_thread(self._cache.put, {key: [answer] for key, answer, _ in batch})
-            except InputError as error:
-                problem = error
-            for _, _, stored in batch:
-                if not stored.done():
-                    stored.set_exception(problem) if problem else stored.set_result(None)
-        self._storing = None
-
-
 def _digest(key: str, answers: bytes) -> str:
     return cache_key("answers", key, answers)
 
@@ -216,7 +185,9 @@ class CachedModel:
             good = [answer for answer in answers if isinstance(answer, Generation)]
             if len(good) == len(batch):
                 self._cache.put({key: good})
-            self._count(answers)
+            self.counters.calls += len(answers)
+            for answer in answers:
+                self.counters.count(answer)
             found += answers
         return found
 
@@ -234,13 +205,3 @@ class CachedModel:
     def _key(self, batch: Sequence[Request], sampling: Sampling) -> str:
         asked = json.dumps([asdict(request) for request in batch], sort_keys=True)
         return cache_key(self.name, self._identity, sampling.model_dump_json(), asked)
-
-    def _count(self, answers: Sequence[Generation | Failure]) -> None:
-        self.counters.calls += len(answers)
-        for answer in answers:
-            if isinstance(answer, Failure):
-                self.counters.failed[answer.kind] += 1
-            else:
-                self.counters.successes += 1
-                self.counters.prompt_tokens += answer.prompt_tokens
-                self.counters.completion_tokens += answer.tokens

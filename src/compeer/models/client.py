@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 from compeer import __version__
 from compeer.errors import InputError
 from compeer.models.base import EndpointSettings, Failure, Generation, Request, Sampling
-from compeer.models.cache import AnswerCache, Keeping, cache_key
+from compeer.models.cache import AnswerCache, cache_key
 from compeer.models.costs import Counters, Gate, prompt_tokens
 
 if TYPE_CHECKING:
@@ -54,15 +54,6 @@ class CallError(Exception):
     def __init__(self, kind: Literal["connection", "timeout", "answer"], reason: str) -> None:
         super().__init__(reason)
         self.kind, self.reason = kind, reason
-
-
-@dataclass(frozen=True)
-class HttpReply:
-    """What the server answered, whole."""
-
-    status: int
-    retry_after: str | None
-    body: bytes
 
 
 @dataclass
@@ -143,8 +134,8 @@ class Endpoint:
         finally:
             clients.idle.append(client)
 
-    async def post(self, body: bytes) -> HttpReply:
-        """The answer, whole. A call that is cancelled, or fails, takes its connection with it."""
+    async def post(self, body: bytes) -> tuple[httpx.Response, bytes]:
+        """The answer and its whole body. A call that is cancelled, or fails, takes its connection with it."""
         parts, size = [], 0
         async with self.stream(body, "application/json") as reply:
             async for part in reply.aiter_bytes():
@@ -152,7 +143,7 @@ class Endpoint:
                 size += len(part)
                 if size > LARGEST_REPLY:
                     raise CallError("answer", f"{self.url} gave an answer without an end")
-        return HttpReply(reply.status_code, reply.headers.get("retry-after"), b"".join(parts))
+        return reply, b"".join(parts)
 
     async def _open(self) -> _Clients:
         """The clients of the running loop."""
@@ -196,7 +187,6 @@ class _LoopState:
     """What belongs to one event loop."""
 
     limit: asyncio.Semaphore
-    keeping: Keeping | None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     under_way: dict[str, asyncio.Future[Generation | Failure]] = field(default_factory=dict)
 
@@ -242,8 +232,7 @@ class EndpointModel:
             return found
         loop = asyncio.get_running_loop()
         if loop not in self._sessions:
-            keeping = Keeping(self._cache) if self._cache else None
-            self._sessions[loop] = _LoopState(asyncio.Semaphore(self._settings.concurrency), keeping)
+            self._sessions[loop] = _LoopState(asyncio.Semaphore(self._settings.concurrency))
         session = self._sessions[loop]
         while same := session.under_way.get(key):
             await asyncio.wait([same])
@@ -254,8 +243,8 @@ class EndpointModel:
         try:
             async with session.limit:
                 answer = await self._ask(session, request, sampling, body)
-            if session.keeping and isinstance(answer, Generation):
-                await session.keeping.put(key, answer)
+            if self._cache and isinstance(answer, Generation):
+                await asyncio.to_thread(self._cache.put, {key: [answer]})  # the disk does not hold up the others
             future.set_result(answer)
             return answer
         finally:
@@ -276,27 +265,25 @@ class EndpointModel:
             deadline += time.monotonic() - start  # waiting for the caps and the server is not counted
             found, wait = await self._call(body, request.prefix, deadline - time.monotonic())
             if isinstance(found, Generation):
-                self.counters.successes += 1
-                self.counters.prompt_tokens += found.prompt_tokens
-                self.counters.completion_tokens += found.tokens
+                self.counters.count(found)
                 if used := found.prompt_tokens + found.tokens:
                     self._gate.correct(used - tokens)
                 return found
             wait = max(wait or 0.0, pause * random.uniform(0.5, 1.0))
             if not tries_left or found.kind in ("access", "refused") or time.monotonic() + wait >= deadline:
-                self.counters.failed[found.kind] += 1
+                self.counters.count(found)
                 return found
             self.counters.retried[found.kind] += 1
             await asyncio.sleep(wait)
             pause, tries_left = min(2 * pause, LONGEST_PAUSE), tries_left - 1
 
     async def _call(self, body: bytes, prefix: str, seconds_left: float) -> tuple[Generation | Failure, float | None]:
-        """One call over the wire, and the seconds after which the server wants to be asked again, if it said so."""
+        """One call over the wire, and the seconds after which the server wants to be asked again, if it names them."""
         self.counters.calls += 1
         url = self._endpoint.url
         try:
             async with asyncio.timeout(min(self._settings.timeout, seconds_left)):
-                reply = await self._endpoint.post(body)
+                reply, answer = await self._endpoint.post(body)
         except TimeoutError:
             return Failure("timeout", f"{url} did not answer in time"), None
         except CallError as error:
@@ -304,15 +291,16 @@ class EndpointModel:
         except BaseException:
             self.counters.failed["stopped"] += 1
             raise
-        if reply.status == 200:
-            return self._read(reply.body, prefix), None
-        reason = f"{url} answered {reply.status}"
-        wait = seconds_until(reply.retry_after)
-        if wait is not None and reply.status in (429, 503):
+        status = reply.status_code
+        if status == 200:
+            return self._read(answer, prefix), None
+        reason = f"{url} answered {status}"
+        wait = seconds_until(reply.headers.get("retry-after"))
+        if wait is not None and status in (429, 503):
             reason += f" and wants to be left alone for {wait:.0f} s"
             if wait < seconds_left:
                 self._gate.hold(wait)
-        return Failure(_KINDS.get(reply.status) or ("server" if reply.status >= 500 else "refused"), reason), wait
+        return Failure(_KINDS.get(status) or ("server" if status >= 500 else "refused"), reason), wait
 
     def _read(self, body: bytes, prefix: str) -> Generation | Failure:
         url, key = self._endpoint.url, self._endpoint.key
@@ -346,7 +334,7 @@ def used_tokens(usage: Any, what: str) -> int:
 
 
 def checked_key(variable: str) -> str | None:
-    """The key that the environment holds; it is never shown, even where it cannot be one."""
+    """The key that the environment holds; it is never printed, even where it cannot be one."""
     key = os.environ.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):
         what = "the key in this environment variable has characters that cannot be sent."

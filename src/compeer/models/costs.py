@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
-from typing import Protocol, runtime_checkable
 
 from rich.live import Live
 from rich.table import Table
@@ -58,6 +57,15 @@ class Counters:
     """Seconds in which the caps on requests and tokens let nothing through."""
     held_by_server: float = 0.0
     """Seconds in which nothing was sent because the server had asked for a pause."""
+
+    def count(self, answer: Generation | Failure) -> None:
+        """Counts how a request ended, and the tokens that it took."""
+        if isinstance(answer, Failure):
+            self.failed[answer.kind] += 1
+        else:
+            self.successes += 1
+            self.prompt_tokens += answer.prompt_tokens
+            self.completion_tokens += answer.tokens
 
     def line(self) -> str:
         """The numbers in one line, for a run that goes on."""
@@ -164,17 +172,10 @@ class CostEstimate:
         )
 
 
-@runtime_checkable
-class Remembering(Protocol):
-    """A model that knows which requests it could answer without a call."""
-
-    def remembered(self, requests: Sequence[Request], sampling: Sampling) -> list[bool]:
-        """For each request, whether it needs no call of its own."""
-
-
 def estimate(requests: Sequence[Request], sampling: Sampling, model: TextModel) -> CostEstimate:
     """What asking the model these requests would cost, retries apart."""
-    known = model.remembered(requests, sampling) if isinstance(model, Remembering) else [False] * len(requests)
+    remembered = getattr(model, "remembered", None)  # one with a cache knows which requests need no call
+    known = remembered(requests, sampling) if remembered else [False] * len(requests)
     asked = [request for request, is_known in zip(requests, known, strict=True) if not is_known]
     return CostEstimate(
         calls=len(asked),

@@ -1,4 +1,4 @@
-"""Trainings that are spread over processes: which one writes, and the whole weights of the network.
+"""Trainings that are distributed over processes: which one writes, and the whole weights of the network.
 
 FSDP2 and DeepSpeed's ZeRO-3 leave every process with a part of each weight. A model is saved from the whole: gathered
 from all processes in the main one's memory, with adapters added to the weights that they stand beside.
@@ -20,9 +20,9 @@ def first_process() -> bool:
 
 
 def whole_weights(trainer: Any) -> dict[str, torch.Tensor] | None:
-    """The weights by their names in the plain network, in the main process; None elsewhere, and if they are not spread.
+    """The weights by their names in the plain network, in the main process; None elsewhere.
 
-    Every process must call it. ZeRO-3 gives them in the precision it computes in.
+    None too where they are not distributed. Every process must call it. ZeRO-3 gives them in its own precision.
     """
     if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         return None

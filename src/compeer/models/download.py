@@ -129,7 +129,7 @@ def _downloaded(base: Base) -> Path:
 
 @contextmanager
 def _bar(base: Base, source: str, done: int) -> Iterator[Callable[[int], None]]:
-    """A bar in megabytes, told of bytes."""
+    """A bar in megabytes that counts bytes."""
     with progress(f"{base.title} from {source}, MB", base.bytes // MEGABYTE) as advance:
         before = 0
 

@@ -35,7 +35,7 @@ class Embeds(Protocol):
 class Embedder:
     """Embeds texts with the packaged model, or with the sentence-transformers folder given."""
 
-    def __init__(self, folder: str | Path = "embedded", device: str | None = None, batch_size: int = 64) -> None:
+    def __init__(self, folder: str | Path = "embedded", device: str | None = None) -> None:
         from sentence_transformers import SentenceTransformer
 
         from compeer.engine.network import best_device
@@ -49,7 +49,6 @@ class Embedder:
                 do="Give such a folder, or 'embedded' for the packaged one.",
             )
         self._model: Any = SentenceTransformer(str(path), device=device or best_device().type)
-        self._batch_size = batch_size
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """A row of unit length for each text; a text without letters or digits gets zeros, and is like nothing."""
@@ -60,9 +59,7 @@ class Embedder:
         width = int(self._model.get_embedding_dimension())
         rows = np.zeros((len(texts), width + (NGRAM_DIMENSIONS if self._english_only else 0)), dtype=np.float32)
         if known:
-            vectors = self._model.encode(
-                known, batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False
-            )
+            vectors = self._model.encode(known, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
             rows[np.array(covered), :width] = vectors
         for index, text in enumerate(texts):
             if not any(character.isalnum() for character in text):
@@ -91,6 +88,7 @@ class WordEmbedder:
 
 @lru_cache(maxsize=100_000)
 def _index(word: str) -> int:
+    """The dimension that a word, or some letters, is hashed into."""
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest()) % NGRAM_DIMENSIONS
 
 
@@ -101,14 +99,12 @@ def is_latin(text: str) -> bool:
     return 3 * latin >= 2 * len(letters)
 
 
-def ngram_vector(text: str, dimensions: int = NGRAM_DIMENSIONS) -> npt.NDArray[np.float32]:
+def ngram_vector(text: str) -> Matrix:
     """Counts of the text's characters, pairs and triples, hashed into a vector of unit length."""
     letters = [character for character in text.lower() if character.isalnum()]
-    vector = np.zeros(dimensions, dtype=np.float32)
+    vector = np.zeros(NGRAM_DIMENSIONS, dtype=np.float32)
     for size in (1, 2, 3):
         for start in range(len(letters) - size + 1):
-            gram = "".join(letters[start : start + size])
-            digest = hashlib.blake2b(gram.encode(), digest_size=4).digest()
-            vector[int.from_bytes(digest) % dimensions] += 1.0
+            vector[_index("".join(letters[start : start + size]))] += 1.0
     norm = float(np.linalg.norm(vector))
     return vector / norm if norm else vector

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ from compeer.engine.network import (
     load_tokenizer,
     vocabulary_size,
 )
-from compeer.engine.rows import Ending, NotWritten, Row
+from compeer.engine.rows import Ending, Row
 from compeer.engine.sampling import Grammars
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
@@ -47,7 +46,7 @@ class LocalModel:
     ) -> None:
         folder = model_folder(model)
         self._reader = picture_reader(folder, media)
-        self.sees = self._reader is not None
+        self.sees = self._reader is not None  # what judge and supporter ask a model for by this name
         self.device = device or best_device()
         self.tokenizer = load_tokenizer(folder)
         self.network = load_network(folder, self.device, dtype or fast_dtype(self.device))
@@ -61,11 +60,11 @@ class LocalModel:
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         answers: list[Generation | Failure] = []
         for start in range(0, len(requests), self.batch_size):
-            batch = [self._answer(request, sampling) for request in requests[start : start + self.batch_size]]
-            rows = [answer.row for answer in batch if isinstance(answer, _Answer)]
-            if rows:
-                write_rows(self._table, rows, self.tokenizer.eos_token_id)
-            answers += [answer.generation() if isinstance(answer, _Answer) else answer for answer in batch]
+            batch = requests[start : start + self.batch_size]
+            begun = [self._row(request, sampling) for request in batch]
+            write_rows(self._table, [row for row in begun if isinstance(row, Row)], self.tokenizer.eos_token_id)
+            for request, row in zip(batch, begun, strict=True):
+                answers.append(self._generation(request, row) if isinstance(row, Row) else row)
             self._progress(len(batch))
         return answers
 
@@ -76,7 +75,7 @@ class LocalModel:
         )
         return text + prefix
 
-    def _answer(self, request: Request, sampling: Sampling) -> _Answer | Failure:
+    def _row(self, request: Request, sampling: Sampling) -> Row | Failure:
         """A row to write, or why this request cannot be answered; the others of its batch are not disturbed."""
         ids = self._ids(self.prompt_text(request.messages, request.prefix))
         pictures: list[Picture] = []
@@ -91,41 +90,23 @@ class LocalModel:
         matcher = self._grammars.matcher(request.grammar, self._ids(request.prefix)) if request.grammar else None
         if matcher is not None and matcher.is_error():
             return Failure("refused", f"the prefix {request.prefix!r} does not follow the grammar")
-        return _Answer(self.tokenizer, request, sampling, ids, matcher, pictures)
+
+        def stops(tokens: list[int], _: bool) -> bool:
+            return bool(sampling.stop) and self._text(tokens, sampling.stop)[1]
+
+        return Row(tuple(ids), sampling, request.seed, stops, matcher=matcher, pictures=pictures)
+
+    def _generation(self, request: Request, row: Row) -> Generation:
+        assert isinstance(row.ending, Ending), "nothing else ends a row here"
+        text = request.prefix + self._text(row.tokens, row.sampling.stop)[0]
+        return Generation(text, row.ending.cut_off, row.ending.prompt_tokens, row.ending.tokens)
+
+    def _text(self, tokens: list[int], stops: Sequence[str]) -> tuple[str, bool]:
+        """Tokens as text up to the first stop string, and whether there is one."""
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        found = [index for stop in stops if (index := text.find(stop)) >= 0]
+        return text[: min(found, default=None)], bool(found)
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
         return ids
-
-
-class _Answer:
-    """An answer being written; it ends with the first stop string."""
-
-    def __init__(
-        self,
-        tokenizer: Any,
-        request: Request,
-        sampling: Sampling,
-        ids: list[int],
-        matcher: Any,
-        pictures: list[Picture],
-    ) -> None:
-        self._tokenizer, self._request = tokenizer, request
-        self._text, self._ending = "", Ending()
-        self.row = Row(tuple(ids), sampling, request.seed, self._hear, self._end, matcher, pictures=pictures)
-
-    def _hear(self, tokens: list[int], last: bool) -> bool:
-        stops = self.row.sampling.stop
-        if last or stops:
-            self._text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        found = [index for stop in stops if (index := self._text.find(stop)) >= 0]
-        self._text = self._text[: min(found, default=None)]
-        return bool(found)
-
-    def _end(self, how: Ending | NotWritten) -> None:
-        assert isinstance(how, Ending), "nothing else ends a row here"
-        self._ending = how
-
-    def generation(self) -> Generation:
-        text = self._request.prefix + self._text
-        return Generation(text, self._ending.cut_off, self._ending.prompt_tokens, self._ending.tokens)

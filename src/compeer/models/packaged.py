@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compeer.engine.gguf import cache_folder, chat_template
+from compeer.engine.gguf import cache_folder, write_folder
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash
 from compeer.models.catalogue import base_folder, find_base
@@ -104,26 +104,7 @@ def packaged_base() -> Path:
     folder = cache_folder() / f"smollm2-135m-instruct-{SMOLLM2.sha256[:12]}"
     if (folder / _WEIGHTS).is_file() and (folder / "tokenizer.json").is_file():
         return folder
-    source = SMOLLM2.checked_path()
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
-    console.print("  Unpacking the embedded language model (half a minute, once)", highlight=False)
-    with atomic_folder(folder) as unfinished:
-        model = AutoModelForCausalLM.from_pretrained(
-            source.parent,
-            gguf_file=source.name,
-            dtype=torch.float32,
-            quantization_config=GgufConfig(gguf_file=source.name, dequantize=True),
-        )
-        tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-        tokenizer.eos_token = "<|im_end|>"
-        tokenizer.pad_token = "<|endoftext|>"
-        tokenizer.chat_template = chat_template()
-        model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
-        model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
-        model.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
+    write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
     return folder
 
 

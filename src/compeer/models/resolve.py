@@ -18,25 +18,25 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from compeer.engine.convert import (
+from compeer.engine.gguf import (
+    cache_folder,
     convert_adapter,
     convert_folder,
     family,
-    family_of,
+    opened,
     read_pairs,
     split,
     write_pairs,
+    write_settings,
 )
-from compeer.engine.gguf import cache_folder, write_settings
 from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
-from compeer.io import atomic_folder, file_hash, text_hash
+from compeer.io import atomic_folder, file_hash, read_json, text_hash
 from compeer.models.base import CallSettings, EndpointSettings, TextModel
 from compeer.models.cache import AnswerCache, CachedModel
 from compeer.models.catalogue import base_file, base_folder, catalogue, find_base, is_base
@@ -160,9 +160,8 @@ def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
     writes sooner on llama.cpp for one person, and for many on aarch64; on x86_64 torch writes for many, and a judge,
     which only reads prompts, is on torch everywhere.
     """
-    name, folder = str(model), Path(model)
-    adapters = (folder / _CONFIG).is_file() and not (folder / "config.json").is_file()
-    quantised = is_base(name) or is_file(name) or name in OVER or adapters
+    name = str(model)
+    quantised = is_base(name) or is_file(name) or name in OVER or _are_adapters(Path(model))
     if quantised or use == "chat" or (use == "serve" and platform.machine() != "x86_64"):
         return prepare(model)
     return None
@@ -172,11 +171,10 @@ def prepare(model: str | Path) -> ModelFiles | None:
     """The files of a model, made where they are missing; None for a folder that llama.cpp cannot run."""
     name = str(model)
     if name == "embedded":
-        base, offsets = _smollm2()
-        return _files(base, offsets, _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
+        made = _made(f"smollm2-{SMOLLM2.sha256[:12]}", _split_smollm2, "the packaged language model")
+        return _files(made / "base.gguf", made / "offsets.gguf", _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
     if is_packaged(name):
-        adapters = checked_adapters(name)
-        return _over_named_base(adapters) if name in OVER else _over_smollm2(adapters, PACKAGED_MODELS[name])
+        return _over(OVER.get(name, "embedded"), checked_adapters(name))
     if is_base(name):
         path = base_file(name)
         return _files(path, None, _tokenizer(path, catalogue()[name].sha256))
@@ -184,86 +182,68 @@ def prepare(model: str | Path) -> ModelFiles | None:
         path = Path(name).absolute()
         if not path.is_file():
             raise InputError("there is no such file.", file=path, do="Give a GGUF file, or a base's name.")
-        family_of(path)
+        opened(path)
         found = path.stat()  # by size and time: a gigabyte is not read at every start
         return _files(path, None, _tokenizer(path, text_hash(f"{path} {found.st_size} {found.st_mtime_ns}")))
     folder = Path(name).absolute()
-    if (folder / _CONFIG).is_file() and not (folder / "config.json").is_file():
-        return _over_named_base(folder)
+    if _are_adapters(folder):
+        return _over(_named_base(folder), folder)
     if not (folder / "config.json").is_file() or family(folder) is None:
         return None
-    return _files(_converted(folder), None, folder, folder)
+    mark = text_hash(" ".join(map(file_hash, [folder / "config.json", *sorted(folder.glob("*.safetensors"))])))
+    made = _made(f"model-{mark[:16]}", lambda to: convert_folder(folder, to / "base.gguf"), folder.name)
+    return _files(made / "base.gguf", None, folder, folder)
+
+
+def _are_adapters(folder: Path) -> bool:
+    return (folder / _CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def _files(base: Path, adapter: Path | None, tokenizer: Path, card: Path | None = None) -> ModelFiles:
     return ModelFiles(base, adapter, tokenizer, card, engine_cache() / "states")
 
 
-def _smollm2() -> tuple[Path, Path]:
-    """The packaged base in two parts: its file, and what has to be added to it."""
-    folder = engine_cache() / f"smollm2-{SMOLLM2.sha256[:12]}"
-    if not folder.is_dir():
-        source = SMOLLM2.checked_path()
-        with _making(folder, "the packaged language model") as unfinished:
-            write_pairs("llama", split(source, unfinished / "base.gguf"), unfinished / "offsets.gguf")
-    return folder / "base.gguf", folder / "offsets.gguf"
-
-
-def _over_smollm2(adapters: Path, mark: str) -> ModelFiles:
-    base, offsets = _smollm2()
-    made = _adapted(adapters, base, mark, lambda to: convert_adapter(adapters, base, to, read_pairs(offsets)))
-    return _files(base, made, _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256), adapters)
-
-
-def _over_named_base(adapters: Path) -> ModelFiles:
-    """Adapters over the base that their card names, or their config by its repository."""
+def _named_base(adapters: Path) -> str:
+    """The base that the card of adapters names, or their config by its repository."""
     config = json.loads((adapters / _CONFIG).read_text(encoding="utf-8"))
-    card = adapters / "compeer.json"
-    base = json.loads(card.read_text(encoding="utf-8")).get("base") if card.is_file() else None
-    base = str(base or config.get("base_model_name_or_path") or "")
+    base = (read_json(adapters / "compeer.json") or {}).get("base") or config.get("base_model_name_or_path") or ""
     by_repository = {one.repository.removesuffix("-GGUF"): name for name, one in catalogue().items()}
-    name = by_repository.get(base, base)
-    mark = file_hash(adapters / ADAPTERS)
-    if name == "embedded":
-        return _over_smollm2(adapters, mark)
-    over = prepare(name) if name else None
-    if over is None or over.adapter is not None:
+    return by_repository.get(str(base), str(base))
+
+
+def _over(base: str, adapters: Path) -> ModelFiles:
+    """Adapters over a base, together with what has to be added to its file anyway."""
+    over = prepare(base) if base else None
+    if over is None or (over.adapter is not None and base != "embedded"):
         known = f"embedded, {', '.join(catalogue())}, a GGUF file or a model's folder"
         do = f'Write it into compeer.json as "base": {known}.'
         raise InputError(f"these adapters are over a base that is not known: '{base}'.", file=adapters, do=do)
-    made = _adapted(adapters, over.base, mark, lambda to: convert_adapter(adapters, over.base, to))
-    return _files(over.base, made, over.tokenizer, adapters)
+    offsets = over.adapter
+    mark = text_hash(f"{file_hash(adapters / ADAPTERS)} {over.base} {file_hash(adapters / _CONFIG)}")
+
+    def convert(to: Path) -> None:
+        convert_adapter(adapters, over.base, to / "adapter.gguf", read_pairs(offsets) if offsets else None)
+
+    made = _made(f"adapter-{mark[:16]}", convert)
+    return _files(over.base, made / "adapter.gguf", over.tokenizer, adapters)
 
 
-def _adapted(adapters: Path, base: Path, mark: str, make: Callable[[Path], None]) -> Path:
-    """Converted adapters; the same ones over another base are others."""
-    config = file_hash(adapters / _CONFIG)
-    folder = engine_cache() / f"adapter-{text_hash(f'{mark} {base} {config}')[:16]}"
-    if not folder.is_dir():
-        with atomic_folder(folder) as unfinished:
-            make(unfinished / "adapter.gguf")
-    return folder / "adapter.gguf"
-
-
-def _converted(folder: Path) -> Path:
-    """A model's folder as one file."""
-    paths = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    made = engine_cache() / f"model-{text_hash(' '.join(map(file_hash, paths)))[:16]}"
-    if not made.is_dir():
-        with _making(made, folder.name) as unfinished:
-            convert_folder(folder, unfinished / "base.gguf")
-    return made / "base.gguf"
+def _split_smollm2(to: Path) -> None:
+    """Writes the packaged base in two parts: its file, and what has to be added to it."""
+    write_pairs("llama", split(SMOLLM2.checked_path(), to / "base.gguf"), to / "offsets.gguf")
 
 
 def _tokenizer(source: Path, mark: str) -> Path:
-    """A folder with a file's tokenizer and chat template, read from the file once."""
-    folder = engine_cache() / f"tokenizer-{mark[:16]}"
+    """A folder with a file's tokenizer and chat template."""
+    return _made(f"tokenizer-{mark[:16]}", lambda to: write_settings(source, to))
+
+
+def _made(name: str, make: Callable[[Path], None], title: str = "") -> Path:
+    """A folder of the engine's cache, made the first time that it is asked for."""
+    folder = engine_cache() / name
     if not folder.is_dir():
+        if title:
+            console.print(f"  Preparing {title} for the CPU (once)", highlight=False)
         with atomic_folder(folder) as unfinished:
-            write_settings(source, unfinished)
+            make(unfinished)
     return folder
-
-
-def _making(folder: Path, title: str) -> AbstractContextManager[Path]:
-    console.print(f"  Preparing {title} for the CPU (once)", highlight=False)
-    return atomic_folder(folder)

@@ -2,7 +2,7 @@
 
 A checkpoint counts only once it is marked complete, so a run that is killed at any moment goes on from the last whole
 one, with the same batches and the same random numbers. Metrics go to `metrics.jsonl`, wall-clock times apart from them
-to `times.jsonl`. Chats of models that see may hold pictures; what sees is never trained.
+to `times.jsonl`. Chats of multimodal models may hold pictures; a vision tower is never trained.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def train_sft(
             per_device_train_batch_size=settings.at_once or settings.batch,
             gradient_accumulation_steps=settings.batch // (settings.at_once or settings.batch),
             max_length=settings.max_length,
-            assistant_only_loss=not reader,  # with pictures our own batches see to it
+            assistant_only_loss=not reader,  # with pictures our own batches do it
             train_sampling_strategy="sequential",
             remove_unused_columns=not reader,
             dataset_kwargs={"skip_prepare_dataset": True} if reader else None,
@@ -173,7 +173,7 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
 
 
 def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict[str, Any]:
-    """What every trainer of ours is told."""
+    """The arguments of every trainer of ours."""
     if settings.log == "tensorboard":
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
     cuda = best_device().type == "cuda"
@@ -319,7 +319,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def trainable_network(model: Path, settings: WeightSettings) -> Any:
-    """The model in float32, its lower layers frozen if so set, and what sees always.
+    """The model in float32, its lower layers frozen if so set, and its vision tower always.
 
     It is loaded whole, by every process; a trainer that spreads weights over processes does so afterwards.
     """
@@ -327,13 +327,10 @@ def trainable_network(model: Path, settings: WeightSettings) -> Any:
     unset_hf_deepspeed_config()  # an earlier training by ZeRO-3 would make this one load a part of each weight
     network = network_class(model).from_pretrained(model, dtype=torch.float32)
     network.config.use_cache = False
+    top = None if settings.lora_rank or not settings.top_layers else _top_layers(network, settings)
     for name, parameter in network.named_parameters():
-        if _is_vision(name):
+        if _is_vision(name) or (top is not None and _layer(name) not in top):
             parameter.requires_grad = False
-    if not settings.lora_rank and settings.top_layers:
-        top = _top_layers(network, settings)
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad = _layer(name) in top and not _is_vision(name)
     return network
 
 

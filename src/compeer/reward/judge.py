@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from compeer.engine import network as networks
+from compeer.engine.answers import LlamaReading, Reading, TorchReading
 from compeer.engine.attention import use_folded_attention
 from compeer.engine.llama_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureError, PictureReader, picture_reader
@@ -26,7 +27,7 @@ from compeer.models.training import model_card
 from compeer.reasoning import MAX_RESPONSE, ParsedTurn, Part, Step
 from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, branches, system_message, void_response
-from compeer.reward.rounds import AnswerWords, Branch, EngineRounds, TorchRounds
+from compeer.reward.rounds import AnswerWords, Branch, ask_rounds
 from compeer.reward.score import Answers, Judgment, Unscored
 from compeer.reward.second_pass import PassWeights
 
@@ -76,17 +77,17 @@ class LocalJudge:
         self._words = AnswerWords(self._tokenizer, self.form, folder)
         self._template = TemplateCache(self._tokenizer, system_message(self.form))
         self._reader: PictureReader | None = None
-        self._rounds: EngineRounds | TorchRounds
+        self._begin: Callable[[Sequence[Branch]], Reading]
         if prepared:
             engine = CpuEngine(prepared, self._tokenizer.eos_token_id)
-            self._rounds = EngineRounds(engine, self._words, self._reason_tokens)
+            self._begin, self._limit = lambda rows: LlamaReading(engine, len(rows)), engine.width
+            self._batch_size = 1  # one case after the other: what its branches share stays at hand
         else:
             self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
             own = network or networks.load_network(folder, device, dtype or networks.fast_dtype(device))
             if network is None and not self._reader:  # one that is given may be in training, and stays as it is
                 use_folded_attention(own)
-            self._rounds = TorchRounds(own, self._words, self._reason_tokens, self._reader)
-        self._limit = self._rounds.limit
+            self._begin, self._limit = partial(self._begin_on_torch, own), networks.position_limit(own)
 
     @property
     def name(self) -> str:
@@ -172,7 +173,7 @@ class LocalJudge:
             else:
                 judged[number], own = self._shortened(cases[number], own, read)
                 rows.extend(own)
-        ask = self._rounds.begin(rows) if rows else None
+        ask = ask_rounds(self._begin, rows, self._words, self._reason_tokens) if rows else None
         voids = [self._void(case, short) for case, short in zip(cases, judged, strict=True)]  # while a GPU is busy
         answers = [Answers() for _ in cases]
         if ask:
@@ -184,6 +185,12 @@ class LocalJudge:
             )
             for number, case in enumerate(cases)
         ]
+
+    def _begin_on_torch(self, network: Any, rows: Sequence[Branch]) -> Reading:
+        """Computes the histories of the branches, each once."""
+        first, pictures = [row.pieces[0] for row in rows], [row.pictures for row in rows]
+        groups = [(row.rounds[0].history, *row.rounds[0].images) for row in rows]
+        return TorchReading(network, self._tokenizer.pad_token_id, self._reader, first, groups, pictures)
 
     def _length(self, row: Branch) -> int:
         """The tokens of a branch and of its answers."""

@@ -80,14 +80,11 @@ class LargeReader:
     def _read(self, messages: Window) -> Guess:
         text = self._tokenizer.apply_chat_template(prompt(messages), tokenize=False, add_generation_prompt=True)
         ids = self._ids(text)
-        _, concern, crisis = self._probabilities(ids, self._levels)
-        kinds = self._probabilities([*ids, *self._ids("crisis:" if crisis > concern else "concern:")], self._kinds)
+        _, concern, crisis = self._engine.probabilities(ids, self._levels)
+        ids += self._ids("crisis:" if crisis > concern else "concern:")
+        kinds = self._engine.probabilities(ids, self._kinds)
         danger = _scaled(concern + crisis, self._thresholds["danger"])
         return Guess(KINDS[kinds.index(max(kinds))], danger, _scaled(crisis, self._thresholds["crisis"]))
-
-    def _probabilities(self, ids: list[int], tokens: Sequence[int]) -> list[float]:
-        found: list[float] = self._engine.logits(ids).result()[list(tokens)].float().softmax(0).tolist()
-        return found
 
     def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
         found = [self._ids(f"{before}{word}")[0] for word in words]

@@ -1,0 +1,197 @@
+"""Probabilities of given answers after prompts that go on piece by piece, on torch or on llama.cpp.
+
+On torch all rows share one cache. What the first pieces of a group have in common is computed once; each further piece
+then adds only its own few tokens. Rows differ in length: pieces are padded on the left and masked, and positions count
+real tokens only. On llama.cpp one row is asked after the other: the engine remembers what it read, and on a CPU a batch
+would gain nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from compeer.engine.attention import roomy_cache
+from compeer.engine.llama_table import CpuEngine
+from compeer.engine.multimodal import Picture, PictureReader
+from compeer.engine.rows import NotWritten, Row, Sampling, common
+
+Pieces = Sequence[list[int]]
+"""The next tokens of each row."""
+
+
+class Reading(Protocol):
+    """Rows that are read on piece by piece."""
+
+    read: list[int]
+    """How many tokens of each row's first piece were read when it began."""
+
+    def select(self, indices: Sequence[int]) -> None:
+        """Goes on with these rows, of which one may be named twice."""
+
+    def probabilities(self, pieces: Pieces, answers: Pieces) -> list[list[float]]:
+        """Reads pieces; how probable each row's answers are after them, given that it is one of them. A token each."""
+
+    def write(self, pieces: Pieces, asked: Sequence[bool], ends: Callable[[int], bool], most: int) -> list[list[int]]:
+        """Reads pieces; the likeliest tokens after them, for the rows that are asked, the last of them not yet read."""
+
+
+class LlamaReading:
+    """Rows on llama.cpp."""
+
+    def __init__(self, engine: CpuEngine, rows: int) -> None:
+        self._engine = engine
+        self._ids: list[list[int]] = [[] for _ in range(rows)]
+        self.read = [0] * rows
+
+    def select(self, indices: Sequence[int]) -> None:
+        self._ids = [list(self._ids[index]) for index in indices]
+
+    def probabilities(self, pieces: Pieces, answers: Pieces) -> list[list[float]]:
+        found = []
+        for ids, piece, tokens in zip(self._ids, pieces, answers, strict=True):
+            ids += piece
+            found.append(self._engine.probabilities(ids, tokens))
+        return found
+
+    def write(self, pieces: Pieces, asked: Sequence[bool], ends: Callable[[int], bool], most: int) -> list[list[int]]:
+        found = []
+        for ids, piece, is_asked in zip(self._ids, pieces, asked, strict=True):
+            ids += piece
+            found.append(self._written(ids, ends, most) if is_asked else [])
+            ids += found[-1][:-1]
+        return found
+
+    def _written(self, ids: Sequence[int], ends: Callable[[int], bool], most: int) -> list[int]:
+        ended = threading.Event()
+        row = Row(
+            tuple(ids),
+            Sampling(temperature=0, max_tokens=most),
+            0,
+            lambda tokens, last: last or ends(tokens[-1]),
+            lambda _: ended.set(),
+            adapter=self._engine.adapter,
+        )
+        self._engine.batcher.submit(row)
+        ended.wait()
+        if isinstance(row.ending, NotWritten):
+            raise row.ending
+        return row.tokens
+
+
+class TorchReading:
+    """Rows on torch, which begin with these pieces; those of one group share what their pieces have in common.
+
+    `pictures` are those in the first piece of each row, all in what its group shares; `reader` read them.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        network: Any,
+        pad: int,
+        reader: PictureReader | None,
+        first: Pieces,
+        groups: Sequence[Hashable],
+        pictures: Sequence[Sequence[Picture]],
+    ) -> None:
+        self._network, self._pad, self._reader, self._device = network, pad, reader, network.device
+        members: dict[Hashable, list[int]] = {}
+        for row, group in enumerate(groups):
+            members.setdefault(group, []).append(row)
+        shared = [common_prefix([first[row][:-1] for row in rows]) for rows in members.values()]
+        numbers = {group: number for number, group in enumerate(members)}
+        owners = [numbers[group] for group in groups]
+        self.read = [len(shared[owner]) for owner in owners]
+        self._cache = roomy_cache()
+        self._shift = torch.zeros((len(shared), 1), dtype=torch.long, device=self._device)
+        """By how much pictures move the positions of what follows them."""
+        if reader:
+            self._mask = torch.zeros((len(shared), 0), dtype=torch.long, device=self._device)
+            self._feed(shared, [pictures[rows[0]] for rows in members.values()])
+        else:
+            # padded on the right, where no token attends: so this, most of the work, needs no mask
+            ids, self._mask = self._padded(shared, left=False)
+            network(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        self.select(owners)
+
+    @torch.inference_mode()
+    def select(self, indices: Sequence[int]) -> None:
+        keep = self._on_device(indices)
+        self._cache.batch_select_indices(keep)
+        self._mask, self._shift = self._mask[keep], self._shift[keep]
+
+    @torch.inference_mode()
+    def probabilities(self, pieces: Pieces, answers: Pieces) -> list[list[float]]:
+        logits = self._feed(pieces)
+        most = max(map(len, answers))
+        filled = [row + row[:1] * (most - len(row)) for row in answers]
+        values = logits.gather(1, self._on_device(filled)).float().cpu()  # all at a time: each would wait
+        beyond = torch.arange(most) >= torch.tensor([len(row) for row in answers]).unsqueeze(1)
+        found = torch.softmax(values.masked_fill(beyond, -torch.inf), 1).tolist()
+        return [own[: len(row)] for own, row in zip(found, answers, strict=True)]
+
+    @torch.inference_mode()
+    def write(self, pieces: Pieces, asked: Sequence[bool], ends: Callable[[int], bool], most: int) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in pieces]
+        going = list(asked)
+        for _ in range(most):
+            for row, token in enumerate(self._feed(pieces).argmax(-1).tolist()):
+                if going[row]:
+                    found[row].append(token)
+                    going[row] = not ends(token)
+            if not any(going):
+                break
+            pieces = [own[-1:] if goes_on else [] for own, goes_on in zip(found, going, strict=True)]
+        return found
+
+    def _feed(self, pieces: Pieces, pictures: Sequence[Sequence[Picture]] = ()) -> torch.Tensor:
+        """Feeds a piece to each row; the logits after it."""
+        ids, new = self._padded(pieces, left=True)
+        self._mask = torch.cat([self._mask, new], dim=1)
+        positions = (self._mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        inputs = {"position_ids": positions + self._shift}
+        given = [picture for row in pictures for picture in row]
+        if self._reader and given:
+            inputs["position_ids"] = positions = positions.expand(3, *positions.shape).clone()
+            for number, (piece, row) in enumerate(zip(pieces, pictures, strict=True)):
+                own, following = self._reader.positions(piece, [picture.grid for picture in row])
+                positions[:, number, positions.shape[2] - len(piece) :] = own.to(self._device)
+                self._shift[number] = following - len(piece)
+            inputs |= {name: values.to(self._device) for name, values in self._reader.inputs(given).items()}
+        output = self._network(
+            input_ids=ids,
+            attention_mask=self._mask,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **inputs,
+        )
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
+
+    def _padded(self, pieces: Pieces, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pieces as one table of tokens, and which of them are real."""
+        width = max(map(len, pieces))
+        filled = np.full((len(pieces), width), self._pad)
+        real = np.zeros_like(filled)
+        for row, piece in enumerate(pieces):
+            own = slice(width - len(piece), width) if left else slice(len(piece))
+            filled[row, own], real[row, own] = piece, 1
+        return self._on_device(filled), self._on_device(real)
+
+    def _on_device(self, values: Any) -> torch.Tensor:
+        """Numbers on the network's device, which goes on computing while it is given them."""
+        tensor = torch.from_numpy(np.asarray(values))
+        cuda = self._device.type == "cuda"
+        return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
+
+
+def common_prefix(rows: Pieces) -> list[int]:
+    """The tokens that all rows begin with."""
+    first, last = min(rows), max(rows)  # what these two share, all share: they are the furthest apart
+    return first[: common(first, last)]
