@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["COMPEER_GUARD"] = "small"  # the same guard with and without the large base on this machine
 if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is loaded, and for the processes that tests start
     os.environ["OMP_NUM_THREADS"] = "1"
 settings.register_profile("compeer", deadline=None, max_examples=60)

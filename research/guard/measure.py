@@ -4,10 +4,13 @@
     python research/guard/measure.py sealed --json sealed.json      # once, after thresholds are frozen in a commit
     python research/guard/measure.py replies --json replies.json    # bad and good replies that nothing was learnt from
     python research/guard/measure.py load --processes 8             # the same 200 conversations, idle and busy
-    … --no-classifier                                               # rules and weighted phrases alone
+    … --small                                                       # without the large reader
+    … --recorded WINDOWS LEVELS                                     # the large reader's answers, computed on a GPU
 
-Writes counts and ids, never texts. `sealed` refuses to run where files are changed that are not committed, and names
-the commit. `load` compares the levels of 200 conversations with and without so many busy processes beside.
+On a CPU the large reader takes seconds a message; `prepare.py` writes the windows that are measured, a GPU job answers
+them, and `--recorded` reads both. Writes counts and ids, never texts. `sealed` refuses to run where files are changed
+that are not committed, and names the commit. `load` compares the levels of 200 conversations with and without so many
+busy processes beside.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import multiprocessing
 import platform
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from prepare import FOLDER, Text, read_conversations
 from train import measure_replies, read_replies
@@ -27,8 +32,9 @@ from compeer.errors import InputError
 from compeer.evaluate.safety import SafetyCase, measure_detection
 from compeer.io import write_json
 from compeer.safety import Detector
+from compeer.safety.large import as_guess, packaged_folder
 from compeer.safety.output_phrases import ReplyPhrases
-from compeer.safety.reader import small_reader
+from compeer.safety.reader import Guess, Reads, Window
 
 KIND = {"several": "multi-turn"}
 ROOT = Path(__file__).parents[2]
@@ -57,11 +63,28 @@ def commit(clean: bool) -> str:
     return found + (" with changes" if changed.stdout.strip() else "")
 
 
-def measure(part: str, classifier: bool) -> dict[str, object]:
+class Recorded:
+    """The large reader's answers to windows, as a GPU job wrote them; thresholds as packaged."""
+
+    whole = True
+
+    def __init__(self, windows: Path, levels: Path) -> None:
+        rows = zip(*(path.read_text("utf-8").splitlines() for path in (windows, levels)), strict=True)
+        self._found = {tuple(json.loads(window)["messages"]): json.loads(level) for window, level in rows}
+        card = json.loads((packaged_folder() / "compeer.json").read_text("utf-8"))
+        self._thresholds = card["thresholds"]
+
+    def read(self, windows: Sequence[Window]) -> list[Guess]:
+        """A guess for each window; an error names no text."""
+        found = [self._found[tuple(window)] for window in windows]
+        return [as_guess(one["levels"], one["kinds"], self._thresholds) for one in found]
+
+
+def measure(part: str, reader: Reads | Literal["packaged"] | None, name: str) -> dict[str, object]:
     """All metrics of a part."""
     made = commit(clean=part == "sealed")
     cases = [as_case(text) for text in read_conversations(part)]
-    detector = Detector() if classifier else Detector(classifier=None)
+    detector = Detector(reader)
     start = time.perf_counter()
     found = measure_detection(cases, detector)
     seconds = time.perf_counter() - start
@@ -69,7 +92,7 @@ def measure(part: str, classifier: bool) -> dict[str, object]:
         counts = {name: f"{round((one.value or 0) * one.n)} of {one.n}" for name, one in sorted(by.items())}
         print(f"{group:40} {counts}")
     print(f"levels {found.levels}")
-    settings = {"part": part, "commit": made, "reader": small_reader().by, "machine": platform.machine()}
+    settings = {"part": part, "commit": made, "reader": name, "machine": platform.machine()}
     return {**settings, "seconds": round(seconds, 1), **found.model_dump()}
 
 
@@ -99,7 +122,8 @@ def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("tune", "sealed", "replies", "load"))
-    parser.add_argument("--no-classifier", action="store_true")
+    parser.add_argument("--small", action="store_true", help="without the large reader")
+    parser.add_argument("--recorded", type=Path, nargs=2, metavar=("WINDOWS", "LEVELS"))
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -109,7 +133,11 @@ def main() -> None:
     elif options.what == "replies":
         found = measure_replies(read_replies(FOLDER / "texts" / "replies" / "held_out"), ReplyPhrases())
     else:
-        found = measure(options.what, not options.no_classifier)
+        reader: Reads | Literal["packaged"] | None = "packaged"
+        if options.small or options.recorded:
+            reader = Recorded(*options.recorded) if options.recorded else None
+        name = "small" if options.small else "large, recorded" if options.recorded else "packaged"
+        found = measure(options.what, reader, name)
     if options.json:
         write_json(options.json, found)
 

@@ -200,14 +200,14 @@ def main() -> None:
     """Writes the chats, the windows that are measured, and the plan of the large reader's training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("to", type=Path)
-    parser.add_argument("corpora", type=Path)
+    parser.add_argument("corpora", type=Path, nargs="?", help="without it, no everyday talk and no windows to measure")
     parser.add_argument("--texts", type=int, default=6_000, help="how many of the labelled texts go in beside")
     parser.add_argument("--everyday", type=int, default=1_500, help="how many conversations of each corpus")
     options = parser.parse_args()
     conversations, texts = read_conversations("train"), read_texts()
     chosen = [texts[index] for index in generator(1, "chats of texts").permutation(len(texts))[: options.texts]]
     rows = []
-    everyday = corpus_texts(options.corpora, options.everyday)
+    everyday = corpus_texts(options.corpora, options.everyday) if options.corpora else []
     for text, times in [(one, 3) for one in conversations] + [(one, 1) for one in [*everyday, *chosen]]:
         for messages in dict.fromkeys((text.both or text.messages, text.messages)):
             chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
@@ -215,9 +215,12 @@ def main() -> None:
     options.to.mkdir(parents=True, exist_ok=True)
     write_lines(options.to / "chats.jsonl", rows)
     job = {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 8, "rate": 2e-4, "epochs": 1}
-    write_lines(options.to / "windows.jsonl", ({"messages": window} for window in measured_windows(options.corpora)))
-    measured = {"levels": "guard-1.5b", "windows": str(options.to / "windows.jsonl"), "out": "levels"}
-    write_json(options.to / "plan.json", [{**job, "batch": 32, "micro": 32, "seed": 1}, measured])
+    plan = [{**job, "batch": 32, "micro": 16, "seed": 1}]
+    if options.corpora:
+        windows = options.to / "windows.jsonl"
+        write_lines(windows, ({"messages": window} for window in measured_windows(options.corpora)))
+        plan.append({"levels": "guard-1.5b", "windows": str(windows), "out": "levels"})
+    write_json(options.to / "plan.json", plan)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from compeer.reasoning import Part, Step, SupportTurn
 from compeer.reward.score import Score
 from compeer.safety.guard import GuardedTurn, GuardState
 
-SAMPLING = Sampling(temperature=0.7, min_p=0.1, max_tokens=320)
+SAMPLING = Sampling(temperature=0.4, min_p=0.1, max_tokens=320)
 """How turns are sampled unless a request says otherwise. `min_p` leaves improbable tokens out: a small model that
 samples one rarely recovers."""
 LONGEST_UTTERANCE = 20_000

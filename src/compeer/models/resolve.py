@@ -1,7 +1,7 @@
 """Which model is meant by a name, and what is needed to run it.
 
 embedded                          the packaged model as it is
-supporter, judge, supporter-1.5b  the packaged adapters over their base
+supporter, judge, …-1.5b          the packaged adapters over their base
 qwen-1.5b                         a base of the catalogue, once `compeer models get` has put it there
 path/to/file.gguf                 a file that llama.cpp reads
 runs/demo/sft/model               a folder that transformers loads

@@ -3,12 +3,12 @@
 Each message is read by the rules, which name what they find; signs that say little alone (things given away, farewells,
 pills at hand) are gathered over several messages. The reader (`reader.py`) hears what no rule foresaw. The small one
 reads the last messages together, and a message by itself, a long one piece by piece, where it is sure; the large one
-reads all messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before,
-and one that is sure takes back what a weaker rule found (a quotation, a story), never what a rule for intent, plan,
-means or an act under way found. A danger does not end with the next message: a crisis holds for some messages and then
-stays a concern until the seeker says that help is there; "just kidding" lowers it to a concern and no further. A
-concern ends after many messages without any sign. What fails is named in `Risk.degraded`. A reader that is late is
-waited for; if it does not come, the answer is a concern.
+reads all messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before.
+The large one, where it is sure that there is none, also takes back what a weaker rule found (a quotation, a story),
+never what a rule for intent, plan, means or an act under way found. A danger does not end with the next message: a
+crisis holds for some messages and then stays a concern until the seeker says that help is there; "just kidding" lowers
+it to a concern and no further. A concern ends after many messages without any sign. What fails is named in
+`Risk.degraded`. A reader that is late is waited for; if it does not come, the answer is a concern.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from compeer.safety.reader import (
     Window,
     is_readable,
 )
-from compeer.safety.risk import LEVELS, Kind, Level, Risk, Trigger, higher
+from compeer.safety.risk import LEVELS, Level, Risk, Trigger, higher
 from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, scanned, shortened
 
 CRISIS_HOLDS = 3
@@ -55,8 +55,20 @@ LOOKS_BACK = 40
 """Messages that a reader is given; the rules read them all."""
 WINDOW, WINDOW_LETTERS = 8, 6_000
 """Messages that the small reader reads together, and how long they may be in all."""
-OVERRULED: tuple[Kind, ...] = ("suicide", "self-harm")
-"""Kinds whose weaker rules a reader of whole conversations may overrule: stories and quotations are full of them."""
+NEVER_OVERRULED = frozenset(
+    {
+        "intent to kill oneself",
+        "plan or date set",
+        "means at hand",
+        "attempt under way",
+        "farewell note",
+        "method sought",
+        "self-harm now",
+        "another's life at risk now",
+    }
+)
+"""Rules for intent, plan, means or an act under way. A reader of whole conversations that is sure that there is no
+danger overrules the others: stories, quotations and everyday words are full of them."""
 SHORT = 30
 """Letters below which the small reader does not read around an idiom; a Chinese character counts as three."""
 READ_AT_ONCE = 600
@@ -298,7 +310,8 @@ def _conversation(reads: Sequence[_Read], learnt: Sequence[_Learnt]) -> tuple[Le
             if match.level == "sign":
                 signs[match.group] = (index, match)
         found = _direct(read, own, index)
-        found += _gathered(index, signs, held, [trigger.level for trigger in found])
+        if not own.harmless:
+            found += _gathered(index, signs, held, [trigger.level for trigger in found])
         now = _highest(found)
         if together := _together(own, index, higher(held, now), heard):
             found.append(together)
@@ -348,7 +361,7 @@ def _direct(read: _Read, learnt: _Learnt, index: int) -> list[Trigger]:
     found = [
         Trigger(match.kind, match.level, match.rule, index)
         for match in read.scan.matches
-        if match.level == "crisis" or (match.level == "concern" and not (learnt.harmless and match.kind in OVERRULED))
+        if match.level != "sign" and not (learnt.harmless and match.rule not in NEVER_OVERRULED)
     ]
     if read.failed:
         found.append(Trigger("suicide", "concern", "failure", index))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -65,7 +66,7 @@ class LargeReader:
             raise InputError("the CPU engine cannot run this reader.", file=folder)
         self._tokenizer: Any = load_tokenizer(prepared.tokenizer)
         self._engine = CpuEngine(prepared, self._tokenizer.eos_token_id)
-        self._thresholds = {name: float(card.get("thresholds", {}).get(name, 0.5)) for name in ("danger", "crisis")}
+        self._thresholds = {"danger": 0.5, "crisis": 0.5, **card.get("thresholds", {})}
         self._levels = self._first_tokens("", LEVELS, folder)
         self._kinds = self._first_tokens(" ", KINDS, folder)
 
@@ -80,11 +81,9 @@ class LargeReader:
     def _read(self, messages: Window) -> Guess:
         text = self._tokenizer.apply_chat_template(prompt(messages), tokenize=False, add_generation_prompt=True)
         ids = self._ids(text)
-        _, concern, crisis = self._engine.probabilities(ids, self._levels)
-        ids += self._ids("crisis:" if crisis > concern else "concern:")
-        kinds = self._engine.probabilities(ids, self._kinds)
-        danger = _scaled(concern + crisis, self._thresholds["danger"])
-        return Guess(KINDS[kinds.index(max(kinds))], danger, _scaled(crisis, self._thresholds["crisis"]))
+        levels = self._engine.probabilities(ids, self._levels)
+        ids += self._ids("crisis:" if levels[2] > levels[1] else "concern:")
+        return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds)
 
     def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
         found = [self._ids(f"{before}{word}")[0] for word in words]
@@ -95,6 +94,13 @@ class LargeReader:
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
+
+
+def as_guess(levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float]) -> Guess:
+    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts."""
+    kind = max(zip(kinds, KINDS, strict=True))[1]
+    danger = _scaled(levels[1] + levels[2], thresholds["danger"])
+    return Guess(kind, danger, _scaled(levels[2], thresholds["crisis"]))
 
 
 def _scaled(probability: float, threshold: float) -> float:
@@ -109,10 +115,17 @@ def _scaled(probability: float, threshold: float) -> float:
 
 @cache
 def large_reader() -> LargeReader | None:
-    """The packaged large reader, loaded once; None where the adapter or its base is not on this machine."""
+    """The packaged large reader, loaded once; None where the adapter or its base is not on this machine, or not wanted.
+
+    `COMPEER_GUARD=small` keeps to the small reader: for machines on which the large one takes too long.
+    """
     from compeer.models.catalogue import find_base
 
-    folder = Path(str(files("compeer").joinpath("weights", NAME)))
-    if not folder.is_dir() or not find_base(BASE).path.is_file():
-        return None
-    return LargeReader(folder)
+    folder = packaged_folder()
+    wanted = os.environ.get("COMPEER_GUARD") != "small"
+    return LargeReader(folder) if wanted and folder.is_dir() and find_base(BASE).path.is_file() else None
+
+
+def packaged_folder() -> Path:
+    """Where the packaged adapter lies."""
+    return Path(str(files("compeer").joinpath("weights", NAME)))
