@@ -482,6 +482,7 @@ def work(base: Path, plan: Path, folder: Path) -> None:
         logs.flush()
 
     began = time.time()
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every length
     network, tokenizer = load(base)
     twin, decoders = None, {}
     log({"loaded": str(network.dtype), "device": str(network.device)})

@@ -168,7 +168,7 @@ def plans(work: Path) -> dict[str, list[dict[str, Any]]]:
         in_use = {"n": 1, "temperature": 0.4, "min_p": 0.1, "seed": 1}
         return {"write": name, "prompts": path(prompts), "out": out, **in_use, **how}
 
-    learn = {"rank": 8, "rate": 2e-4, "micro": 16, "seed": 1}
+    learn = {"rank": 8, "rate": 2e-4, "micro": 8, "seed": 1}
     judges = [
         job
         for name, form in FORMS.items()
@@ -179,7 +179,7 @@ def plans(work: Path) -> dict[str, list[dict[str, Any]]]:
     ]
     judging = {"score": "judge", "form": FORMS["judge"].model_dump(), "contexts": path("use-contexts")}
     rewarded = {"start": "sft-c", "judge": "judge", "form": FORMS["judge"].model_dump(), "after": "sft-c"}
-    rewarded |= {"contexts": path("policy-contexts"), "steps": 30, "rate": 3e-5, "kl": 0.05}
+    rewarded |= {"contexts": path("policy-contexts"), "steps": 30, "rate": 3e-5, "kl": 0.05, "micro": 5, "rows": 192}
     likeliest = {"temperature": 0.0, "min_p": 0.0}
     return {
         "supporter": [

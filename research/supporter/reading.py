@@ -17,7 +17,7 @@ import random
 import re
 import sys
 from collections import defaultdict
-from itertools import combinations
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -106,51 +106,43 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def interval(values: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> list[float]:
+    """The weighted mean with a 95 % bootstrap interval over histories (rows)."""
+    chosen = rng.integers(len(values), size=(2000, len(values)))
+    means = (values * weights)[chosen].sum(1) / np.maximum(1e-9, weights[chosen].sum(1))
+    low, high = np.percentile(means, [2.5, 97.5])
+    return [round(float(one), 3) for one in ((values * weights).sum() / weights.sum(), low, high)]
+
+
 def count(folder: Path) -> None:
-    """Mean rating, coherence and harm by supporter; preferences by pair, with intervals by history."""
+    """Mean rating, coherence and harm by supporter, and preferences by pair: [value, low, high] over histories."""
     rows = read(folder)
     rng = generator(0, "reading")
     result: dict[str, Any] = {}
-    for language in ("en", "zh"):
-        own = [row for row in rows if row["language"] == language]
-        table, by = {}, defaultdict(lambda: defaultdict(list))
-        for row in own:
+    for language in sorted({row["language"] for row in rows}):
+        by: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+        for row in (row for row in rows if row["language"] == language):
             by[row["name"]][row["id"]].append(row)
-        for name, histories in by.items():
-            figures = np.array(
-                [
-                    [np.mean([r[k] for r in group]) for k in ("rating", "coherent", "harm")]
-                    for group in histories.values()
-                ],
-                dtype=float,
-            )
-            draws = figures[rng.integers(len(figures), size=(2000, len(figures))), 0].mean(1)
-            low, high = np.percentile(draws, [2.5, 97.5])
-            mean = figures.mean(0)
-            table[name] = {
-                "rating": round(mean[0], 2),
-                "low": round(low, 2),
-                "high": round(high, 2),
-                "coherent": round(mean[1], 3),
-                "harm": round(mean[2], 3),
-                "histories": len(figures),
-            }
-            print(language, name, table[name])
+        supporters: dict[str, Any] = {}
+        for name, histories in sorted(by.items()):
+            for field in ("rating", "coherent", "harm"):
+                means = np.array([np.mean([row[field] for row in group]) for group in histories.values()], dtype=float)
+                supporters.setdefault(name, {})[field] = interval(means, np.ones(len(means)), rng)
+            supporters[name]["histories"] = len(histories)
+            print(language, name, supporters[name])
         pairs = {}
-        for one, other in combinations(sorted(by), 2):
-            wins = []
-            for id_ in by[one].keys() & by[other].keys():
-                ranks = {(r["reader"], r["name"]): r["rank"] for r in (*by[one][id_], *by[other][id_])}
-                score = [
-                    np.sign(ranks[reader, other] - ranks[reader, one])
-                    for reader, name in ranks
-                    if name == one and ranks[reader, one] is not None and ranks.get((reader, other)) is not None
-                ]
-                wins += [s for s in score if s]
-            if wins:
-                pairs[f"{one} over {other}"] = [round(float(np.mean([w > 0 for w in wins])), 3), len(wins)]
+        for one, other in permutations(sorted(by), 2):
+            shares, decided = [], []
+            for id_ in sorted(by[one].keys() & by[other].keys()):
+                theirs = {row["reader"]: row["rank"] for row in by[other][id_]}
+                wins = [np.sign(theirs[row["reader"]] - row["rank"]) for row in by[one][id_] if row["rank"] is not None]
+                wins = [win for win in wins if win]
+                shares.append(np.mean([win > 0 for win in wins]) if wins else 0.0)
+                decided.append(len(wins))
+            if sum(decided):
+                pairs[f"{one}-{other}"] = [*interval(np.array(shares), np.array(decided, float), rng), sum(decided)]
         print(language, pairs)
-        result[language] = {"supporters": table, "pairs": pairs}
+        result[language] = {"supporters": supporters, "pairs": pairs}
     (folder / "count.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
