@@ -108,8 +108,8 @@ def main(work: Path, got: Path, reading: Path, best: Path, out: Path) -> None:
             "steps": own[-1]["step"],
         }
     found = {
-        "note": "replies to fresh test moments, two readers (language models) each, blind, order random; bfloat16 on an "
-        "H200, temperature 0.4, min_p 0.1, without grammar and guard; human: the corpus' own reply",
+        "note": "replies to fresh test moments, two readers (language models) each, blind, order random; bfloat16 on "
+        "an H200, temperature 0.4, min_p 0.1, without grammar and guard; human: the corpus' own reply",
         "in_use": json.loads((reading / "count.json").read_text("utf-8")),
         "reward_over_sft": over_sft(reading),
         "best_of_four": json.loads((best / "count.json").read_text("utf-8")),
