@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -245,21 +246,23 @@ def test_a_model_that_is_asked_in_words_is_a_source() -> None:
     assert broken.total == -5, "a broken output needs no judge"
 
 
-def test_sources_of_a_recipe(tiny_model: Path) -> None:
+def test_sources_of_a_recipe(tiny_model: Path, tmp_path: Path) -> None:
+    judge = shutil.copytree(tiny_model, tmp_path / "judge")
+    (judge / "compeer.json").write_text('{"role": "judge"}')
     changes = ["grpo.rewards.judge.weight=0.5", "grpo.rewards.opinion.judge=m@http://127.0.0.1:9/v1"]
     recipe = load_recipe("demo", changes)
     assert list(recipe.grpo.rewards) == ["judge", "opinion"]
     assert ("grpo.rewards.judge.weight", "0.5") in [(key, value) for key, value, _ in explain(recipe)]
-    found = opened(recipe.grpo.rewards, tiny_model, 2, 60, 0)
+    found = opened(recipe.grpo.rewards, judge, 2, 60, 0)
     assert [(one.source.name, one.weight) for one in found] == [("judge", 0.5), ("opinion", 1.0)]
     with pytest.raises(InputError, match="Did you mean 'weight'"):
         load_recipe("demo", ["grpo.rewards.opinion.wieght=1"])
     with pytest.raises(InputError, match=r"grpo\.rewards"):
-        opened({"judge": SourceSettings(weight=0)}, tiny_model, 2, 60, 0)
+        opened({"judge": SourceSettings(weight=0)}, judge, 2, 60, 0)
     with pytest.raises(InputError, match="no run"):
         opened({"judge": SourceSettings()}, None, 2, 60, 0)
-    with pytest.raises(InputError, match="kind 'process'"):
-        opened({"judge": SourceSettings(outcome=str(tiny_model))}, tiny_model, 2, 60, 0)
+    with pytest.raises(InputError, match="the process judge is needed"):
+        opened({"judge": SourceSettings(outcome=str(judge))}, judge, 2, 60, 0)
     far = SourceSettings(judge="m@http://127.0.0.1:9/v1", form=JudgeForm(kind="outcome"))
     with pytest.raises(InputError, match="responses only"):
         opened({"judge": far}, None, 2, 60, 0)

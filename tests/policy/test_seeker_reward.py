@@ -79,7 +79,7 @@ def test_the_rules_of_the_seeker_hold() -> None:
         return "Reasons: It was so very good.\nChange: +25"
 
     held = SeekerSource(sentient(answer), seed=0).score([record()], [output("Yes.")])[0]
-    free = SeekerSource(sentient(answer, rules=RLVER), seed=0, start=30, worst=-30)
+    free = SeekerSource(sentient(answer, rules=RLVER), seed=0, start=30)
     assert held.total is not None
     assert held.total == 10  # SAGE clamps
     found = free.score([record()], [output("Yes.")])[0]
@@ -90,7 +90,7 @@ def test_the_rules_of_the_seeker_hold() -> None:
 def test_a_missing_response_gets_the_worst_without_a_call() -> None:
     seeker = sentient(lambda _: "Reasons: Fine enough.\nChange: 0")
     cut = parse_turn(OUTPUT.format("I am"), cut_off=True)
-    scores = SeekerSource(seeker, seed=0, worst=-10).score([record()] * 3, [parse_turn("?"), cut, output("Yes.")])
+    scores = SeekerSource(seeker, seed=0).score([record()] * 3, [parse_turn("?"), cut, output("Yes.")])
     assert scores[:2] == [Score(total=-10), Score(total=-10)]
     assert scores[2].total is not None
     assert scores[2].total == 0
@@ -130,7 +130,7 @@ def test_a_seeker_that_is_won_or_leaves_ends_the_talk() -> None:
 
 
 def test_a_failing_seeker_leaves_the_output_unscored() -> None:
-    unreadable = SeekerSource(sentient(lambda _: "I feel fine, thanks"), seed=0, retries=1)
+    unreadable = SeekerSource(sentient(lambda _: "I feel fine, thanks"), seed=0)
     assert unreadable.score([record()], [output("Yes.")]) == [
         Score(unscored="the seeker gave nothing of use: unparsable")
     ]

@@ -377,7 +377,7 @@ def test_a_local_untrained_model_is_held_to_the_grammar(tiny_model) -> None:  # 
     model = LocalModel(tiny_model, batch_size=4)
     history = (Utterance(speaker="seeker", text="Rain."),)
     for form in (JudgeForm(history=1), JudgeForm(kind="outcome", reasons=True)):
-        judge = ModelJudge(model, form, trained=True, max_tokens=200)
+        judge = ModelJudge(model, form, trained=True)
         found = judge.judge([replace(CASE, history=history)])
         assert isinstance(found[0], Judgment) or "cut off" in found[0].reason
     assert verdict_grammar(STEP_WORDS, False) == 'start: "True" | "False"'

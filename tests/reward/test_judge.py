@@ -314,10 +314,10 @@ def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Pa
 
 
 def test_a_pair_gives_whole_judgments(tiny_model: Path) -> None:
-    process = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"), name="PRM", threshold=0.7)
-    outcome = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="outcome"), name="ORM")
+    process = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"), threshold=0.7)
+    outcome = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="outcome"))
     pair = PairJudge(process, outcome)
-    assert pair.name == "PRM + ORM"
+    assert pair.name == f"{tiny_model} + {tiny_model}"
     found = pair.judge(CASES)
     assert asyncio.run(pair.ajudge(CASES)) == found
     whole = found[0]

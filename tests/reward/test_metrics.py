@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,11 @@ from compeer.reward.compare import (
 from compeer.reward.comparison_table import PUBLISHED, as_markdown, as_rich, comparison_tables
 from compeer.reward.contradiction import (
     StrategyClassifier,
-    against_the_steps,
     contradiction_metrics,
-    despite_the_steps,
+    contradictions,
+    strategy_replies,
 )
 from compeer.reward.metrics import (
-    ReliabilityPoint,
     bins_of,
     calibration_metrics,
     collapsed_verdicts,
@@ -203,10 +202,10 @@ def test_the_hash_of_a_test_set() -> None:
     assert metrics.test_set_hash([records[0].model_copy(update={"round": 5}), records[1]]) == known
 
 
-def calibration_error(points: Sequence[ReliabilityPoint]) -> float:
+def calibration_error(points: Sequence[Mapping[str, float]]) -> float:
     """The expected calibration error: the mean gap of the bins, weighted by their sizes (0 of nothing)."""
-    total = sum(point.count for point in points)
-    return sum(point.count * abs(point.said - point.came_true) for point in points) / max(1, total)
+    total = sum(point["count"] for point in points)
+    return sum(point["count"] * abs(point["said"] - point["came_true"]) for point in points) / max(1, total)
 
 
 # --- calibration ----------------------------------------------------------------------------------------------------
@@ -216,7 +215,7 @@ def test_calibration_by_hand() -> None:
     chances = np.array([0.1, 0.1, 0.9, 0.9])
     came_true = np.array([0.0, 1.0, 1.0, 1.0])
     points = reliability(chances, came_true, "equal width")
-    assert points == [ReliabilityPoint(2, 0.1, 0.5), ReliabilityPoint(2, 0.9, 1.0)]
+    assert points == [{"count": 2, "said": 0.1, "came_true": 0.5}, {"count": 2, "said": 0.9, "came_true": 1.0}]
     assert calibration_error(points) == pytest.approx((0.4 + 0.1) / 2)
     # edges belong to the bin below them; 0 to the first
     assert bins_of(np.array([0.0, 0.1, 0.1001, 1.0]), "equal width").tolist() == [0, 0, 1, 9]
@@ -229,9 +228,9 @@ def test_bins_keep_equal_probabilities_together_and_lose_nothing(rows: list[tupl
     chances, came_true = np.array([row[0] for row in rows]), np.array([float(row[1]) for row in rows])
     for how in ("equal mass", "equal width"):
         points = reliability(chances, came_true, how, count)
-        assert sum(point.count for point in points) == len(rows)
+        assert sum(point["count"] for point in points) == len(rows)
         assert len(points) <= count
-        assert [point.said for point in points] == sorted(point.said for point in points)
+        assert [point["said"] for point in points] == sorted(point["said"] for point in points)
         gap = abs(float(chances.mean() - came_true.mean()))
         assert gap - 1e-9 <= calibration_error(points) <= 1
         bins = bins_of(chances, how, count)
@@ -243,8 +242,7 @@ def test_calibration_figures_are_those_of_the_points() -> None:
     found = calibration_metrics(records, judgments, bins=5, repeats=100)
     for part in (*STEPS, "response"):
         for key, points in (("ece_equal_mass", "points"), ("ece_equal_width", "points_equal_width")):
-            drawn = [ReliabilityPoint(**point) for point in found[part][points]]
-            assert found[part][key] == pytest.approx(calibration_error(drawn))
+            assert found[part][key] == pytest.approx(calibration_error(found[part][points]))
         low, high = found[part]["intervals"]["brier"]
         assert low < found[part]["brier"] < high
     chances = np.array([one.steps["history"] for one in judgments if isinstance(one, Judgment)])
@@ -454,8 +452,8 @@ def test_tables() -> None:
     ],
 )
 def test_what_contradicts_itself(judgment: Judgment, follows: bool, against: bool, despite: bool) -> None:
-    assert against_the_steps(judgment, follows) is against
-    assert despite_the_steps(judgment, follows) is despite
+    found = contradictions(judgment, follows)
+    assert (found["against_the_steps"], found["despite_the_steps"]) == (against, despite)
 
 
 def test_contradictions_are_counted_on_the_same_outputs() -> None:
@@ -496,7 +494,7 @@ def corpus(dialogues: int, noise: float) -> list[Dialogue]:
 
 
 def test_the_classifier_tells_strategies_and_says_how_well() -> None:
-    classifier = StrategyClassifier.train(corpus(150, 0.1), seed=1)
+    classifier = StrategyClassifier.train(strategy_replies(corpus(150, 0.1)), seed=1)
     report = classifier.report
     assert report["accuracy"] > 0.85 > 0.5 > report["majority"]
     assert report["intervals"]["accuracy"][0] < report["accuracy"] < report["intervals"]["accuracy"][1]
@@ -508,7 +506,7 @@ def test_the_classifier_tells_strategies_and_says_how_well() -> None:
         turn("Providing Suggestions", "how is the exam now?"),
         turn("Self-disclosure", "how is the exam now?"),
     ]
-    told = StrategyClassifier.train(corpus(150, 0.0), seed=1, errors=0.05).follows(turns)
+    told = StrategyClassifier.train(strategy_replies(corpus(150, 0.0)), seed=1, errors=0.05).follows(turns)
     # of a strategy that was never seen nothing can be told
     assert told == [True, False, None]
     assert classifier.follows([]) == []
@@ -516,12 +514,12 @@ def test_the_classifier_tells_strategies_and_says_how_well() -> None:
 
 def test_the_classifier_is_the_same_for_the_same_seed() -> None:
     known = corpus(60, 0.2)
-    first, again, other = (StrategyClassifier.train(known, seed).report for seed in (1, 1, 2))
+    first, again, other = (StrategyClassifier.train(strategy_replies(known), seed).report for seed in (1, 1, 2))
     assert first == again != other
 
 
 def test_the_classifier_decides_nothing_where_nothing_can_be_told() -> None:
-    classifier = StrategyClassifier.train(corpus(150, 1.0), seed=1, errors=0.05)
+    classifier = StrategyClassifier.train(strategy_replies(corpus(150, 1.0)), seed=1, errors=0.05)
     report = classifier.report
     assert report["accuracy"] < 0.5
     assert report["own_decided"] < 0.2
@@ -529,4 +527,4 @@ def test_the_classifier_decides_nothing_where_nothing_can_be_told() -> None:
 
 def test_the_classifier_needs_labels() -> None:
     with pytest.raises(InputError, match="too few"):
-        StrategyClassifier.train([], seed=1)
+        StrategyClassifier.train(strategy_replies([]), seed=1)

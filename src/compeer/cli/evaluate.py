@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from compeer.cli.measure import Json, decisions, safety, train_seeker
+from compeer.cli.measure import Json, decisions, safety
 from compeer.cli.printing import plain, print_table, silence_libraries, with_bounds
 from compeer.cli.training import Seed, check_out, read_settings, write_metrics
 from compeer.errors import InputError
@@ -386,5 +386,4 @@ def _print_diversity(language: str, found: Sequence[tuple[str, DiversityFigures]
 
 
 evaluate.command()(decisions)
-evaluate.command(name="train-seeker")(train_seeker)
 evaluate.command()(safety)

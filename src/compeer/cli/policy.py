@@ -204,21 +204,10 @@ def _judge(
     from compeer.cli.models import open_named
     from compeer.policy.sources import Patient
     from compeer.reward.conversation import JudgeForm
-    from compeer.reward.judges import PairJudge, check_judge, open_judge
-
-    if len(names) > 2:
-        raise InputError("there are too many judges.", field="judge", do="Give one, or one for steps and another.")
+    from compeer.reward.judges import open_judges
 
     def model(name: str) -> TextModel:
         found = open_named(name, call, cache)
         return Patient(found, outage) if outage else found
 
-    def opened(name: str, kind: str) -> Judge:
-        if "@http" in name:
-            return open_judge(name, JudgeForm.model_validate({"kind": kind}), model=model, trained=trained)
-        check_judge(name, kind)
-        return open_judge(name, batch=batch)
-
-    if len(names) == 1:
-        return opened(names[0], "unified")
-    return PairJudge(opened(names[0], "process"), opened(names[1], "outcome"))
+    return open_judges(names, JudgeForm(), model=model, trained=trained, batch=batch)

@@ -130,9 +130,8 @@ def _prompts(
     found: list[Prompt] = []
     picture = patch = 0
     for ids, own in zip(prompt_ids, images, strict=True):
-        shown = grids[picture : picture + len(own or ())]
-        patches = int(shown.prod(1).sum())
-        seen = (pixels[patch : patch + patches], shown) if len(shown) else (None, None)
-        found.append(Prompt(tuple(ids), *seen))
-        picture, patch = picture + len(shown), patch + patches
+        grid = grids[picture : picture + len(own or ())]
+        patches = int(grid.prod(1).sum())
+        found.append(Prompt(tuple(ids), *((pixels[patch : patch + patches], grid) if len(grid) else ())))
+        picture, patch = picture + len(grid), patch + patches
     return found

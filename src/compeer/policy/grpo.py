@@ -44,7 +44,7 @@ from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
 from compeer.policy.metrics import STILL_STEPS, Groups, group_metrics, sample_rows, still_parts
 from compeer.policy.multimodal import MultimodalProcessor, blocks, drop_empty_patches
 from compeer.policy.prompt import refuse_direct, supporter_prompt, with_whole_paths
-from compeer.policy.rewards import JudgeAway, Rollout, Scorer, Weighted, group_rewards
+from compeer.policy.rewards import JudgeAway, Rollout, Scorer, Weighted, completion_text, group_rewards
 from compeer.progress import console
 from compeer.reward import Judge
 from compeer.ser.record import SerRecord
@@ -69,7 +69,7 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: list[Any], completions: list[Any], completion_ids_list: list[Any]
     ) -> torch.Tensor:
-        texts = [_completion_text(completion) for completion in completions]
+        texts = [completion_text(completion) for completion in completions]
         ends = set(self.eos_token_ids)
         cut_off = [not ids or ids[-1] not in ends for ids in completion_ids_list]
         rollouts = self._all_rollouts([row["record"] for row in inputs], texts, cut_off)
@@ -130,10 +130,6 @@ def _never_called(**_: Any) -> list[float]:
 
 
 _never_called.__name__ = "reweighted"
-
-
-def _completion_text(completion: Any) -> str:
-    return completion if isinstance(completion, str) else str(completion[0]["content"])
 
 
 def train_grpo(

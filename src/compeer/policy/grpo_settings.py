@@ -89,7 +89,7 @@ class GrpoSettings(WeightSettings):
     beta: float = Field(default=5.0, description="length, in words, at which the gate is half open (equation 7)")
     negatives: Negatives = Field(default="mirrored", description="how negative rewards are reweighted")
     history: int | None = Field(default=None, ge=1, description="utterances of the history it sees; none: all")
-    media: str = Field(default="", description="the folder from which paths of pictures count, for a model that sees")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal model")
     guard: bool = Field(default=True, description="whether a response that the safety guard rejects gets the floor")
     rewards: dict[str, SourceSettings] = Field(
         default={"judge": SourceSettings()}, min_length=1, description="the sources of rewards by name"
@@ -117,7 +117,7 @@ class GrpoSettings(WeightSettings):
     )
 
     def floors(self) -> dict[str, float]:
-        """The floors that are set, by the name of the figure."""
+        """The floors that are set, by the name of the metric."""
         found = {"entropy": self.stop_entropy, "response/distinct_2": self.stop_distinct_2}
         return {name: floor for name, floor in found.items() if floor is not None}
 

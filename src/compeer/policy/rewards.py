@@ -63,10 +63,10 @@ class Weighted:
 
 def combine(sources: Sequence[Weighted], scores: Sequence[Sequence[Score]]) -> list[Score]:
     """The weighted sums of each source's scores; parts of all but the first source carry the source's name."""
-    return [_combined(sources, row) for row in zip(*scores, strict=True)]
+    return [_weighted_sum(sources, row) for row in zip(*scores, strict=True)]
 
 
-def _combined(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
+def _weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
     total: float | None = 0
     unscored: str | None = None
     parts: dict[str, float | None] = {}
@@ -180,10 +180,16 @@ class PlanSource:
         return [Score(total=_beyond_chance(found.get(index, 0.0))) for index in range(len(outputs))]
 
 
-def _beyond_chance(probability: float) -> float:
-    if probability <= 0:
-        return -1.0
+def _beyond_chance(probability: float | None) -> float:
+    """The score of a probability; nothing can be said of a strategy that was not learnt, which has none."""
+    if not probability:
+        return 0.0 if probability is None else -1.0
     return max(-1.0, math.log(len(STRATEGIES) * probability) / math.log(len(STRATEGIES)))
+
+
+def completion_text(completion: Any) -> str:
+    """The text of a completion as TRL has it: plain, or a message in a list."""
+    return completion if isinstance(completion, str) else str(completion[0]["content"])
 
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def candidate_stage(
     marks: Mapping[str, str] | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """Writes `count` outputs for each chosen record of a file, scored if there is a judge; returns the figures.
+    """Writes `count` outputs for each chosen record of a file, scored if there is a judge; returns the metrics.
 
     Stopped anywhere, it goes on when called again; what is done already, with the same settings, is not done again.
     `marks` tells apart models that share a name, as a folder whose weights have changed. `direct` as the model's card

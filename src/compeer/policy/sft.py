@@ -45,7 +45,7 @@ class SupporterSettings(SftSettings):
     )
     threshold: float = Field(default=3, description="the least total of an output worth imitating, −5 to 5")
     direct: bool = Field(default=False, description="reply at once: without steps, and without words to steer it by")
-    media: str = Field(default="", description="the folder from which paths of pictures count, for a model that sees")
+    media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal model")
 
 
 def train_supporter(

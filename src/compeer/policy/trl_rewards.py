@@ -17,8 +17,8 @@ from typing import Any
 from compeer.dialogue import Utterance
 from compeer.models.embedder import Embedder, Embeds
 from compeer.policy.redundancy import Negatives, reweight, tied
-from compeer.policy.rewards import embedded
-from compeer.reasoning import ParsedTurn, parse_turn
+from compeer.policy.rewards import completion_text, embedded
+from compeer.reasoning import parse_turn
 from compeer.reward import Case, Judge, open_judge, score
 from compeer.statistics import generator, words
 
@@ -44,7 +44,7 @@ def judged_by(judge: str | Path | Judge, *, seed: int = 0, max_completion_length
         limit = max_completion_length or math.inf
         cases = []
         for completion, ids, utterances, other in zip(completions, tokens, history, reference, strict=True):
-            parsed = parse_turn(_text(completion), cut_off=len(ids) >= limit)
+            parsed = parse_turn(completion_text(completion), cut_off=len(ids) >= limit)
             first = bool(generator(seed, "order", str(parsed.parts.get("response"))).random() < 0.5)
             cases.append(Case(_utterances(utterances), parsed, other, candidate_first=first))
         judgments = opened().judge(cases)
@@ -79,7 +79,7 @@ def redundant(
 
     def reward(prompts: Sequence[Any], completions: Sequence[Any], history: Histories, **kwargs: Any) -> Any:
         raw = reward_func(prompts=prompts, completions=completions, history=history, **kwargs)
-        responses = [_response(parse_turn(_text(completion)), _text(completion)) for completion in completions]
+        responses = [_response(completion_text(completion)) for completion in completions]
         starts = range(0, len(raw), num_generations)
         if len(raw) % num_generations or any(
             prompt != prompts[start] for start in starts for prompt in prompts[start : start + num_generations]
@@ -101,12 +101,9 @@ def redundant(
     return reward
 
 
-def _text(completion: Any) -> str:
-    return completion if isinstance(completion, str) else str(completion[0]["content"])
-
-
-def _response(parsed: ParsedTurn, text: str) -> str:
+def _response(text: str) -> str:
     """The response of a turn; a completion without any of our lines is a response as a whole."""
+    parsed = parse_turn(text)
     return str(parsed.parts.get("response", "")) if parsed.parts else text
 
 

@@ -17,8 +17,8 @@ for both; so is the difference between two judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ from compeer.ser.record import PREFERENCES, SerRecord
 from compeer.statistics import Estimate, Numbers, generator, group_weights
 
 _Sampled = dict[Part, dict[str, Numbers]]
-_ROUNDING = 1e-6
-"""By how much a sum of probabilities may miss 1."""
 
 
 # --- judgments in a file ----------------------------------------------------------------------------------------------
@@ -84,20 +82,8 @@ def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | 
             what = f"record '{line.id}' has another text, or its responses another order, than when it was judged."
             do = "Give the records that were judged, or judge these with `compeer reward judge`."
             raise InputError(what, file=path, line=number, field="shown", do=do)
-        for name, probability in _numbers(asdict(line.judgment) if line.judgment else {}, "judgment"):
-            if not 0 <= probability <= 1 + _ROUNDING:
-                raise InputError(f"{probability} is not a probability.", file=path, line=number, field=name)
         found[line.id] = line.judgment or Unscored(line.unscored or "")
     return [found.get(record.id, Unscored("not in the file of judgments")) for record in records]
-
-
-def _numbers(value: Any, name: str) -> Iterator[tuple[str, float]]:
-    """Every number in a judgment, with the name of its field; all are probabilities."""
-    if isinstance(value, float):
-        yield name, value
-    elif isinstance(value, Mapping | list | tuple):
-        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _numbers(inner, f"{name}.{key}")
 
 
 # --- what is compared -------------------------------------------------------------------------------------------------

@@ -43,6 +43,16 @@ StrategyReply = tuple[str, Strategy, str]
 """A supporter's words, their strategy, and the dialogue that they are from."""
 
 
+def strategy_replies(dialogues: Iterable[Dialogue]) -> list[StrategyReply]:
+    """The supporters' messages whose strategy is known; not blocks of them, which may mix strategies."""
+    return [
+        (utterance.text, utterance.strategy, dialogue.id)
+        for dialogue in dialogues
+        for utterance in dialogue.utterances
+        if utterance.speaker == "supporter" and utterance.strategy
+    ]
+
+
 class StrategyClassifier:
     """Decides from a response whether it carries out a strategy; `report` says how well, on held-out dialogues."""
 
@@ -55,26 +65,12 @@ class StrategyClassifier:
 
     @classmethod
     def train(
-        cls, dialogues: Iterable[Dialogue], seed: int, errors: float = 0.02, held_out: float = 0.2
-    ) -> StrategyClassifier:
-        """Learns from most dialogues' replies, and sets its limits on the others.
-
-        Give it other dialogues than those of the outputs that are judged: it would know their replies by heart.
-        Messages are taken, not blocks of them: a block may mix strategies.
-        """
-        replies = [
-            (utterance.text, utterance.strategy, dialogue.id)
-            for dialogue in dialogues
-            for utterance in dialogue.utterances
-            if utterance.speaker == "supporter" and utterance.strategy
-        ]
-        return cls.taught(replies, seed, errors, held_out)
-
-    @classmethod
-    def taught(
         cls, known: Sequence[StrategyReply], seed: int, errors: float = 0.02, held_out: float = 0.2
     ) -> StrategyClassifier:
-        """The same from replies that are at hand."""
+        """Learns from the replies of most dialogues, and sets its limits on the others.
+
+        Give it other dialogues than those of the outputs that are judged: it would know their replies by heart.
+        """
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -104,7 +100,7 @@ class StrategyClassifier:
             found[:, self._columns] = self._model.predict_proba(list(texts)) / self._shares[self._columns]
         return ratio(found, found.sum(1, keepdims=True))
 
-    def _carried_out(self, turns: Sequence[tuple[str, Strategy]]) -> list[float | None]:
+    def carried_out(self, turns: Sequence[tuple[str, Strategy]]) -> list[float | None]:
         """The probability that each response carries out its strategy; None for a strategy it has not learnt."""
         rows = self.probabilities([response for response, _ in turns])
         indices = [STRATEGIES.index(strategy) for _, strategy in turns]
@@ -112,12 +108,8 @@ class StrategyClassifier:
 
     def follows(self, turns: Sequence[SupportTurn]) -> list[bool | None]:
         """Whether each response carries out the strategy of its step 3; None where that cannot be decided."""
-        found = self._carried_out([(turn.response, turn.strategy.strategy) for turn in turns])
+        found = self.carried_out([(turn.response, turn.strategy.strategy) for turn in turns])
         return [None if p is None else False if p < self.lower else True if p > self.upper else None for p in found]
-
-    def carried_out(self, turns: Sequence[tuple[str, Strategy]]) -> list[float]:
-        """The probability that each response carries out its strategy, a guess for a strategy it has not learnt."""
-        return [1 / len(STRATEGIES) if p is None else p for p in self._carried_out(turns)]
 
     def measure(self, replies: Sequence[StrategyReply], repeats: int = REPEATS, seed: int = 0) -> dict[str, Any]:
         """How well it does on the replies of other dialogues, with intervals over dialogues.
@@ -166,19 +158,22 @@ def _means(dialogues: Sequence[str], columns: Mapping[str, Any], repeats: int, s
 # --- contradictions ---------------------------------------------------------------------------------------------------
 
 
-def against_the_steps(judgment: Judgment, follows: bool) -> bool:
-    """All steps accepted, and a response accepted that does something else than step 3 says."""
-    return not follows and all(judgment.step(part) for part in STEPS) and accepted(judgment)
+def contradictions(judgment: Judgment, follows: bool) -> dict[str, bool]:
+    """In which ways a judgment contradicts itself, given whether the response does what step 3 says; what it accepts.
 
-
-def despite_the_steps(judgment: Judgment, follows: bool) -> bool:
-    """Step 3 rejected, and yet a response accepted that does just what it says."""
-    return follows and not judgment.step("strategy") and accepted(judgment)
-
-
-def accepted(judgment: Judgment) -> bool:
-    """Whether the response is as good as the reference or better."""
-    return judgment.preferred() in ACCEPTABLE and not judgment.void
+    A response is accepted that is as good as the reference or better.
+    """
+    accepted = judgment.preferred() in ACCEPTABLE and not judgment.void
+    all_right = all(judgment.step(part) for part in STEPS)
+    against = accepted and all_right and not follows
+    despite = accepted and follows and not judgment.step("strategy")
+    return {
+        "contradictions": against or despite,
+        "against_the_steps": against,
+        "despite_the_steps": despite,
+        "all_accepted": accepted and all_right,
+        "response_accepted": accepted,
+    }
 
 
 def contradiction_metrics(
@@ -209,7 +204,7 @@ def contradiction_metrics(
     for name, seeds in judges.items():
         by_seed = []
         for judgments in seeds.values():
-            marks = [_marks(one, follows[n] is True) for n in rows if isinstance(one := judgments[n], Judgment)]
+            marks = [contradictions(one, follows[n] is True) for n in rows if isinstance(one := judgments[n], Judgment)]
             columns = {key: [mark[key] for mark in marks] for key in marks[0]}
             by_seed.append(_means([dialogues[n] for n in rows], columns, repeats, seed))
         sampled[name] = {key: over_seeds(np.stack([one[key] for one in by_seed]), seed) for key in by_seed[0]}
@@ -221,18 +216,6 @@ def contradiction_metrics(
 
 def _whole(found: Judgment | Unscored) -> bool:
     return isinstance(found, Judgment) and all(part in found.steps for part in STEPS) and found.preferred() is not None
-
-
-def _marks(found: Judgment, follows: bool) -> dict[str, bool]:
-    """What an output counts as."""
-    against, despite = against_the_steps(found, follows), despite_the_steps(found, follows)
-    return {
-        "contradictions": against or despite,
-        "against_the_steps": against,
-        "despite_the_steps": despite,
-        "all_accepted": all(found.step(part) for part in STEPS) and accepted(found),
-        "response_accepted": accepted(found),
-    }
 
 
 def corpus_contradictions(
@@ -251,7 +234,7 @@ def corpus_contradictions(
     if not taught:
         what = "every dialogue of the corpus was judged, so none is left to learn from."
         raise InputError(what, field="corpus", do="Give a larger one, or another.")
-    classifier = StrategyClassifier.train(taught, seed=0)
+    classifier = StrategyClassifier.train(strategy_replies(taught), seed=0)
     labels: list[Judgment | Unscored] = [
         Judgment({part: float(getattr(record.labels, part).value) for part in STEPS}, {record.preference.value: 1.0})
         if record.labels and record.preference

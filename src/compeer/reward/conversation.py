@@ -34,7 +34,7 @@ from compeer.reasoning import (
     render_turn,
 )
 from compeer.reward.anti_gaming import own_sentences, quoted, says_nothing, speaks_to_the_judge, visible, void_reason
-from compeer.ser.record import Preferred, SerRecord
+from compeer.ser.record import PREFERENCES, Preferred, SerRecord
 from compeer.statistics import generator, words
 
 STEP_WORDS = ("True", "False")
@@ -49,10 +49,13 @@ _BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference",
 """Words by which annotators name one of two responses: they mean nothing once the order is another."""
 
 
+JudgeKind = Literal["unified", "process", "outcome"]
+
+
 class JudgeForm(Frozen):
     """What a judge is asked and how it answers, as in its training; it stands in the model's card."""
 
-    kind: Literal["unified", "process", "outcome"] = Field(
+    kind: JudgeKind = Field(
         default="unified", description="the judge: UnifiReward, steps alone (PRM) or responses alone (ORM)"
     )
     reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
@@ -305,8 +308,4 @@ def response_word(preferred: Preferred, candidate_first: bool) -> str:
 
 def preferred(word: str, candidate_first: bool) -> Preferred:
     """The preference that a word means, given which response comes first."""
-    if word == "Both":
-        return "both"
-    if word == "Neither":
-        return "neither"
-    return "candidate" if (word == "A") == candidate_first else "reference"
+    return next(value for value in PREFERENCES if response_word(value, candidate_first) == word)

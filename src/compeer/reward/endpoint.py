@@ -43,6 +43,7 @@ _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
 _LABEL = re.compile(r"(?:verdict|判断|结论)\s*[:：]\s*", re.IGNORECASE)
 _AROUND = " \t*_`\"'“”‘’.。()[]"
 _CONTROL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>")
+_RETRIES = 2
 _NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
 
 
@@ -60,26 +61,17 @@ class ModelJudge:
         *,
         trained: bool = False,
         both_orders: bool = False,
-        retries: int = 2,
-        max_tokens: int | None = None,
-        name: str | None = None,
         progress: Callable[[int], None] | None = None,
         media: str | Path = "",
     ) -> None:
         self.form = form or JudgeForm()
-        self._media = media
-        self._model, self._both_orders, self._retries = model, both_orders, retries
-        self._name = name or model.name
+        self.name = model.name
+        self._model, self._both_orders, self._media = model, both_orders, media
         own: Message = {"role": "system", "content": system_message(self.form)["content"]}
         self._system = own if trained else untrained_system(self.form)
         self._trained = trained
-        longest = max_tokens or (192 if self.form.reasons else 16)
-        self._sampling = Sampling(temperature=0, max_tokens=longest)
+        self._sampling = Sampling(temperature=0, max_tokens=192 if self.form.reasons else 16)
         self._progress = progress or (lambda done: None)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order."""
@@ -155,7 +147,7 @@ class ModelJudge:
 
         if not requests:
             return []
-        return await ask_until_read(self._model, requests, read, self._sampling, self._retries)
+        return await ask_until_read(self._model, requests, read, self._sampling, _RETRIES)
 
 
 # --- one branch of a case ---------------------------------------------------------------------------------------------

@@ -54,7 +54,6 @@ class LocalJudge:
         both_orders: bool = False,
         threshold: float | None = None,
         reason_tokens: int = 64,
-        name: str | None = None,
         network: Any = None,
         tokenizer: Any = None,
         media: str | Path | None = None,
@@ -63,7 +62,7 @@ class LocalJudge:
         prepared = cpu_files(model, "judge") if network is None and device.type == "cpu" else None
         folder = (prepared.card or prepared.tokenizer) if prepared else model_folder(model)
         card = model_card(folder)
-        self._name = name or str(model)
+        self.name = str(model)
         self.form = form or form_of(card)
         self.threshold = card.get("threshold", 0.5) if threshold is None else threshold
         if not 0 <= self.threshold <= 1:
@@ -88,10 +87,6 @@ class LocalJudge:
             if network is None and not self._reader:  # one that is given may be in training, and stays as it is
                 use_folded_attention(own)
             self._begin, self._limit = partial(self._begin_on_torch, own), networks.position_limit(own)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from compeer.errors import InputError
 from compeer.models.base import TextModel
 from compeer.models.resolve import open_model
-from compeer.reward.conversation import Case, JudgeForm
+from compeer.reward.conversation import Case, JudgeForm, JudgeKind
 from compeer.reward.score import Judge, Judgment, Unscored
 
 
@@ -47,8 +47,36 @@ def open_judge(
     )
 
 
-def check_judge(name: str | Path, kind: str | None = None) -> None:
-    """An error if a folder holds no judge, or none of the kind that is needed."""
+def open_judges(
+    names: Sequence[str | Path],
+    form: JudgeForm,
+    *,
+    model: Callable[[str], TextModel] = open_model,
+    trained: bool = False,
+    batch: int = 8,
+) -> Judge:
+    """The judge that gives rewards: of one name, or of two a pair, first the process judge (PRM), then the outcome's.
+
+    `form` is that of judges behind servers; folders are checked to hold a judge of the kind that is needed.
+    """
+    if len(names) > 2:
+        raise InputError("there are too many judges.", field="judge", do="Give one, or one for steps and another.")
+    kinds: list[JudgeKind] = ["process", "outcome"] if len(names) == 2 else [form.kind]
+    if kinds == ["outcome"]:
+        do = "Name it as `outcome`, beside a judge of the steps."
+        raise InputError("this judge compares responses only.", file=names[0], do=do)
+    found = []
+    for name, kind in zip(names, kinds, strict=True):
+        if "@http" in str(name):
+            found.append(open_judge(name, form.model_copy(update={"kind": kind}), model=model, trained=trained))
+        else:
+            check_judge(name, *(("unified", "process") if kind == "unified" else (kind,)))
+            found.append(open_judge(name, batch=batch))
+    return PairJudge(*found) if len(found) == 2 else found[0]
+
+
+def check_judge(name: str | Path, *kinds: JudgeKind) -> None:
+    """An error if a folder holds no judge, or none of the kinds that will do."""
     from compeer.models.resolve import card_folder
     from compeer.models.training import model_card
 
@@ -56,21 +84,17 @@ def check_judge(name: str | Path, kind: str | None = None) -> None:
     if card.get("role") != "judge":
         do = "Train one with: compeer reward train"
         raise InputError("this folder holds no judge: its compeer.json does not say so.", file=name, do=do)
-    if kind and (own := card.get("kind", "unified")) != kind:
+    if kinds and (own := card.get("kind", "unified")) not in kinds:
         do = "Give one unified judge, or two: first the process judge (PRM), then the outcome judge (ORM)."
-        raise InputError(f"the {kind} judge is needed here, and this is the {own} one.", file=name, do=do)
+        raise InputError(f"the {kinds[0]} judge is needed here, and this is the {own} one.", file=name, do=do)
 
 
 class PairJudge:
     """PRM and ORM together: whole judgments, as UnifiReward gives them."""
 
-    def __init__(self, process: Judge, outcome: Judge, name: str | None = None) -> None:
+    def __init__(self, process: Judge, outcome: Judge) -> None:
         self._process, self._outcome = process, outcome
-        self._name = name or f"{process.name} + {outcome.name}"
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name = f"{process.name} + {outcome.name}"
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order."""

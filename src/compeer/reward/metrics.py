@@ -19,7 +19,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -266,15 +266,6 @@ def collapsed_verdicts(metrics: Mapping[str, Any]) -> list[str]:
 # and a perfectly calibrated judge has some on a small set, as has its interval: compare judges on one test set only.
 
 
-@dataclass(frozen=True)
-class ReliabilityPoint:
-    """One bin: how many, the mean probability, and the share that came true."""
-
-    count: int
-    said: float
-    came_true: float
-
-
 def bins_of(probabilities: Numbers, how: Bins, count: int = BINS) -> Indices:
     """The bin of each probability, numbered from 0; equal probabilities share one."""
     inner = np.linspace(0, 1, count + 1)[1:-1]
@@ -282,11 +273,16 @@ def bins_of(probabilities: Numbers, how: Bins, count: int = BINS) -> Indices:
     return np.searchsorted(edges, probabilities, side="left").astype(np.int64)
 
 
-def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: int = BINS) -> list[ReliabilityPoint]:
-    """The points of a reliability plot, from low probabilities to high; empty bins have none."""
+def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: int = BINS) -> list[dict[str, float]]:
+    """The points of a reliability plot, from low probabilities to high, one a bin that is not empty.
+
+    Each has how many there are, their mean probability, and the share that came true.
+    """
     bins = bins_of(probabilities, how, count) if len(probabilities) else np.zeros(0, dtype=np.int64)
-    rows = [bins == number for number in np.unique(bins)]
-    return [ReliabilityPoint(int(r.sum()), float(probabilities[r].mean()), float(came_true[r].mean())) for r in rows]
+    return [
+        {"count": int(own.sum()), "said": float(probabilities[own].mean()), "came_true": float(came_true[own].mean())}
+        for own in (bins == number for number in np.unique(bins))
+    ]
 
 
 def calibration_metrics(
@@ -313,8 +309,8 @@ def calibration_metrics(
         found[part] = {
             "judged": len(verdicts),
             **with_intervals({"ece_equal_mass": mass, "ece_equal_width": width, "brier": squares}),
-            "points": [asdict(point) for point in reliability(values, came_true, "equal mass", bins)],
-            "points_equal_width": [asdict(point) for point in reliability(values, came_true, "equal width", bins)],
+            "points": reliability(values, came_true, "equal mass", bins),
+            "points_equal_width": reliability(values, came_true, "equal width", bins),
         }
     return found
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
 from compeer.reward.anti_gaming import COPIED_REFERENCE
@@ -20,6 +23,18 @@ from compeer.ser.record import ACCEPTABLE, Preferred
 
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
+_ROUNDING = 1e-6
+"""By how much a sum of probabilities may miss 1."""
+
+
+def _probability(value: float) -> float:
+    if not 0 <= value <= 1 + _ROUNDING:
+        raise PydanticCustomError("probability", "{value} is not a probability.", {"value": value})
+    return value
+
+
+Probability = Annotated[float, AfterValidator(_probability)]
+"""Checked where a judgment is read from a file."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +44,16 @@ class Judgment:
     `response` is None if the responses were not compared.
     """
 
-    steps: Mapping[Part, float]
-    response: Mapping[Preferred, float] | None = None
-    threshold: float = 0.5
-    orders: Mapping[Order, Mapping[Preferred, float]] = field(default_factory=dict)
+    steps: Mapping[Part, Probability]
+    response: Mapping[Preferred, Probability] | None = None
+    threshold: Probability = 0.5
+    orders: Mapping[Order, Mapping[Preferred, Probability]] = field(default_factory=dict)
     """The preferences by the order of the responses; both, if both were asked."""
     reasons: Mapping[Part, str] = field(default_factory=dict)
     """The judge's own words, where it gives reasons."""
-    looks: tuple[Mapping[Preferred, float], ...] = ()
+    looks: tuple[Mapping[Preferred, Probability], ...] = ()
     """The preferences of each pass, where there are two: after the steps, and without them."""
-    carried: float | None = None
+    carried: Probability | None = None
     """The probability that the response carries out step 3, where the judge was asked what kind of help it is."""
     void: str | None = None
     """Why the response counts for nothing whatever the verdict: a copy, say, or nothing visible."""

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,8 @@ from compeer.simulate import Complaint, Scenario, Turn, View, mark_of
 from compeer.simulate.conversation import view_of
 from compeer.simulate.seekers import card_messages, prompt_language, read_card_message, seeker_prompts
 from compeer.statistics import Estimate, Numbers, auc_by_group, generator, group_weights, words
+
+FOLDER = Path(__file__).parent
 
 
 class SeekerSettings(SftSettings):
@@ -84,7 +85,7 @@ def card_text(dialogue: Dialogue) -> str:
 
 @cache
 def _wording() -> dict[str, dict[str, str]]:
-    return tomllib.loads(files("compeer.evaluate").joinpath("seeker_card.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((FOLDER / "seeker_card.toml").read_text(encoding="utf-8"))
 
 
 def training_chat(dialogue: SeekerDialogue) -> list[dict[str, Any]]:
@@ -267,5 +268,5 @@ def role_slips(text: str, language: str) -> list[str]:
 
 @cache
 def _patterns(language: str) -> dict[str, re.Pattern[str]]:
-    text = files("compeer.evaluate").joinpath("role_slips.toml").read_text(encoding="utf-8")
+    text = (FOLDER / "role_slips.toml").read_text(encoding="utf-8")
     return {kind: re.compile("|".join(found), re.IGNORECASE) for kind, found in tomllib.loads(text)[language].items()}

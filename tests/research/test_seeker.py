@@ -6,13 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-from compeer.cli import app
-from compeer.corpora import write_jsonlines
-from compeer.dialogue import Dialogue, Speaker, Utterance
-from compeer.errors import InputError
-from compeer.evaluate.seeker_training import (
+from research.seeker.seeker import (
     SeekerDialogue,
     SeekerSettings,
     card_text,
@@ -22,6 +16,13 @@ from compeer.evaluate.seeker_training import (
     seeker_dialogue,
     training_chat,
 )
+from research.seeker.train import main
+from typer import Typer
+from typer.testing import CliRunner
+
+from compeer.corpora import write_jsonlines
+from compeer.dialogue import Dialogue, Speaker, Utterance
+from compeer.errors import InputError
 from compeer.models import Request, ScriptedModel
 from compeer.models.embedder import WordEmbedder
 from compeer.models.training import model_card
@@ -162,9 +163,11 @@ def test_the_command_trains_measures_and_goes_on(tmp_path: Path, tiny_model: Pat
     corpus, out = tmp_path / "corpus.jsonl", tmp_path / "seeker"
     write_jsonlines([dialogue(number) for number in range(10)], corpus)
     settings = [f"model={tiny_model}", "steps=2", "batch=2", "learning_rate=1e-3", "save_every=1", "held_out=0.3"]
-    call = ["evaluate", "train-seeker", str(corpus), str(out), "--measure", "3", "--max-tokens", "8"]
+    command = Typer()
+    command.command()(main)
+    call = [str(corpus), str(out), "--measure", "3", "--max-tokens", "8"]
     call += [word for setting in settings for word in ("--set", setting)]
-    done = CliRunner().invoke(app, call)
+    done = CliRunner().invoke(command, call)
     assert done.exit_code == 0, done.output
     assert "told from humans" in done.output
     figures = json.loads((out / "realism.json").read_text())
@@ -172,7 +175,7 @@ def test_the_command_trains_measures_and_goes_on(tmp_path: Path, tiny_model: Pat
     assert figures["training"]["dialogues"] == 7
     assert model_card(out / "model")["role"] == "seeker"
     before = (out / "realism.json").read_bytes()
-    assert CliRunner().invoke(app, [*call, "--no-beside"]).exit_code == 0
+    assert CliRunner().invoke(command, [*call, "--no-beside"]).exit_code == 0
     assert json.loads((out / "realism.json").read_bytes())["trained"] == json.loads(before)["trained"]
-    other = CliRunner().invoke(app, [*call, "--seed", "1"])
+    other = CliRunner().invoke(command, [*call, "--seed", "1"])
     assert isinstance(other.exception, InputError)
