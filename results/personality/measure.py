@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from compeer.reward.train import RewardSettings
     from compeer.ser.record import SerRecord
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SEEDS = (1, 2, 3)
@@ -58,10 +58,10 @@ PAIRS = (
 def prepare(folder: Path, llm: Path, plain: Path, personality: Path, tests: Path) -> None:
     """Writes the four training sets and the test sets; dialogues of the test split train nothing."""
     import torch
+    from research.personality.sets import equal_sets
 
     from compeer.models.embedder import Embedder
     from compeer.ser.record import read_records, write_records
-    from compeer.ser.rewrite import equal_sets
 
     torch.set_num_threads(1)  # the last bits depend on the number of threads, and with them who is nearest
     embedder = Embedder()
@@ -103,9 +103,10 @@ def _by_original(path: Path) -> dict[str, SerRecord]:
 
 
 def sifted(originals: Sequence[SerRecord], rewrites: Sequence[SerRecord], embedder: Embeds) -> dict[str, str]:
-    """Why rewrites are dropped, by the original's id: the filter that rewrites made by the package go through."""
+    """Why rewrites are dropped, by the original's id: the filter of `research/personality/rewriting.py`."""
+    from research.personality.drift import Line, likeness, why_not
+
     from compeer.reasoning import one_line
-    from compeer.ser.drift import Line, likeness, why_not
 
     def history(record: SerRecord) -> list[Line]:
         return [Line(said.speaker, one_line(said.text)) for said in record.history]
@@ -134,7 +135,7 @@ def sifted(originals: Sequence[SerRecord], rewrites: Sequence[SerRecord], embedd
 
 def chosen_pairs(records: Sequence[SerRecord], embedder: Embeds) -> list[tuple[str, str]]:
     """The ids of right turns that are put into each other's histories, near ones and random ones, each pair once."""
-    from compeer.ser.export import Pairs, is_right, pair_records
+    from research.judge.matching import Pairs, is_right, pair_records
 
     right: dict[tuple[str, int], SerRecord] = {}
     for record in records:
@@ -151,7 +152,8 @@ def chosen_pairs(records: Sequence[SerRecord], embedder: Embeds) -> list[tuple[s
 
 def taught(records: Iterable[SerRecord], pairs: Iterable[tuple[str, str]]) -> Iterator[SerRecord]:
     """The records themselves and the matched ones of the pairs, those that have all labels a judge learns from."""
-    from compeer.ser.export import matched_records
+    from research.judge.matching import matched_records
+
     from compeer.ser.record import is_judged
 
     named = {record.id: record for record in records}

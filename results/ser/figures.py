@@ -1,4 +1,4 @@
-"""What a build of SER records gives, from the files in a folder of `compeer ser build`.
+"""What a build of SER records gives, from the files in a folder of `compeer ser build` and its probes.
 
 python results/ser/figures.py FOLDER > results/ser/build.json
 """
@@ -14,9 +14,7 @@ from typing import Any
 from compeer.pipeline import read_manifest
 from compeer.reasoning import STEPS
 from compeer.ser.build import summary
-from compeer.ser.check import CheckReport
 from compeer.ser.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE
-from compeer.ser.probes import Probe, Probes
 from compeer.ser.record import read_records
 
 TRUE_NOWHERE = (SWAPPED_FACT, WRONG_STAGE, CONTRADICTS)
@@ -33,8 +31,7 @@ def build_figures(folder: Path) -> dict[str, Any]:
         for label in (record.labels.history, record.labels.emotion, record.labels.strategy)
         if not label.value
     )
-    probes = Probes.model_validate_json((folder / "probes.json").read_text(encoding="utf-8"))
-    report = CheckReport.model_validate_json((folder / "check.json").read_text(encoding="utf-8"))
+    probes, report = (json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("probes", "check"))
     return {
         "dialogues": screened["counts"]["screen"],
         "masked": screened["counts"]["masked"] | {"all": sum(screened["counts"]["masked"].values())},
@@ -44,21 +41,18 @@ def build_figures(folder: Path) -> dict[str, Any]:
         "false_share": {part: round(made["false_share"][part], 5) for part in STEPS},
         "false_by_kind": dict(false.most_common()),
         "share_true_nowhere": round(sum(false[kind] for kind in TRUE_NOWHERE) / false.total(), 5),
-        "check_passed": report.passed,
-        "probes_passed": probes.passed,
-        "best_probes": {label: _best(probes, label) for label in dict.fromkeys(one.label for one in probes.probes)},
+        "check_passed": report["passed"],
+        "probes_passed": probes["passed"],
+        "best_probes": {one["label"]: _best(probes["probes"], one["label"]) for one in probes["probes"]},
         "compeer": screened["compeer"],
     }
 
 
-def _best(probes: Probes, label: str) -> dict[str, Any]:
-    """Of the probes that have a limit, the one that tells this label best."""
-
-    def told(probe: Probe) -> float:
-        return probe.balanced_accuracy or 0.0
-
-    best = max((one for one in probes.probes if one.label == label and one.limit is not None), key=told)
-    return best.model_dump(include={"sees", "tested", "chance", "limit", "balanced_accuracy", "low", "high"})
+def _best(probes: list[dict[str, Any]], label: str) -> dict[str, Any]:
+    """Of the probes that have a limit, the one that predicts this label best."""
+    limited = [one for one in probes if one["label"] == label and one["limit"] is not None]
+    best = max(limited, key=lambda one: one["balanced_accuracy"] or 0.0)
+    return {name: best[name] for name in ("sees", "tested", "chance", "limit", "balanced_accuracy", "low", "high")}
 
 
 if __name__ == "__main__":

@@ -24,11 +24,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from research.personality.clusters import (
+    CLUSTERS,
+    PARTICIPANTS,
+    STARTS,
+    cluster_profiles,
+    find_elbow,
+    read_members,
+)
+from research.personality.profiles import lexical_profiles
+
 from compeer.corpora import read_corpus
 from compeer.io import read_json_lines
 from compeer.models.embedder import Embedder, Embeds, Matrix
-from compeer.ser.clusters import CLUSTERS, STARTS, cluster_profiles, find_elbow, read_members
-from compeer.ser.personality import PARTICIPANTS, TRAITS, Profile, lexical_profiles
+from compeer.ser.personality import TRAITS, Profile
 from compeer.statistics import generator
 
 MOST = 12

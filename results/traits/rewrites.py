@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from research.personality.drift import LEAST_ALIKE, LONG_ENOUGH, Line, likeness, why_not
+
 from compeer.io import read_json_lines
 from compeer.models.embedder import Embedder, Embeds
 from compeer.reasoning import one_line
-from compeer.ser.drift import LEAST_ALIKE, LONG_ENOUGH, Line, likeness, why_not
 from compeer.statistics import generator, wilson, words
 
 KINDS = ("plain", "personality")

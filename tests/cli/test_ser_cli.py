@@ -1,6 +1,7 @@
 """`compeer ser`: every stage as a command, a whole build, and what a person did wrong."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -30,15 +31,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_build_ends_with_records_a_check_probes_and_a_card(built: Path) -> None:
+def test_a_build_ends_with_records_a_check_and_a_card(built: Path) -> None:
     assert sum(1 for _ in read_records(built / "records.jsonl")) > 900
     assert json.loads((built / "check.json").read_text(encoding="utf-8"))["passed"]
-    probes = json.loads((built / "probes.json").read_text(encoding="utf-8"))["probes"]
-    assert {probe["label"] for probe in probes} >= {"history step", "emotion step", "strategy step"}
     for name in ("card.md", "card.html"):
         text = (built / name).read_text(encoding="utf-8")
         assert "No label of this set was given by a person." in text
         assert "was not run" not in text
+
+
+def test_probes_stay_on_the_card_until_the_records_change(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probes, records = built / "probes.json", (built / "records.jsonl").stat().st_mtime
+    probes.write_text('{"probes": [{"label": "history step", "sees": "tea leaves"}]}', encoding="utf-8")
+    words = ["build", "sample", "--language", "en", "--out", str(built), "--embedder", "words", "--seed", "7"]
+    for made, kept in ((records + 9, True), (records - 9, False)):
+        os.utime(probes, (made, made))
+        assert run_cli(monkeypatch, *words, "--workers", "1") == 0
+        assert ("tea leaves" in (built / "card.md").read_text(encoding="utf-8")) is kept
+        assert probes.exists() is kept
 
 
 def test_a_second_build_or_stage_at_once_is_told_to_wait(
@@ -121,11 +131,9 @@ def test_a_server_that_cannot_be_reached_leaves_the_stage_unfinished(
         (["silver", "nowhere.jsonl", "out.jsonl"], "nowhere.jsonl"),
         (["check", "nowhere.jsonl"], "no such file of SER records"),
         (["export", "nowhere.jsonl", "out", "--format", "xml"], "is not one of"),
-        (["import", "nowhere.jsonl", "out.jsonl", "--source", "silver"], "is not one of"),
         (["reason", "nowhere.jsonl", "out.jsonl", "--model", "http://127.0.0.1:9/v1"], "name is missing"),
         (["reason", "nowhere.jsonl", "out.jsonl", "--model", "m@http://127.0.0.1:9/v1", "--call", "speed=3"], "speed"),
         (["reason", "nowhere.jsonl", "out.jsonl", "--model", "m@http://127.0.0.1:9/v1", "--call", "x"], "key=value"),
-        (["rewrite", "nowhere.jsonl", "out.jsonl", "--model", "m@http://127.0.0.1:9/v1"], "nowhere.jsonl"),
     ],
 )
 def test_what_a_person_did_wrong_is_told(

@@ -40,7 +40,7 @@ app.command()(chat)
 app.command()(serve)
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """No hub, no telemetry, no chatter from the libraries below; what a person set stays as it is."""
     for name, value in {
         "HF_HUB_OFFLINE": "1",
@@ -59,7 +59,7 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """Empathetic reasoning for emotional support: data, judge, supporter, evaluation."""
-    _quiet()
+    quiet()
     if version:
         typer.echo(f"compeer {__version__}")
         raise typer.Exit
@@ -152,10 +152,10 @@ def doctor(
         raise typer.Exit(1)
 
 
-def main() -> None:
+def main(commands: typer.Typer | None = None) -> None:
     """Runs the command; what a person can mend ends with one message and exit code 2, without a traceback."""
     try:
-        app()
+        (commands or app)()
     except InputError as error:
         _fail(str(error))
     except KeyboardInterrupt:

@@ -22,8 +22,6 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from compeer.models.base import TextModel
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
@@ -61,9 +59,9 @@ def stage(name: str, target: str, parameters: str, what: str) -> None:
             own = {key: given.pop(key) for key in settings.model_fields if key in given}
             given["settings"] = settings_of(settings, own)
         if "call" in given:
-            _ask(work, **given)
+            ask_models(work, **given)
             return
-        if "embedder" in parameters or name == "match":
+        if "embedder" in parameters:
             silence_libraries()
         print_counts(work(**given), given.get("out") or given["folder"])
 
@@ -71,17 +69,17 @@ def stage(name: str, target: str, parameters: str, what: str) -> None:
     command(parameters)(run)
 
 
-def _ask(stage: Any, *, out: Path, call: list[str], cache: Path, dry_run: bool, **given: Any) -> None:
+def ask_models(stage: Any, *, out: Path, call: list[str], cache: Path, dry_run: bool, **given: Any) -> None:
     """Runs a stage that asks models, and prints what it cost; a dry run goes through it without asking."""
     from compeer.models.costs import DryRun
 
     silence_libraries()
     several = "models" in given
     names = (given.pop("models") or ["embedded"]) if several else [given.pop("model")]
-    models = [open_named(name, call, cache) for name in names if name]
+    models = [open_named(name, call, cache) for name in names]
 
     def work(asked: Sequence[TextModel], to: Path) -> dict[str, Any]:
-        which = {"models": asked} if several else {"model": asked[0] if asked else None}
+        which = {"models": asked} if several else {"model": asked[0]}
         manifest: dict[str, Any] = asyncio.run(stage(out=to, **which, **given))
         return manifest
 
@@ -133,7 +131,7 @@ def build(
     workers: int,
     **chosen: Any,
 ) -> bool:
-    """Do all stages in one folder, then the check, the probes and the card. Stopped anywhere, it goes on."""
+    """Do all stages in one folder, then the check and the card. Stopped anywhere, it goes on."""
     from compeer.io import only_one
     from compeer.ser.build import BuildSettings, build_records, summary
 
@@ -151,9 +149,11 @@ def build(
         false = ", ".join(f"{part} {share:.1%}" for part, share in found["false_share"].items())
         console.print(f"  {found['records']:,} records; False: {false}", highlight=False)
         checked = check(records, out / "splits.jsonl", out / "check.json", seed)
-        probed = probe(records, out / "probes.json", seed, settings.embedder, 20_000)
+        probes = out / "probes.json"
+        if probes.is_file() and probes.stat().st_mtime < records.stat().st_mtime:
+            probes.unlink()  # the card would tell of other records
         card(out, 12)
-    return checked and probed
+    return checked
 
 
 stage(
@@ -194,30 +194,6 @@ stage(
 )
 
 
-@command(f"dialogues out model.describer workers {ASKING}")
-def personality(out: Path, seed: int, dry_run: bool, **given: Any) -> None:
-    """Describe both participants by DISC, and cluster the descriptions (clusters.json, elbow.svg beside them)."""
-    from compeer.ser.clusters import cluster_profiles
-    from compeer.ser.personality import profile_stage
-
-    _ask(profile_stage, out=out, seed=seed, dry_run=dry_run, retries=2, **given)
-    if not dry_run:
-        clusters = out.with_name("clusters.json")
-        print_counts(cluster_profiles(out, clusters, seed), clusters)
-
-
-stage(
-    "rewrite",
-    "rewrite:rewrite_stage",
-    f"records out model profiles clusters {ASKING}",
-    "Reword the records that train the judge, plainly or toward a profile of the same cluster.",
-)
-stage(
-    "sets",
-    "rewrite:equal_sets",
-    "records folder plain personality",
-    "Write the sets -D, -R and -P: all records, and as many more duplicated, reworded, or reworded by personality.",
-)
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
 
 
@@ -226,6 +202,7 @@ def check(records: Path, splits: Path | None, out: Path | None, seed: int) -> bo
     """Prove that splits share nothing and that labels are matched; exit code 1 if something is amiss."""
     from rich.table import Table
 
+    from compeer.io import write_json
     from compeer.ser.check import check_records
 
     found = check_records(records, splits, seed)
@@ -234,36 +211,10 @@ def check(records: Path, splits: Path | None, out: Path | None, seed: int) -> bo
         table.add_row(_MARKS[finding.passed], plain(finding.name), plain(finding.says))
         if finding.at_fault and finding.passed is False:
             table.add_row("", "", plain("at fault: " + ", ".join(finding.at_fault)))
-    return _reported(found, table, out)
-
-
-@command("records out.json embedder limit seed")
-def probe(records: Path, out: Path | None, seed: int, embedder: str, limit: int) -> bool:
-    """Try to tell the labels without the history; exit code 1 if a probe does better than its limit."""
-    from rich.table import Table
-
-    from compeer.models.embedder import Embedder
-    from compeer.ser.probes import probe_records
-
-    silence_libraries()
-    found = probe_records(records, seed, None if embedder == "words" else Embedder(embedder), limit, 6_000)
-    table = Table("", "what it tells", "what it sees", "balanced accuracy", "limit", "labels", box=None)
-    for one in found.probes:
-        accuracy = "too few labels"
-        if one.balanced_accuracy is not None:
-            accuracy = f"{one.balanced_accuracy:.3f} ({one.low:.3f} to {one.high:.3f}), chance {one.chance:g}"
-        most = "–" if one.limit is None else f"{one.limit:g}"
-        table.add_row(_MARKS[one.passed], plain(one.label), plain(one.sees), accuracy, most, f"{one.tested:,}")
-    return _reported(found, table, out)
-
-
-def _reported(found: Any, table: Table, out: Path | None) -> bool:
-    from compeer.io import write_json
-
     console.print(table)
     if out:
         write_json(out, found.model_dump(mode="json"))
-    return bool(found.passed)
+    return found.passed
 
 
 @command("folder examples")
@@ -283,17 +234,3 @@ def export(records: Path, folder: Path, format: Any) -> None:
     found = export_records(records, folder, format)
     counts = ", ".join(f"{split} {count:,}" for split, count in found["records"].items())
     console.print(f"{counts} written to {plain(str(folder))}", highlight=False, soft_wrap=True)
-
-
-stage(
-    "import",
-    "importing:import_turns",
-    "path out source splits.known leave_out seed",
-    "Take step-labelled turns from elsewhere as records.",
-)
-stage(
-    "match",
-    "export:match_turns",
-    "records out pairs mixtures mistakes seed",
-    "Make of judged records a matched set: every turn right in one history stands in another, where it is wrong.",
-)

@@ -1,4 +1,4 @@
-"""What the stages share: running one, asking a model for something that can be read, prompts and sampling.
+"""What the stages share: running one, asking a model for something that can be read, and prompts.
 
 Answers are outside data. An answer that cannot be parsed is asked for again with the complaint. What could not be read
 after the last try stays `Unread`; a model that could not be asked at all gives its `Failure`. Neither is ever taken
@@ -15,7 +15,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from pydantic import ValidationError
 
 from compeer.errors import InputError, from_validation
@@ -94,22 +93,6 @@ class _OneThread:
             return self.embedder.embed(texts)
         finally:
             torch.set_num_threads(before)
-
-
-class Reservoir(Generic[T]):
-    """Keeps at most `size` of the items that it is offered, each equally likely."""
-
-    def __init__(self, size: int, rng: np.random.Generator) -> None:
-        self.items: list[T] = []
-        self._size, self._rng, self._offered = size, rng, 0
-
-    def offer(self, item: T) -> None:
-        """Keeps the item, perhaps in the place of another."""
-        self._offered += 1
-        if len(self.items) < self._size:
-            self.items.append(item)
-        elif (index := int(self._rng.integers(self._offered))) < self._size:
-            self.items[index] = item
 
 
 # --- asking until it can be read --------------------------------------------------------------------------------------
@@ -208,5 +191,5 @@ def refuse_embedded(model: TextModel, what: str) -> None:
     if name == "embedded" or SMOLLM2.title.lower() in name:
         raise InputError(
             f"the embedded model is too small to {what}.",
-            do="Name another (--model: an endpoint, or a larger one's folder), or import what was made elsewhere.",
+            do="Name another (--model: an endpoint, or a larger one's folder).",
         )

@@ -1,5 +1,8 @@
 """Blind probes: how well a record's labels can be predicted without its history. Near chance is what we want.
 
+    python research/probes/probe.py ser/records.jsonl --out ser/probes.json --seed 7
+    compeer ser card ser                                  # the dataset card, now with what the probes found
+
 A judge that scores well without reading has learnt how mistakes are worded, not whether they are mistakes. So
 classifiers that get no history are trained on the reward and policy splits and tried on the test split. For each step
 they get its words, its decision, its length, those of the whole turn, or a model of the turn (vectors of its parts and
@@ -12,21 +15,29 @@ analysis, and where there is an embedder from it, on as many records as its shar
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from pydantic import Field, computed_field
+from rich.table import Table
 
-from compeer.io import Frozen
-from compeer.models.embedder import Embeds
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from research.command import Records, Seed, run_command
+from research.probes import blind
+from research.reservoir import Reservoir
+
+from compeer.cli.printing import plain, silence_libraries
+from compeer.io import Frozen, write_json
+from compeer.models.embedder import Embedder, Embeds
+from compeer.progress import console
 from compeer.reasoning import STEPS, Part
-from compeer.ser import blind
-from compeer.ser.asking import Reservoir
 from compeer.ser.record import ACCEPTABLE, SerRecord, read_records
 from compeer.statistics import (
     balanced_accuracy,
@@ -264,3 +275,36 @@ def interval_by_dialogue(truth: Sequence[Any], answers: Sequence[Any], dialogues
     confusions = confusion_by_group(groups, true, predicted, (len(names), len(classes)))
     interval = drawn_interval(balanced_accuracy_of(reweighted(group_weights(len(names))[1:], confusions)))
     return interval or (0.0, 1.0)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+_MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
+
+
+def main(
+    records: Records,
+    out: Annotated[Path | None, typer.Option(help="A JSON file to write what was found to.")] = None,
+    embedder: Annotated[str, typer.Option(help="'embedded', a sentence-transformers folder, or 'words'.")] = "embedded",
+    limit: Annotated[int, typer.Option(help="Records looked at, chosen by the seed.", min=100)] = 20_000,
+    seed: Seed = 0,
+) -> None:
+    """Try to tell the labels without the history; exit code 1 if a probe does better than its limit."""
+    silence_libraries()
+    found = probe_records(records, seed, None if embedder == "words" else Embedder(embedder), limit, 6_000)
+    table = Table("", "what it tells", "what it sees", "balanced accuracy", "limit", "labels", box=None)
+    for one in found.probes:
+        accuracy = "too few labels"
+        if one.balanced_accuracy is not None:
+            accuracy = f"{one.balanced_accuracy:.3f} ({one.low:.3f} to {one.high:.3f}), chance {one.chance:g}"
+        most = "–" if one.limit is None else f"{one.limit:g}"
+        table.add_row(_MARKS[one.passed], plain(one.label), plain(one.sees), accuracy, most, f"{one.tested:,}")
+    console.print(table)
+    if out:
+        write_json(out, found.model_dump(mode="json"))
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -17,24 +17,25 @@ import math
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from research.reservoir import Reservoir
 
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import Frozen
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.pipeline import Done, Stage, in_blocks
-from compeer.ser.asking import Reservoir, run_stage
-from compeer.ser.personality import PARTICIPANTS, TRAITS, Trait, read_profiles
+from compeer.ser.asking import run_stage
+from compeer.ser.personality import TRAITS, Trait, read_profiles
 from compeer.ser.record import read_stage
 from compeer.statistics import generator, words
 
+PARTICIPANTS: tuple[Speaker, ...] = get_args(Speaker)
 FIT_ON = 20_000
 """Profiles of a participant that K-means is fitted on, chosen by the seed; all are assigned."""
 STARTS = 16
@@ -307,6 +308,7 @@ def _typical_words(fit: _Fit, cluster: int, count: int = 6) -> list[str]:
 
 # --- the picture ------------------------------------------------------------------------------------------------------
 
+TEMPLATE = Path(__file__).parent / "tables" / "elbow.svg.jinja"
 WIDTH, HEIGHT, LEFT, TOP = 380, 230, 52, 30
 RIGHT, BOTTOM = WIDTH - 14, HEIGHT - 42
 
@@ -318,7 +320,7 @@ def elbow_svg(fits: Mapping[Speaker, _Fit]) -> str:
     panels = [_panel(who.capitalize(), fit) for who, fit in fits.items()]
     summary = " ".join(f"{who}: {fit.elbow.summary}" for who, fit in fits.items())
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files("compeer.ser").joinpath("tables", "elbow.svg.jinja").read_text("utf-8"))
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     size = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM}
     return "".join(template.render(panels=panels, summary=summary, **size).splitlines())
 

@@ -1,5 +1,7 @@
 """Step-labelled turns made elsewhere, as SER records.
 
+    python research/judge/importing.py ser_llm.jsonl llm.jsonl --splits ser/splits.jsonl --seed 7
+
 Two shapes are read, one JSON object a line; the first line says which:
 
 - our own `SerRecord`, as another build or the annotation workbench wrote it;
@@ -15,14 +17,20 @@ the responses, the record has no preference.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import typer
 from pydantic import Field, ValidationError
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from research.command import Seed, Written, run_command
+
+from compeer.cli.printing import print_counts
 from compeer.corpora.reading import Item
 from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy
 from compeer.errors import InputError, from_validation
@@ -276,3 +284,19 @@ def _by(source: LabelSource, votes: Iterable[str]) -> dict[str, Any]:
     who = "annotators who are language models" if source == "llm" else "human annotators"
     cast = ", ".join(votes)
     return {"source": source, "how": f"judged by {who}" + (f"; votes: {cast}" if cast else "")}
+
+
+def main(
+    turns: Annotated[Path, typer.Argument(help="Step-labelled turns from elsewhere, JSON lines.")],
+    out: Written,
+    source: Annotated[Literal["llm", "human"] | None, typer.Option(help="Who labelled them: llm or human.")] = None,
+    splits: Annotated[Path | None, typer.Option(help="The splits that the dialogues have in a build.")] = None,
+    leave_out: Annotated[list[str], typer.Option(help="A strategy whose turns are left out.")] = [],  # noqa: B006
+    seed: Seed = 0,
+) -> None:
+    """Take step-labelled turns from elsewhere as records."""
+    print_counts(import_turns(turns, out, source, splits, leave_out, seed), out)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from research.personality.clusters import Member
+from research.personality.drift import Line, likeness, why_not
+from research.personality.rewriting import RewriteSettings, rewrite_stage
+from research.personality.sets import SETS, equal_sets
 
 from compeer.dialogue import Strategy, Utterance
 from compeer.errors import InputError
@@ -16,11 +20,8 @@ from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.embedder import ngram_vector
 from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn
-from compeer.ser.clusters import Member
-from compeer.ser.drift import Line, likeness, why_not
 from compeer.ser.personality import Profile, Scores
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records, write_records
-from compeer.ser.rewrite import SETS, RewriteSettings, equal_sets, rewrite_stage
 
 
 class Characters:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from research.judge import importing
+from research.judge.importing import dealt_split, import_turns
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import rounds_of
 from compeer.errors import InputError
 from compeer.reasoning import STEPS
-from compeer.ser import importing
-from compeer.ser.importing import dealt_split, import_turns
 from compeer.ser.record import SPLITS, SerRecord, read_records
 
 REAL = Path(__file__).parents[3] / "shared" / "data"

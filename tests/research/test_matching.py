@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from research.judge import matching
+from research.judge.matching import MIXTURES, is_right, match_turns, matched_records
 
 from compeer.errors import InputError
 from compeer.reasoning import EMOTIONS, STEPS, STRATEGIES, render_turn
-from compeer.ser import export
-from compeer.ser.export import MIXTURES, is_right, match_turns, matched_records
 from compeer.ser.record import SerRecord, read_records, write_records
 
 OPPOSITE = {"candidate": "reference", "reference": "candidate"}
@@ -181,7 +181,7 @@ def test_more_mixtures_than_there_are_is_an_error(tmp_path: Path) -> None:
 
 
 def test_stopped_and_run_again_it_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "BLOCK", 10)
+    monkeypatch.setattr(matching, "BLOCK", 10)
     write_records(tmp_path / "records.jsonl", [record(number) for number in range(80)])
     match_turns(tmp_path / "records.jsonl", tmp_path / "whole.jsonl", 0, embedder=Letters())
 

@@ -13,20 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from compeer.corpora import read_corpus, write_jsonlines
-from compeer.dialogue import Dialogue, Speaker, Utterance, merge_consecutive
-from compeer.errors import InputError
-from compeer.models.base import Failure, Generation, Request, Sampling
-from compeer.models.scripted import ScriptedModel
-from compeer.ser import clusters, personality
-from compeer.ser.clusters import cluster_profiles, find_elbow, in_words, read_members
-from compeer.ser.personality import (
-    TRAITS,
+from research.personality import clusters
+from research.personality import profiles as personality
+from research.personality.clusters import cluster_profiles, find_elbow, in_words, read_members
+from research.personality.profiles import (
     DescribedBoth,
-    Profile,
-    Scores,
-    Trait,
     answer_grammar,
     describe,
     estimate,
@@ -34,8 +25,14 @@ from compeer.ser.personality import (
     lexical_profiles,
     profile_stage,
     read_answer,
-    read_profiles,
 )
+
+from compeer.corpora import read_corpus, write_jsonlines
+from compeer.dialogue import Dialogue, Speaker, Utterance, merge_consecutive
+from compeer.errors import InputError
+from compeer.models.base import Failure, Generation, Request, Sampling
+from compeer.models.scripted import ScriptedModel
+from compeer.ser.personality import TRAITS, Profile, Scores, Trait, read_profiles
 from compeer.statistics import generator
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -132,7 +129,7 @@ def test_the_reference_values_are_those_of_the_corpus() -> None:
             texts = [block.text for block in merge_consecutive(dialogue.utterances) if block.speaker == who]
             rows[who].append(habits(texts, "en"))
             scores[who].append(list(estimate(texts, "en", who).scores.values()))
-    from compeer.ser.personality import _REFERENCES
+    from research.personality.profiles import _REFERENCES
 
     for who, found in rows.items():
         for habit, (mean, deviation) in _REFERENCES["en", who].items():

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from research.probes.probe import FEWEST, PREFERENCE_LIMIT, STEP_LIMIT, Probe, interval_by_dialogue, probe_records
 
 from compeer.reasoning import STEPS
-from compeer.ser.probes import FEWEST, PREFERENCE_LIMIT, STEP_LIMIT, Probe, interval_by_dialogue, probe_records
 from compeer.ser.record import PREFERENCES, SerRecord, write_records
 from compeer.ser.split import words_hash
 

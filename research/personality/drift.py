@@ -8,14 +8,16 @@ real rewrites. Each rule gives its reason, and what it drops is counted under it
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import get_args
 
 from compeer.dialogue import Speaker
 from compeer.models.embedder import Embeds, is_latin
-from compeer.ser.asking import regex, table
+from compeer.ser.asking import regex
 from compeer.statistics import words
 
 LEAST_ALIKE, LEAST_ALIKE_SHORT = 0.45, 0.25
@@ -27,7 +29,7 @@ LONG_ENOUGH = 6
 """Words from which on a line is compared by its embedding, and should not stay as it was."""
 
 
-_TABLE = table("drift")
+_TABLE = tomllib.loads((Path(__file__).parent / "tables" / "drift.toml").read_text(encoding="utf-8"))
 _MACHINE, _ASKING, _NO_NAME, _IDIOM, _NEGATION, _TURNING, _GLAD, _SAD = (
     re.compile(regex(_TABLE["patterns"][name]), re.IGNORECASE | (re.MULTILINE if name == "machine" else 0))
     for name in ("machine", "asking", "no_name", "idiom", "negation", "turning", "glad", "sad")

@@ -1,8 +1,12 @@
 """Rewording the records that train a judge: plainly, or toward the manner of another person of the same cluster.
 
+    python research/personality/rewriting.py records.jsonl plain.jsonl --model NAME@http://host:8000/v1
+    python research/personality/rewriting.py records.jsonl personality.jsonl --model NAME@http://host:8000/v1 \\
+        --profiles profiles.jsonl --clusters clusters.jsonl
+
 All records of one round share their history, so they are reworded by one call: the lines of the history and each
 different response, numbered. The answer must hold the same lines, with the same speakers in the same order; else the
-model is asked again. A filter (`compeer.ser.drift`) drops what lost its meaning. Steps and labels carry over
+model is asked again. A filter (`drift.py`) drops what lost its meaning. Steps and labels carry over
 unchanged. Only records of the reward split are reworded: the others measure, or train the supporter.
 """
 
@@ -10,16 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import typer
 from pydantic import Field, ValidationError
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from research.command import Cache, Call, DryRun, Records, Seed, Written, run_command
+from research.personality.clusters import CLUSTERS, PARTICIPANTS, read_members
+from research.personality.drift import Line, likeness, why_not
+from research.reservoir import Reservoir
+
+from compeer.cli.models import CACHE
+from compeer.cli.ser import ask_models
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line, text_hash
@@ -30,21 +44,17 @@ from compeer.reasoning import one_line
 from compeer.ser.asking import (
     AnswerFault,
     Read,
-    Reservoir,
     ask_stage,
     ask_until_read,
     ask_user,
-    prompt,
     refuse_embedded,
-    run_stage,
 )
-from compeer.ser.clusters import CLUSTERS, read_members
-from compeer.ser.drift import Line, likeness, why_not
-from compeer.ser.personality import PARTICIPANTS, read_profiles
+from compeer.ser.personality import read_profiles
 from compeer.ser.record import SerRecord, read_records
 from compeer.statistics import generator
 
 Kind = Literal["plain", "personality"]
+PROMPTS = Path(__file__).parent / "prompts"
 PROFILES_A_CLUSTER = 1_000
 """Profiles of a cluster that are kept to choose from; the seed chooses them where there are more."""
 
@@ -80,7 +90,7 @@ async def rewrite_stage(
             what = "rewording by personality needs profiles and clusters."
             raise InputError(what, do="Make them first, or reword plainly.")
         inputs |= {"profiles": profiles, "clusters": clusters.with_name(CLUSTERS)}
-    text = prompt(f"rewrite_{kind}")
+    text = (PROMPTS / f"rewrite_{kind}.txt").read_text(encoding="utf-8").strip()
     known = {"kind": kind, "model": model.name, **settings.model_dump(), "seed": seed, "prompt": text_hash(text)}
     stage = Stage(out, known, inputs)
     if found := stage.finished():
@@ -286,58 +296,22 @@ def _expected(number: int, count: int) -> str:
     return f"line {number} should be" if number <= count else f"there should be no more than {count}"
 
 
-# --- -D, -R and -P: what rewriting does, apart from what more data does -----------------------------------------------
-
-SETS = {"duplicate": "duplicated.jsonl", "plain": "with-plain.jsonl", "personality": "with-personality.jsonl"}
-"""What is added to the original records, and the file that holds them together."""
-RECORDS_A_UNIT = 500
-
-
-def equal_sets(
-    records: Path, folder: Path, plain: Path | None = None, personality: Path | None = None
-) -> dict[str, Any]:
-    """Writes the set -D and one for each rewrite given; returns the manifest, which lies beside `duplicated.jsonl`.
-
-    Each holds all original records and as many more: the same records once more (-D), plainly reworded (-R), or
-    reworded by personality (-P). What is added are the records for which every rewrite given survived.
-    """
-    given = {kind: path for kind, path in {"plain": plain, "personality": personality}.items() if path}
-    if not given:
-        raise InputError("there are no rewrites.", do="Give the plain ones, those by personality, or both.")
-    folder.mkdir(parents=True, exist_ok=True)
-    stage = Stage(folder / SETS["duplicate"], {}, {"original": records, **given}, beside=[SETS[kind] for kind in given])
-    if found := stage.finished():
-        return found
-    known = {record.id for record in read_records(records) if record.split == "reward"}
-    counts: Counter[str] = Counter()
-    common = known
-    for kind, path in given.items():
-        times = Counter(_origin(record, kind, path) for record in read_records(path))
-        if twice := next((origin for origin, count in times.items() if count > 1), None):
-            raise InputError(f"record '{twice}' is reworded twice.", file=path, do="Keep one rewrite of each record.")
-        counts[f"{kind} without an original"] = len(times.keys() - known)
-        counts[kind] = len(times.keys() & known)
-        common = common & times.keys()
-    if not common:
-        what = "no record has its rewrites in all files given."
-        raise InputError(what, file=records, do="Give the records that the rewrites were made of.")
-    return run_stage(stage, _set_units(records, given, common, counts), lambda done: done)
+def main(
+    records: Records,
+    out: Written,
+    model: Annotated[str, typer.Option(help="A model folder, or NAME@http://host:8000/v1.")],
+    profiles: Annotated[Path | None, typer.Option(help="Profiles; with them the rewriting is by personality.")] = None,
+    clusters: Annotated[Path | None, typer.Option(help="Their clusters (clusters.jsonl).")] = None,
+    call: Call = [],  # noqa: B006
+    cache: Cache = CACHE,
+    seed: Seed = 0,
+    dry_run: DryRun = False,
+) -> None:
+    """Reword the records that train the judge, plainly or toward a profile of the same cluster."""
+    settings = RewriteSettings()
+    stage = partial(rewrite_stage, records, seed=seed, settings=settings, profiles=profiles, clusters=clusters)
+    ask_models(stage, out=out, model=model, call=call, cache=cache, dry_run=dry_run)
 
 
-def _set_units(original: Path, given: dict[str, Path], common: set[str], counts: Counter[str]) -> Iterator[Done]:
-    for block in in_blocks(read_records(original), RECORDS_A_UNIT):
-        lines = [json_line(record) for record in block]
-        again = [json_line(r.model_copy(update={"id": f"{r.id}~duplicate"})) for r in block if r.id in common]
-        beside = {SETS[kind]: lines for kind in given}
-        yield Done(lines + again, beside, {"sets": {"original": len(block), "added": len(again)}})
-    for kind, path in given.items():
-        for block in in_blocks(read_records(path), RECORDS_A_UNIT):
-            yield Done(beside={SETS[kind]: [json_line(r) for r in block if _origin(r, kind, path) in common]})
-    yield Done(counts={"rewrites": counts})
-
-
-def _origin(record: SerRecord, kind: str, path: Path) -> str:
-    """The id of the record that this one was made of."""
-    if record.rewritten != kind:
-        raise InputError(f"record '{record.id}' is no {kind} rewrite.", file=path, field="rewritten")
-    return record.id.removesuffix(f"~{kind}")
+if __name__ == "__main__":
+    run_command(main)
