@@ -10,6 +10,7 @@ from functools import cache, partial
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
@@ -235,35 +236,46 @@ class Patient:
     def __init__(self, model: TextModel, outage: float = 600.0, first_pause: float = FIRST_PAUSE) -> None:
         self._model, self._outage, self._first_pause = model, outage, first_pause
         self.name, self.batch_size, self.at_once = model.name, model.batch_size, model.at_once
-        self._announced = False
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._there = 0.0
+        """When the server last answered the tiny question."""
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         """One answer or failure for each request, in their order."""
+        began = time.monotonic()
         found = await self._model.generate(requests, sampling)
         for _ in range(_TRIES):
             away = [number for number, answer in enumerate(found) if isinstance(answer, Failure) and _is_away(answer)]
             if not away:
                 break
-            await self._wait(found[away[0]])
+            await self._wait(began, found[away[0]])
+            began = time.monotonic()
             again = await self._model.generate([requests[number] for number in away], sampling)
             for number, answer in zip(away, again, strict=True):
                 found[number] = answer
         return found
 
-    async def _wait(self, failure: Generation | Failure) -> None:
-        """Comes back when the server answers something; `JudgeAway` if it stays away for too long."""
-        start, pause = time.monotonic(), self._first_pause
-        while isinstance(failure, Failure) and _is_away(failure):
-            away = time.monotonic() - start
-            if failure.kind == "access" or away + pause > self._outage:
-                raise JudgeAway(f"{self.name} cannot be asked ({away:.0f} s by now): {failure.reason}")
-            if not self._announced:  # by the first of those that are asking at the same time
-                console.print(f"  {self.name} is away, waiting: {failure.reason}", highlight=False)
-                self._announced = True
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-            failure = await self._tiny(start + self._outage - time.monotonic())
-        self._announced = False
+    async def _wait(self, began: float, failure: Generation | Failure) -> None:
+        """Comes back when the server has answered something since `began`; one caller asks for all."""
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        async with turn:
+            if self._there > began:
+                return
+            start, pause, announced = time.monotonic(), self._first_pause, False
+            while True:
+                if isinstance(failure, Failure):
+                    away = time.monotonic() - start
+                    if failure.kind == "access" or away + pause > self._outage:
+                        raise JudgeAway(f"{self.name} cannot be asked ({away:.0f} s by now): {failure.reason}")
+                    if not announced:
+                        console.print(f"  {self.name} is away, waiting: {failure.reason}", highlight=False)
+                        announced = True
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                failure = await self._tiny(start + self._outage - time.monotonic())
+                if not (isinstance(failure, Failure) and _is_away(failure)):
+                    self._there = time.monotonic()
+                    return
 
     async def _tiny(self, seconds: float) -> Generation | Failure:
         """The answer to a tiny question, no two of which are alike, so that no cache has it."""
