@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from research.command import Seed, Written, run_command
 
 from compeer.cli.printing import print_counts
-from compeer.corpora.reading import Item
+from compeer.corpora.items import Item
 from compeer.dialogue import Emotion, Rating, Speaker, Stage, Strategy
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, json_line, read_json_lines

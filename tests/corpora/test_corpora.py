@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compeer.corpora import PROBLEMS, corpus_path, read_corpus, sample_path
-from compeer.corpora.reading import KnownIds
+from compeer.corpora.items import KnownIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES

@@ -19,9 +19,9 @@ from compeer.corpora import FORMATS, PROBLEMS, BadDialogues, read_corpus, sample
 from compeer.corpora.clips import read_frames
 from compeer.corpora.counting import count_corpus
 from compeer.corpora.esconv import rated
+from compeer.corpora.items import CHUNK, array_items
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES, normal
 from compeer.corpora.mesc import clip_name
-from compeer.corpora.reading import CHUNK, array_items
 from compeer.dialogue import Dialogue, Media
 from compeer.errors import InputError
 
@@ -592,7 +592,7 @@ def test_arrays_whose_values_end_where_a_piece_ends(tmp_path: Path, size: int) -
 def test_long_arrays_do_not_fill_the_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "soulchat.json", *[{**SOULCHAT, "id": number} for number in range(5_000)], array=True)
     code = (
-        "import sys, tracemalloc; from pathlib import Path; from compeer.corpora.reading import array_items;"
+        "import sys, tracemalloc; from pathlib import Path; from compeer.corpora.items import array_items;"
         "tracemalloc.start(); count = sum(1 for _ in array_items(Path(sys.argv[1])));"
         "print(count, tracemalloc.get_traced_memory()[1])"
     )

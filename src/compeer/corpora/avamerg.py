@@ -17,8 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from compeer.corpora.items import Item, Text
 from compeer.corpora.labels import EMOTIONS, SPEAKERS
-from compeer.corpora.reading import Item, Text
 from compeer.dialogue import Dialogue, Media, Notes, Speaker, Utterance
 
 _READ = ("conversation_id", "turns")

@@ -17,9 +17,9 @@ from typing import Any
 
 from compeer.corpora.avamerg import avamerg_dialogue
 from compeer.corpora.esconv import esconv_dialogue
+from compeer.corpora.items import Item, KnownIds, json_items
 from compeer.corpora.labels import normal
 from compeer.corpora.mesc import csv_items, is_csv, mesc_dialogue
-from compeer.corpora.reading import Item, KnownIds, json_items
 from compeer.corpora.soulchat import soulchat_dialogue
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError

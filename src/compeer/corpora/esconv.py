@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from compeer.corpora.items import Item, Score, Text
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES
-from compeer.corpora.reading import Item, Score, Text
 from compeer.dialogue import Dialogue, Intensity, Speaker, Utterance
 
 RATED_BLOCKS = 2

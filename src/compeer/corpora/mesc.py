@@ -20,8 +20,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from compeer.corpora.items import Item, Text, first_bytes
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES, normal
-from compeer.corpora.reading import Item, Text, first_bytes
 from compeer.dialogue import Dialogue, Media, Utterance
 from compeer.errors import InputError, from_validation
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from compeer.corpora.items import Item, Text
 from compeer.corpora.labels import SPEAKERS
-from compeer.corpora.reading import Item, Text
 from compeer.dialogue import Dialogue, Utterance
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from compeer.corpora.reading import line_items
+from compeer.corpora.items import line_items
 from compeer.errors import InputError
 from compeer.evaluate.intervals import group_mean
 from compeer.evaluate.players import Talk

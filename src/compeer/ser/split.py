@@ -28,7 +28,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError
 
 from compeer.corpora import read_corpus
-from compeer.corpora.reading import KnownIds
+from compeer.corpora.items import KnownIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, read_json_lines

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from compeer.corpora.reading import json_items
+from compeer.corpora.items import json_items
 from compeer.dialogue import language_of
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen
