@@ -36,7 +36,7 @@ from compeer.safety.reader import (
     is_readable,
 )
 from compeer.safety.risk import LEVELS, Level, Risk, Trigger, higher
-from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, scanned, shortened
+from compeer.safety.rules import NEVER_OVERRULED, SEARCHED, Match, Scan, languages_of, scanned, shortened
 
 CRISIS_HOLDS = 3
 """Messages for which a crisis stays one when nothing more is written of it; after that it is a concern."""
@@ -55,20 +55,6 @@ LOOKS_BACK = 40
 """Messages that a reader is given; the rules read them all."""
 WINDOW, WINDOW_LETTERS = 8, 6_000
 """Messages that the small reader reads together, and how long they may be in all."""
-NEVER_OVERRULED = frozenset(
-    {
-        "intent to kill oneself",
-        "plan or date set",
-        "means at hand",
-        "attempt under way",
-        "farewell note",
-        "method sought",
-        "self-harm now",
-        "another's life at risk now",
-    }
-)
-"""Rules for intent, plan, means or an act under way. A reader of whole conversations that is sure that there is no
-danger overrules the others: stories, quotations and everyday words are full of them."""
 SHORT = 30
 """Letters below which the small reader does not read around an idiom; a Chinese character counts as three."""
 READ_AT_ONCE = 600
