@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compeer.errors import InputError
 from compeer.safety import LEVELS, Detector, Level, detect
+from compeer.safety.reader import Guess, Window
 from compeer.safety.rules import READ_WHOLE, Rules, language_rules
 from tests.support.growth import grows_with_length
 
@@ -297,3 +300,17 @@ def test_a_laugh_does_not_hide_a_wish_to_die() -> None:
 
 def test_detect_takes_a_detector() -> None:
     assert detect("I want to die", RULES) == RULES.detect(["I want to die"])
+
+
+class SureOfNothing:
+    """A reader of whole conversations that is sure that nobody is in danger."""
+
+    whole = True
+
+    def read(self, windows: Sequence[Window]) -> list[Guess]:
+        return [Guess("suicide", 0.0, 0.0) for _ in windows]
+
+
+@pytest.mark.parametrize("text", ["I want to kill myself", "I want to die tonight", "我要自杀", "我想死"])
+def test_no_reader_overrules_a_crisis_that_a_rule_finds(text: str) -> None:
+    assert Detector(SureOfNothing()).detect([text]).level == "crisis"

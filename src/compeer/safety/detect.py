@@ -5,7 +5,7 @@ pills at hand) are gathered over several messages. The reader (`reader.py`) hear
 reads the last messages together, and a message by itself, a long one piece by piece, where it is sure; the large one
 reads all messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before.
 The large one, where it is sure that there is none, also takes back what a weaker rule found (a quotation, a story),
-never what a rule for intent, plan, means or an act under way found. A danger does not end with the next message: a
+never a crisis of suicide or self-harm that a rule found. A danger does not end with the next message: a
 crisis holds for some messages and then stays a concern until the seeker says that help is there; "just kidding" lowers
 it to a concern and no further. A concern ends after many messages without any sign. What fails is named in
 `Risk.degraded`. A reader that is late is waited for; if it does not come, the answer is a concern.
@@ -36,7 +36,7 @@ from compeer.safety.reader import (
     is_readable,
 )
 from compeer.safety.risk import LEVELS, Level, Risk, Trigger, higher
-from compeer.safety.rules import NEVER_OVERRULED, SEARCHED, Match, Scan, languages_of, scanned, shortened
+from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, scanned, shortened
 
 CRISIS_HOLDS = 3
 """Messages for which a crisis stays one when nothing more is written of it; after that it is a concern."""
@@ -51,6 +51,8 @@ SURE = 0.86
 """The same for the small reader and a message by itself: what it means depends on the others."""
 HARMLESS = 0.18
 """Below which probability of danger a reader is sure that there is none."""
+FIRM = (("crisis", "suicide"), ("crisis", "self-harm"))
+"""What a rule finds that no reader overrules: intent, plan, means, or an act under way against oneself."""
 LOOKS_BACK = 40
 """Messages that a reader is given; the rules read them all."""
 WINDOW, WINDOW_LETTERS = 8, 6_000
@@ -347,7 +349,7 @@ def _direct(read: _Read, learnt: _Learnt, index: int) -> list[Trigger]:
     found = [
         Trigger(match.kind, match.level, match.rule, index)
         for match in read.scan.matches
-        if match.level != "sign" and not (learnt.harmless and match.rule not in NEVER_OVERRULED)
+        if match.level != "sign" and not (learnt.harmless and (match.level, match.kind) not in FIRM)
     ]
     if read.failed:
         found.append(Trigger("suicide", "concern", "failure", index))

@@ -37,20 +37,6 @@ _HAN = re.compile("[\u3400-\u9fff]")
 _LATIN = re.compile("[a-z]{2}")
 
 Pattern = Annotated[str, Field(min_length=1)]
-NEVER_OVERRULED = frozenset(
-    {
-        "intent to kill oneself",
-        "plan or date set",
-        "means at hand",
-        "attempt under way",
-        "farewell note",
-        "method sought",
-        "self-harm now",
-        "another's life at risk now",
-    }
-)
-"""Rules for intent, plan, means or an act under way. A reader of whole conversations that is sure that there is no
-danger overrules the others: stories, quotations and everyday words are full of them."""
 
 
 class _Data(BaseModel):
