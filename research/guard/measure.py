@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from prepare import FOLDER, Text, read_conversations
-from train import measure_replies, read_replies
+from prepare import FOLDER, Text, read_conversations, read_replies
+from train import measure_replies
 
 from compeer.errors import InputError
 from compeer.evaluate.safety import SafetyCase, measure_detection

@@ -14,6 +14,7 @@ in the form of WRITING.md.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,9 @@ from compeer.corpora import read_corpus
 from compeer.errors import InputError
 from compeer.io import write_json, write_lines
 from compeer.models.embedder import is_latin
-from compeer.safety.large import answer, prompt
+from compeer.safety.large import FINE, answer, prompt, reply_prompt
+from compeer.safety.output import CATEGORIES, plain
+from compeer.safety.output_phrases import language_of
 from compeer.safety.reader import SUPPORTER
 from compeer.safety.risk import KINDS, LEVELS, Kind, Level
 from compeer.safety.rules import scanned
@@ -31,6 +34,8 @@ from compeer.statistics import generator
 
 FOLDER = Path(__file__).parent
 BETWEEN = "¶"
+REPLIES = ((".", 1), ("written", 3))
+"""The folders of labelled replies that the large reader learns from, and how often."""
 HARMLESS = 0.35
 """The share of harmless texts that are made longer; of dangers all are."""
 NEIGHBOURS = 10
@@ -120,6 +125,71 @@ def read_conversations(part: str, folder: Path = FOLDER) -> list[Text]:
     return found
 
 
+@dataclass(frozen=True)
+class Reply:
+    """A reply, what the seeker wrote before it, and what is wrong with it: a category, or nothing."""
+
+    text: str
+    seeker: str
+    category: str | None
+    source: int = -1
+    """Replies of one source are held out together."""
+
+    @property
+    def language(self) -> str:
+        """By its script."""
+        return language_of(plain(self.text))
+
+
+def read_replies(folder: Path) -> list[Reply]:
+    """The labelled replies of all files in a folder, each once; an error names the file and line."""
+    if not (paths := sorted(folder.glob("*.txt"))):
+        raise InputError("there are no texts (*.txt) in it.", file=folder)
+    found: dict[str, Reply] = {}
+    for path in paths:
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            if line.strip() and not line.startswith("#"):
+                reply = _reply(line, path, number)
+                found.setdefault(reply.text, reply)
+    return list(found.values())
+
+
+def _reply(line: str, path: Path, number: int) -> Reply:
+    fields = [field.strip() for field in line.split("\t")]
+    if len(fields) != 3 or not fields[2]:
+        do = "Write: category, tab, the seeker's last message, tab, reply."
+        raise InputError("this is no labelled reply.", file=path, line=number, do=do)
+    category, seeker, text = fields
+    if category != "-" and category not in CATEGORIES:
+        do = f"Write - for a good reply, else one of {', '.join(CATEGORIES)}."
+        raise InputError("no such category.", file=path, line=number, field="category", do=do)
+    return Reply(text, seeker, None if category == "-" else category)
+
+
+def everyday_replies() -> list[Reply]:
+    """What the supporters of the sample corpus say."""
+    found = []
+    for dialogue in read_corpus("sample"):
+        seeker = ""
+        for utterance in dialogue.utterances:
+            if utterance.speaker == "seeker":
+                seeker = utterance.text
+            else:
+                found.append(Reply(utterance.text, seeker, None))
+    return found
+
+
+def supporter_replies() -> list[Reply]:
+    """The replies of the conversations that were invented for the supporter."""
+    from compeer.reasoning import parse_turn
+
+    found = []
+    for line in (FOLDER.parent / "supporter" / "invented.jsonl").read_text("utf-8").splitlines():
+        row = json.loads(line)
+        found.append(Reply(str(parse_turn(row["output"]).parts["response"]), row["history"][-1]["text"], None))
+    return found
+
+
 def everyday_texts() -> list[Text]:
     """What the seekers of the sample corpus say, message by message and as they went on: it is all harmless."""
     found = []
@@ -148,6 +218,7 @@ def corpus_texts(corpora: Path, each: int) -> list[Text]:
             messages = tuple(one["text"] for one in history if one["speaker"] == "seeker")
             if not any(scanned(message, language).matches for message in messages):
                 found.append(Text(messages, "none", both=both))
+                found.append(Text(messages[-1:], "none"))  # a few words that say nothing alone
     return found
 
 
@@ -212,10 +283,20 @@ def main() -> None:
         for messages in dict.fromkeys((text.both or text.messages, text.messages)):
             chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
             rows.append({"messages": chat, "times": times})
+    for folder, times in REPLIES:
+        for reply in read_replies(FOLDER / "texts" / "replies" / folder):
+            chat = [
+                *reply_prompt((reply.seeker,), reply.text),
+                {"role": "assistant", "content": reply.category or FINE},
+            ]
+            rows.append({"messages": chat, "times": times})
     options.to.mkdir(parents=True, exist_ok=True)
     write_lines(options.to / "chats.jsonl", rows)
     job = {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 8, "rate": 2e-4, "epochs": 1}
-    plan = [{**job, "batch": 32, "micro": 16, "seed": 1}]
+    asked = [one for part in ("held_out", "sealed") for one in read_replies(FOLDER / "texts" / "replies" / part)]
+    write_lines(options.to / "replies.jsonl", ({"prompt": reply_prompt((one.seeker,), one.text)} for one in asked))
+    checked = {"first": "guard-1.5b", "prompts": str(options.to / "replies.jsonl"), "words": [FINE, *CATEGORIES]}
+    plan = [{**job, "batch": 32, "micro": 16, "seed": 1}, {**checked, "out": "replies"}]
     if options.corpora:
         windows = options.to / "windows.jsonl"
         write_lines(windows, ({"messages": window} for window in measured_windows(options.corpora)))

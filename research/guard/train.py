@@ -20,23 +20,31 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from prepare import Text, everyday_texts, made_longer, read_conversations, read_texts
+from prepare import (
+    Reply,
+    Text,
+    everyday_replies,
+    everyday_texts,
+    made_longer,
+    read_conversations,
+    read_replies,
+    read_texts,
+)
 
 import compeer.safety
-from compeer.corpora import read_corpus
 from compeer.errors import InputError
 from compeer.evaluate.safety import HALVES, cases_path, read_cases
 from compeer.io import write_json
 from compeer.progress import console
 from compeer.safety import output_phrases, reader
 from compeer.safety.output import CATEGORIES, check_rules, plain
-from compeer.safety.output_phrases import SENTENCE, ReplyPhrases, keys, language_of
+from compeer.safety.output_phrases import SENTENCE, ReplyPhrases, keys
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS
@@ -262,60 +270,6 @@ def bound(odds: Numbers, texts: Sequence[Text], name: str) -> Numbers:
 
 
 # --- the check of replies ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A reply, what the seeker wrote before it, and what is wrong with it: a category, or nothing."""
-
-    text: str
-    seeker: str
-    category: str | None
-    source: int = -1
-    """Replies of one source are held out together."""
-
-    @property
-    def language(self) -> str:
-        """By its script."""
-        return language_of(plain(self.text))
-
-
-def read_replies(folder: Path) -> list[Reply]:
-    """The labelled replies of all files in a folder, each once; an error names the file and line."""
-    if not (paths := sorted(folder.glob("*.txt"))):
-        raise InputError("there are no texts (*.txt) in it.", file=folder)
-    found: dict[str, Reply] = {}
-    for path in paths:
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-            if line.strip() and not line.startswith("#"):
-                reply = _reply(line, path, number)
-                found.setdefault(reply.text, reply)
-    return list(found.values())
-
-
-def _reply(line: str, path: Path, number: int) -> Reply:
-    fields = [field.strip() for field in line.split("\t")]
-    if len(fields) != 3 or not fields[2]:
-        do = "Write: category, tab, the seeker's last message, tab, reply."
-        raise InputError("this is no labelled reply.", file=path, line=number, do=do)
-    category, seeker, text = fields
-    if category != "-" and category not in CATEGORIES:
-        do = f"Write - for a good reply, else one of {', '.join(CATEGORIES)}."
-        raise InputError("no such category.", file=path, line=number, field="category", do=do)
-    return Reply(text, seeker, None if category == "-" else category)
-
-
-def everyday_replies() -> list[Reply]:
-    """What the supporters of the sample corpus say."""
-    found = []
-    for dialogue in read_corpus("sample"):
-        seeker = ""
-        for utterance in dialogue.utterances:
-            if utterance.speaker == "seeker":
-                seeker = utterance.text
-            else:
-                found.append(Reply(utterance.text, seeker, None))
-    return found
 
 
 def fixed_replies() -> list[Reply]:

@@ -20,7 +20,11 @@ the parts of the reward of every output that a write job wrote, and
 
     {"levels": "guard-a", "windows": "windows.jsonl", "out": "levels"}
 
-the probabilities of the guard's answers to conversations ({"messages"}), in their order. `grpo.py` has the GRPO job.
+the probabilities of the guard's answers to conversations ({"messages"}), in their order, and
+
+    {"first": "guard-a", "prompts": "replies.jsonl", "words": ["fine", "dosage"], "out": "replies"}
+
+those of words that an answer to a prompt may begin with. `grpo.py` has the GRPO job.
 With "compile" a job lets torch compile the layers that it trains (the first steps take a minute). A supporter is the
 name of an adapter trained before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they come,
 {"id", "number", "supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
@@ -469,6 +473,19 @@ def levels(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder:
     log({"levels": job["out"], "windows": len(windows), "seconds": round(time.time() - started, 1)})
 
 
+def first_words(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any) -> None:
+    """How likely each of the job's words is to be the first of the answer, among them: {"words": probabilities}."""
+    path = folder / f"{job['out']}.jsonl"
+    if path.is_file():
+        return
+    lay_on(twin, network, folder / "adapters" / job["first"], 1.0)
+    tokens = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in job["words"]]
+    asked = [encode(tokenizer, row["prompt"])[0] for row in _rows(Path(job["prompts"]))]
+    found = [row[tokens].softmax(0).tolist() for row in last_logits(twin, asked)]
+    path.write_text("".join(json.dumps({"words": one}) + "\n" for one in found), encoding="utf-8")
+    log({"first": job["out"], "prompts": len(asked)})
+
+
 def work(base: Path, plan: Path, folder: Path) -> None:
     import copy
 
@@ -507,6 +524,9 @@ def work(base: Path, plan: Path, folder: Path) -> None:
                     continue
                 if "levels" in job:
                     levels(network, twin, tokenizer, job, folder, log)
+                    continue
+                if "first" in job:
+                    first_words(network, twin, tokenizer, job, folder, log)
                     continue
                 if "score" in job:
                     score(network, twin, tokenizer, base, job, folder, log)

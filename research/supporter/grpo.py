@@ -9,13 +9,16 @@ that a machine that goes away takes little with it.
 
 A reward is the judge's opinion as probabilities: 2 p − 1 for each step and for "acceptable", and 1 for the form. Beside
 it the corpus' own strategy counts beyond chance: an answer earns its hit less the strategy's share, so that one answer
-for every history earns nothing. What is unsafe, copied, far too long or short, or not in the form gets the floor.
+for every history earns nothing. A strategy that the step's outputs use more often than the targets do (`shares`, by
+language) costs the logarithm of the ratio: a judge that likes questions must not make a supporter that only asks. What
+is unsafe, copied, far too long or short, or not in the form gets the floor.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,12 +35,14 @@ DEFAULTS: dict[str, Any] = {
     "kl": 0.05,
     "temperature": 0.9,
     "tokens": 224,
-    "micro": 12,
+    "micro": 8,
     "save": 10,
     "alpha_gate": 0.5,
     "beta_gate": 5.0,
     "negatives": "mirrored",
     "strategy_weight": 1.0,
+    "balance": 0.5,
+    "shares": {},
     "floor": -5.0,
     "rows": 256,
     "compile": False,
@@ -84,6 +89,8 @@ def judged_rewards(judge: Any, job: dict[str, Any], contexts: Sequence[dict[str,
             record_case(record_of(f"{rows[n]['id']}:{n}", rows[n], turns[n], "policy", labels, "policy")) for n in good
         ]
         found: list[dict[str, float]] = [{one or "": job["floor"]} for one in faults]
+        used = Counter((rows[n]["language"], turns[n].strategy.strategy) for n in good)
+        all_used = Counter(rows[n]["language"] for n in good)
         for n, verdict in zip(good, judge.judge(cases), strict=True):
             if not isinstance(verdict, Judgment) or verdict.response is None:
                 found[n] = {"unscored": float("nan")}
@@ -97,6 +104,10 @@ def judged_rewards(judge: Any, job: dict[str, Any], contexts: Sequence[dict[str,
                 chosen = turns[n].strategy.strategy
                 beyond = float(chosen in own) - counts[chosen] / total
                 found[n]["decision"] = job["strategy_weight"] * beyond
+            language, chosen = rows[n]["language"], turns[n].strategy.strategy
+            if wanted := job["shares"].get(language, {}).get(chosen):
+                over = math.log(used[language, chosen] / all_used[language] / wanted)
+                found[n]["balance"] = -job["balance"] * max(-1.5, min(1.5, over))
         return found
 
     return score
@@ -149,20 +160,34 @@ def group_rewards(
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def log_probabilities(network: Any, rows: Sequence[tuple[list[int], list[int]]], temperature: float) -> torch.Tensor:
-    """The log probability of every token of the outputs after their prompts, all rows in one vector."""
-    device = network.device
-    width = max(len(prompt) + len(output) for prompt, output in rows)
-    ids = torch.zeros((len(rows), width), dtype=torch.long)
-    chosen = torch.zeros((len(rows), width), dtype=torch.bool)
-    for row, (prompt, output) in enumerate(rows):
-        ids[row, : len(prompt) + len(output)] = torch.tensor([*prompt, *output])
-        chosen[row, len(prompt) - 1 : len(prompt) + len(output) - 1] = True
-    ids, chosen = ids.to(device), chosen.to(device)
-    hidden = network.model(input_ids=ids, use_cache=False).last_hidden_state[chosen]
-    following = torch.roll(ids, -1, 1)[chosen]
-    logits = network.lm_head(hidden).float() / temperature
-    return torch.log_softmax(logits, -1).gather(1, following[:, None])[:, 0]
+def log_probabilities(
+    network: Any, prompt: Sequence[int], outputs: Sequence[Sequence[int]], temperature: float
+) -> torch.Tensor:
+    """The log probability of every token of a group's outputs after their common prompt, in one vector.
+
+    The group is one sequence: the prompt, which is read once, then the outputs, each of which sees the prompt and
+    itself and stands where it would stand alone.
+    """
+    device, start, sizes = network.device, len(prompt), [len(one) for one in outputs]
+    ids = torch.tensor([*prompt, *(token for one in outputs for token in one)], device=device)
+    whose = torch.tensor([-1] * start + [n for n, size in enumerate(sizes) for _ in range(size)], device=device)
+    places = [*range(start), *(start + n for size in sizes for n in range(size))]
+    seen = torch.ones((len(ids), len(ids)), dtype=torch.bool, device=device).tril()
+    seen &= (whose[:, None] == whose[None, :]) | (whose[None, :] == -1)
+    mask = torch.zeros(seen.shape, dtype=network.dtype, device=device)
+    mask.masked_fill_(~seen, torch.finfo(network.dtype).min)
+    hidden = network.model(
+        input_ids=ids[None],
+        position_ids=torch.tensor([places], device=device),
+        attention_mask=mask[None, None],
+        use_cache=False,
+    ).last_hidden_state[0]
+    before, at = [], start
+    for size in sizes:  # an output's first token follows the prompt's last
+        before += [start - 1, *range(at, at + size - 1)] if size else []
+        at += size
+    logits = network.lm_head(hidden[before]).float() / temperature
+    return torch.log_softmax(logits, -1).gather(1, ids[start:, None])[:, 0]
 
 
 def start_low(network: Any, adapter: Path) -> tuple[dict[str, Any], int, float]:
@@ -216,6 +241,8 @@ def train_by_reward(
     reference = copy.deepcopy(network)
     low, rank, alpha = start_low(network, folder / "adapters" / job["start"])
     merge_low(reference, low)
+    for one in (network, reference):  # fused attention with a mask gave gradients that were not numbers (torch 2.11)
+        one.set_attn_implementation("eager")
     compile_layers(network, job["compile"])
     embed = MeanStates(reference, tokenizer)
     trained = [p for own in low.values() for p in (own.a, own.b)]
@@ -248,19 +275,20 @@ def train_by_reward(
         taught = [n for n, one in enumerate(wanted) if one]
         count = sum(len(outputs[n]) for n in taught)
         divergence = 0.0
-        taught.sort(key=lambda n: len(prompts[rows[n]]) + len(outputs[n]))
-        for start in range(0, len(taught), job["micro"]):
-            block = taught[start : start + job["micro"]]
-            pairs = [(prompts[rows[n]], outputs[n]) for n in block]
-            own = log_probabilities(network, pairs, job["temperature"])
-            with torch.no_grad():
-                before = log_probabilities(reference, pairs, job["temperature"])
-            weight = torch.tensor([wanted[n] for n in block for _ in outputs[n]], device=own.device)
-            # on policy the ratio is one: its gradient is that of the log probability
-            gain = torch.exp(own - own.detach()) * weight
-            apart = torch.exp(before - own) - (before - own) - 1
-            (-(gain - job["kl"] * apart).sum() / max(1, count)).backward()
-            divergence += float(apart.detach().sum())
+        for number, prompt in enumerate(prompts):
+            own_rows = [n for n in taught if rows[n] == number]
+            for start in range(0, len(own_rows), job["micro"]):
+                block = own_rows[start : start + job["micro"]]
+                texts_ids = [outputs[n] for n in block]
+                own = log_probabilities(network, prompt, texts_ids, job["temperature"])
+                with torch.no_grad():
+                    before = log_probabilities(reference, prompt, texts_ids, job["temperature"])
+                weight = torch.tensor([wanted[n] for n in block for _ in outputs[n]], device=own.device)
+                # on policy the ratio is one: its gradient is that of the log probability
+                gain = torch.exp(own - own.detach()) * weight
+                apart = torch.exp(before - own) - (before - own) - 1
+                (-(gain - job["kl"] * apart).sum() / max(1, count)).backward()
+                divergence += float(apart.detach().sum())
         norm = float(torch.nn.utils.clip_grad_norm_(trained, 1.0))
         for group in optimiser.param_groups:
             group["lr"] = job["rate"] * min(1.0, (step + 1) / 5)
@@ -286,6 +314,7 @@ def train_by_reward(
             save_low(low, rank, alpha, folder / "adapters" / f"{job['grpo']}-{step + 1}")
     save_low(low, rank, alpha, where)
     compile_layers(network, False)
+    network.set_attn_implementation("sdpa")
     drop_low(network, low)
     (where / "job.json").write_text(json.dumps({**job, "seconds": round(time.time() - started)}, indent=1))
 

@@ -14,18 +14,22 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from data import all_moments, chat, guided_prompt, tidied
 
+from compeer.models.embedder import is_latin
 from compeer.policy.prompt import direct_prompt
 from compeer.reasoning import STEPS, parse_turn
 from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
+READING = 2
+"""Which sample of fresh moments is to be read; the first was read for `reward.json`."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -120,7 +124,7 @@ def prepare(corpora: Path, work: Path) -> None:
         own = [c for c in contexts.values() if c["split"] == split]
         _write(work / f"{split}-contexts.jsonl", own)
         _write(work / f"{split}.jsonl", ({"id": c["id"], "prompt": guided_prompt(c["history"])} for c in own))
-    used = fresh_moments(corpora, contexts)
+    used = fresh_moments(corpora, contexts, READING)
     _write(work / "use-contexts.jsonl", used)
     for name, task in (("use", "guided"), ("use-shown", "shown"), ("use-direct", "direct")):
         _write(
@@ -138,28 +142,45 @@ def prepare(corpora: Path, work: Path) -> None:
         rng.shuffle(asked)
         _write(work / f"{name}.jsonl", ({"messages": messages} for messages in asked))
         print(len(asked), "chats of", name)
-    for name, plan in plans(work).items():
+    for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
     print(len(taught), "chats of the supporter,", len(used), "fresh moments")
 
 
-def fresh_moments(corpora: Path, contexts: dict[str, Any], each: int = 160) -> list[dict[str, Any]]:
-    """Moments of the test splits that are in no other file, one a dialogue, for readings in use."""
+def fresh_moments(corpora: Path, contexts: dict[str, Any], reading: int, each: int = 160) -> list[dict[str, Any]]:
+    """Moments of the test splits that no other file and no earlier reading holds, one a dialogue."""
     found: dict[str, list[dict[str, Any]]] = {"en": [], "zh": []}
     for row in all_moments(corpora, "test"):
         if row["id"] not in contexts:
             found[row["language"]].append(row)
-    rng = random.Random(11)
-    kept = []
-    for rows in found.values():
-        rng.shuffle(rows)
-        one_each = {row["id"].rsplit("-", 1)[0]: row for row in rows}
-        kept += sorted(one_each.values(), key=lambda row: row["id"])[:each]
-    return kept
+    kept: list[dict[str, Any]] = []
+    for number in range(1, reading + 1):
+        rng, read = random.Random(10 + number), {row["id"] for row in kept}
+        for rows in found.values():
+            rng.shuffle(rows)
+            one_each = {row["id"].rsplit("-", 1)[0]: row for row in rows if row["id"] not in read}
+            kept += sorted(one_each.values(), key=lambda row: row["id"])[:each]
+    return kept[-2 * each :]
 
 
-def plans(work: Path) -> dict[str, list[dict[str, Any]]]:
-    """What one lease does; each plan is a process of its own, and those that need another's adapter wait for it."""
+def strategy_shares(taught: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """How often the targets use each strategy, by language."""
+    found: dict[str, Counter[str]] = {"en": Counter(), "zh": Counter()}
+    for row in taught:
+        turn = parse_turn(row["messages"][-1]["content"]).turn
+        found["en" if is_latin(turn.response) else "zh"][turn.strategy.strategy] += 1
+    return {
+        language: {name: round(count / counts.total(), 3) for name, count in counts.items()}
+        for language, counts in found.items()
+    }
+
+
+def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dict[str, Any]]]:
+    """What one lease does; each plan is a process of its own, and those that need another's adapter wait for it.
+
+    GRPO goes in two rounds: 30 steps from the supporter that imitates, then 50 more with what was labelled of the
+    first round's outputs in the judge, and a price on strategies that are used too often.
+    """
 
     def path(name: str) -> str:
         return str(work / f"{name}.jsonl")
@@ -173,13 +194,14 @@ def plans(work: Path) -> dict[str, list[dict[str, Any]]]:
         job
         for name, form in FORMS.items()
         for job in (
-            {"train": name, "chats": path(name), **learn, "epochs": 1, "batch": 32},
+            {"train": name, "chats": path(name), **learn, "epochs": 1 if name == "process" else 2, "batch": 32},
             {"judge": name, "records": path("test-records"), "form": form.model_dump(), "out": f"judged-{name}"},
         )
     ]
     judging = {"score": "judge", "form": FORMS["judge"].model_dump(), "contexts": path("use-contexts")}
     rewarded = {"start": "sft-c", "judge": "judge", "form": FORMS["judge"].model_dump(), "after": "sft-c"}
-    rewarded |= {"contexts": path("policy-contexts"), "steps": 30, "rate": 3e-5, "kl": 0.05, "micro": 5, "rows": 192}
+    rewarded |= {"contexts": path("policy-contexts"), "steps": 30, "rate": 3e-5, "kl": 0.05, "balance": 0, "rows": 192}
+    second = {**rewarded, "steps": 50, "rate": 4e-5, "balance": 0.5, "shares": shares}
     likeliest = {"temperature": 0.0, "min_p": 0.0}
     return {
         "supporter": [
@@ -193,12 +215,13 @@ def plans(work: Path) -> dict[str, list[dict[str, Any]]]:
         ],
         "judges": [*judges, {**judging, "outputs": "use-four", "out": "scored-four"}],
         **{
-            f"grpo-{negatives}-{seed}": [
-                {"grpo": f"grpo-{negatives}-{seed}", **rewarded, "negatives": negatives, "seed": seed},
-                write(f"grpo-{negatives}-{seed}", "use", f"use-grpo-{negatives}-{seed}"),
-                write(f"grpo-{negatives}-{seed}", "decided", f"decided-grpo-{negatives}-{seed}", **likeliest),
+            f"grpo-{seed}": [
+                {"grpo": f"grpo-{seed}", **rewarded, "seed": seed},
+                {"grpo": f"more-{seed}", **second, "start": f"grpo-{seed}", "after": f"grpo-{seed}", "seed": seed + 10},
+                write(f"more-{seed}", "use", f"use-more-{seed}"),
+                write(f"more-{seed}", "decided", f"decided-more-{seed}", **likeliest),
             ]
-            for negatives, seed in (("mirrored", 1), ("mirrored", 2), ("mirrored", 3))
+            for seed in (1, 2, 3)
         },
     }
 

@@ -4,8 +4,8 @@ Each message is read by the rules, which name what they find; signs that say lit
 pills at hand) are gathered over several messages. The reader (`reader.py`) hears what no rule foresaw. The small one
 reads the last messages together, and a message by itself, a long one piece by piece, where it is sure; the large one
 reads all messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before.
-The large one, where it is sure that there is none, also takes back what a weaker rule found (a quotation, a story),
-never a crisis of suicide or self-harm that a rule found. A danger does not end with the next message: a
+The large one, where it is sure that there is none, also takes back what a rule found (a quotation, a story), unless the
+rule is firm: intent, plan or an act under way in plain words. A danger does not end with the next message: a
 crisis holds for some messages and then stays a concern until the seeker says that help is there; "just kidding" lowers
 it to a concern and no further. A concern ends after many messages without any sign. What fails is named in
 `Risk.degraded`. A reader that is late is waited for; if it does not come, the answer is a concern.
@@ -51,8 +51,6 @@ SURE = 0.86
 """The same for the small reader and a message by itself: what it means depends on the others."""
 HARMLESS = 0.18
 """Below which probability of danger a reader is sure that there is none."""
-FIRM = (("crisis", "suicide"), ("crisis", "self-harm"))
-"""What a rule finds that no reader overrules: intent, plan, means, or an act under way against oneself."""
 LOOKS_BACK = 40
 """Messages that a reader is given; the rules read them all."""
 WINDOW, WINDOW_LETTERS = 8, 6_000
@@ -349,7 +347,7 @@ def _direct(read: _Read, learnt: _Learnt, index: int) -> list[Trigger]:
     found = [
         Trigger(match.kind, match.level, match.rule, index)
         for match in read.scan.matches
-        if match.level != "sign" and not (learnt.harmless and (match.level, match.kind) not in FIRM)
+        if match.level != "sign" and (match.firm or not learnt.harmless)
     ]
     if read.failed:
         found.append(Trigger("suicide", "concern", "failure", index))

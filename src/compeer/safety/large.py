@@ -25,6 +25,10 @@ from compeer.safety.risk import KINDS, LEVELS
 NAME, BASE = "guard-1.5b", "qwen-1.5b"
 MOST_LETTERS = 6_000
 """Of a longer conversation the end is read; a Chinese character counts as three letters."""
+MOST_BEFORE = 600
+"""Characters of the seeker's message that are read beside a reply."""
+FINE = "fine"
+"""What is said of a reply without a fault."""
 
 
 def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
@@ -40,6 +44,14 @@ def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
             break
         kept.append(line[-MOST_LETTERS:])
     return [{"role": "system", "content": instruction}, {"role": "user", "content": "\n".join(reversed(kept))}]
+
+
+def reply_prompt(seeker: Sequence[str], reply: str) -> list[dict[str, str]]:
+    """The chat that asks whether a reply may be shown: the seeker's last message, and the reply as far as it is."""
+    instruction = files("compeer.safety").joinpath("prompts", "reply.txt").read_text("utf-8").strip()
+    said = " ".join(seeker[-1].split())[-MOST_BEFORE:] if seeker else ""
+    asked = f"Seeker: {said}\nProgram: {' '.join(reply.split())}"
+    return [{"role": "system", "content": instruction}, {"role": "user", "content": asked}]
 
 
 def answer(level: str, kind: str | None) -> str:

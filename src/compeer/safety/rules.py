@@ -60,7 +60,10 @@ class ContextData(_Data):
 
 
 class RuleData(_Data):
-    """A rule: what it is called, what it is a sign of and how strong, and its patterns."""
+    """A rule: what it is called, what it is a sign of and how strong, and its patterns.
+
+    What a `firm` rule finds, no reader takes back.
+    """
 
     name: str
     kind: Kind
@@ -68,6 +71,7 @@ class RuleData(_Data):
     patterns: list[Pattern]
     group: str = ""
     heeds: list[str] | None = None
+    firm: bool = False
 
 
 class IdiomData(_Data):
@@ -107,6 +111,7 @@ class Match:
     kind: Kind
     level: Strength
     group: str
+    firm: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,7 +222,7 @@ class Rules:
                 yield None
                 continue
             level = "concern" if effects and rule.data.level == "crisis" else rule.data.level
-            yield Match(rule.data.name, rule.data.kind, level, rule.data.group)
+            yield Match(rule.data.name, rule.data.kind, level, rule.data.group, rule.data.firm)
             if level == rule.data.level:
                 return
 
