@@ -34,7 +34,7 @@ from compeer.statistics import generator
 
 FOLDER = Path(__file__).parent
 BETWEEN = "¶"
-REPLIES = ((".", 1), ("written", 3))
+REPLIES = ((".", 1), ("written", 2))
 """The folders of labelled replies that the large reader learns from, and how often."""
 HARMLESS = 0.35
 """The share of harmless texts that are made longer; of dangers all are."""
@@ -279,7 +279,7 @@ def main() -> None:
     chosen = [texts[index] for index in generator(1, "chats of texts").permutation(len(texts))[: options.texts]]
     rows = []
     everyday = corpus_texts(options.corpora, options.everyday) if options.corpora else []
-    for text, times in [(one, 3) for one in conversations] + [(one, 1) for one in [*everyday, *chosen]]:
+    for text, times in [(one, 2) for one in conversations] + [(one, 1) for one in [*everyday, *chosen]]:
         for messages in dict.fromkeys((text.both or text.messages, text.messages)):
             chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
             rows.append({"messages": chat, "times": times})
