@@ -1,6 +1,7 @@
 """The findings of a training at 1.5 billion parameters in one file: readings, judges' tests, decisions, GRPO's log.
 
     python research/supporter/figures.py WORK GOT READING BEST OUT.json
+    python research/supporter/figures.py WORK GOT OUT.json                   # the judges' tests alone
 
 WORK is what `prepare.py` wrote, GOT what the GPU jobs wrote, READING and BEST are the folders of the two blind readings
 (`reading.py`): supporters against each other, and the best of four by the judge against a random one of the four.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -49,11 +51,23 @@ def over_sft(folder: Path) -> dict[str, list[float]]:
     return found
 
 
+def chosen_on_the_other_half(labels: np.ndarray, values: np.ndarray, halves: np.ndarray) -> float:
+    """Balanced accuracy where each half of the dialogues is decided at the threshold that is best on the other."""
+    said = np.zeros(len(labels), bool)
+    for half in (False, True):
+        own, other = halves == half, halves != half
+        places = np.quantile(values[other], np.linspace(0.02, 0.98, 49))
+        best = max(places, key=lambda place: balanced_accuracy_score(labels[other], values[other] > place))
+        said[own] = values[own] > best
+    return float(balanced_accuracy_score(labels, said))
+
+
 def judged(work: Path, got: Path) -> dict[str, Any]:
     """What each judge gets right on the frozen natural test: area under the curve, balanced accuracy at one half."""
     records = list(read_records(work / "test-records.jsonl"))
+    halves = np.array([zlib.crc32(record.dialogue.encode()) % 2 == 1 for record in records])
     result: dict[str, Any] = {"records": len(records)}
-    for name in JUDGES:
+    for name in [name for name in JUDGES if (got / f"judged-{name}.jsonl").is_file()]:
         found: dict[str, tuple[list[bool], list[float]]] = {}
         for record, row in zip(records, _rows(got / f"judged-{name}.jsonl"), strict=True):
             for part in STEPS:
@@ -69,6 +83,9 @@ def judged(work: Path, got: Path) -> dict[str, Any]:
             part: {
                 "auc": round(float(roc_auc_score(labels, values)), 3),
                 "balanced_accuracy": round(float(balanced_accuracy_score(labels, np.array(values) > 0.5)), 3),
+                "balanced_accuracy_chosen": round(
+                    chosen_on_the_other_half(np.array(labels), np.array(values), halves), 3
+                ),
             }
             for part, (labels, values) in found.items()
         }
@@ -121,4 +138,8 @@ def main(work: Path, got: Path, reading: Path, best: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    given = [Path(word) for word in sys.argv[1:]]
+    if len(given) == 3:
+        given[2].write_text(json.dumps({"judges": judged(*given[:2])}, indent=1) + "\n", encoding="utf-8")
+    else:
+        main(*given)

@@ -86,7 +86,7 @@ PACKAGED_MODELS = {
     "supporter": "b6dc0ca52d510865372d4d029d2499dbf690e7579abadd1d64add554cb12238b",
     "judge": "c7f4d28812cf020c4ed761b7d0197fef9dc37faeda3dbf52b53de653e8b2d012",
     "supporter-1.5b": "75ce00867e0d66300510265f405ac018340d4147b85680b9c588acee6b55d520",
-    "judge-1.5b": "efed65d2d00b16e321520f1907ea2727c99ea82ca2f5bf8fdd10e938cdbf59ac",
+    "judge-1.5b": "9e717226d12c71d24f5a6028b5406f70a680252b02add0d9d3daeeb30c0a139d",
 }
 """The SHA-256 of each one's adapters."""
 OVER = {"supporter-1.5b": "qwen-1.5b", "judge-1.5b": "qwen-1.5b"}
