@@ -78,6 +78,16 @@ HELPED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         ],
         {},
     ),
+    "settings that are refused": ([{"role": "user", "content": DANGER}], {"n": 2, "temperature": 5, "strategy": "x"}),
+    "a model that is not here": ([{"role": "user", "content": DANGER}], {"model": "gpt-0"}),
+    "messages that cannot be read beside it": (
+        [{"role": "wizard", "content": "x"}, {"role": "user", "content": DANGER}, {"role": "user", "content": 7}],
+        {},
+    ),
+    "a beginning of the answer": (
+        [{"role": "user", "content": DANGER}, {"role": "assistant", "content": "History:"}],
+        {},
+    ),
     "everything hidden": ([{"role": "user", "content": DANGER}], {"show_reasoning": False, "max_tokens": 1}),
 }
 
@@ -89,6 +99,14 @@ def test_nothing_around_a_crisis_hides_it(server: Served, how: str) -> None:
     assert found["compeer"]["risk"] == "crisis"
     assert "988" in found["choices"][0]["message"]["content"]
     assert found["compeer"]["turn"] is None
+
+
+def test_a_stream_that_would_be_refused_is_begun_in_a_crisis(server: Served) -> None:
+    body = {"messages": [{"role": "user", "content": DANGER}], "stream": True, "top_p": 9}
+    answer = http.post(f"{server.url}/v1/chat/completions", json=body)
+    assert answer.status_code == 200
+    assert "988" in answer.text
+    assert answer.text.rstrip().endswith("[DONE]")
 
 
 def test_a_letter_a_message_is_read_together(server: Served) -> None:

@@ -1,6 +1,7 @@
 """The GPU jobs of the 1.5B supporter on a tiny random model: what is rewarded becomes likelier, plans run whole."""
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -73,6 +74,22 @@ def test_what_is_rewarded_becomes_likelier(tiny_model: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("scripts")
+def test_a_group_read_as_one_sequence_has_the_probabilities_of_its_outputs_alone(tiny_model: Path) -> None:
+    import grpo
+
+    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    network.set_attn_implementation("eager")
+    rng = torch.Generator().manual_seed(1)
+    prompt, *outputs = [torch.randint(50, (size,), generator=rng).tolist() for size in (30, 7, 1, 12)]
+    together = grpo.log_probabilities(network, prompt, outputs, 0.9)
+    alone = []
+    for output in outputs:
+        logits = network(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1] / 0.9
+        alone.append(torch.log_softmax(logits, -1).gather(1, torch.tensor(output)[:, None])[:, 0])
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("scripts")
 def test_a_strategy_that_is_always_the_same_earns_nothing_and_faults_get_the_floor() -> None:
     import grpo
 
@@ -99,6 +116,8 @@ def test_a_strategy_that_is_always_the_same_earns_nothing_and_faults_get_the_flo
     assert first["history"] == 0.5
     assert first["response"] == 0.0
     assert first["decision"] + second["decision"] == 0.0
+    shared = grpo.judged_rewards(Sure(), {**job, "shares": {"en": {"Question": 0.25}}}, rows)(rows, good, [True, True])
+    assert [one["balance"] for one in shared] == pytest.approx([-job["balance"] * math.log(4)] * 2)
     faulty = ["no form", turn + "Ok.", turn + "word " * 200, turn + "You should kill yourself tonight."]
     for text, fault in zip(faulty, ("form", "length", "length", "unsafe"), strict=True):
         assert score(rows[:1], [text], [True]) == [{fault: job["floor"]}]

@@ -52,6 +52,8 @@ class ScriptedSupporter:
         self._pause, self._places = pause, places
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
+        if request.refusal:
+            raise request.refusal
         if self.open >= self._places:
             raise Busy(7)
         if request.best_of > 1 and not self.judges:

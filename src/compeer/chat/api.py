@@ -24,7 +24,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from compeer.chat.answer import AnswerBuilder, score_answer
-from compeer.chat.history import SentHistory, read_history, read_state
+from compeer.chat.history import SentHistory, read_history, read_state, until_the_seeker
 from compeer.chat.metrics import Metrics
 from compeer.chat.schemas import ChatAnswer, ChatRequest, JudgeAnswer, JudgeRequest, ResponseVerdict, StepVerdict
 from compeer.chat.turn import SAMPLING, Busy, Event, Supporter, TurnDone, TurnRequest
@@ -107,9 +107,9 @@ class Chats:
         self._unpacking = asyncio.Semaphore(_PICTURES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def answer(self, body: ChatRequest, client: Request) -> ChatAnswer | None:
-        """The answer in one piece; None if the client left before."""
-        turn = self._start(body)
+    async def answer(self, body: ChatRequest, client: Request, refusal: Refusal | None = None) -> ChatAnswer | None:
+        """The answer in one piece; None if the client left before. A `refusal` is raised unless the guard answers."""
+        turn = self._start(body, refusal)
         gone = asyncio.ensure_future(_gone(client))
         try:
             while True:
@@ -127,9 +127,9 @@ class Chats:
             gone.cancel()
             turn.stop()
 
-    async def stream(self, body: ChatRequest) -> AsyncIterator[bytes]:
+    async def stream(self, body: ChatRequest, refusal: Refusal | None = None) -> AsyncIterator[bytes]:
         """The answer as server-sent events. What is refused at once is refused before the stream begins."""
-        turn = self._start(body)
+        turn = self._start(body, refusal)
         first: Event | Exception | None = None
         try:
             async with asyncio.timeout(_FIRST_WAIT):
@@ -172,11 +172,16 @@ class Chats:
 
     # --- one turn -------------------------------------------------------------------------------------------------
 
-    def _start(self, body: ChatRequest) -> OpenTurn:
+    def _start(self, body: ChatRequest, refusal: Refusal | None) -> OpenTurn:
         if body.model is not None and body.model != self._model:
             what = f"There is no such model here. /v1/models lists what there is: {self._model}."
-            raise Refusal(404, what, field="model", code="model_not_found")
-        sent = read_history(body.messages, self._supporter.multimodal)
+            refusal = Refusal(404, what, field="model", code="model_not_found")
+        try:
+            sent = read_history(body.messages, self._supporter.multimodal)
+        except Refusal as error:
+            if not (kept := until_the_seeker(body.messages)):
+                raise
+            sent, refusal = read_history(kept, self._supporter.multimodal), refusal or error
         ignored = [*sent.ignored, *map(readable, body.ignored())]
         state = read_state(body.state) if body.state else None
         if body.state and state is None:
@@ -189,6 +194,7 @@ class Chats:
             seed=secrets.randbelow(2**31) if body.seed is None else body.seed % 2**31,
             conversation=readable(body.conversation) if body.conversation else None,
             state=state or GuardState.of([one.text for one in sent.utterances if one.speaker == "supporter"]),
+            refusal=refusal,
         )
         answer = AnswerBuilder(self._model, body.show_reasoning is not False, ignored, sent.dropped_texts())
         turn = OpenTurn(request, sent, answer)

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from compeer import __version__
 from compeer.chat.api import Chats, Judging, Keeper
-from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES
+from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES, readable_request
 from compeer.chat.metrics import Metrics
 from compeer.chat.schemas import (
     MOST_CANDIDATES,
@@ -36,10 +37,10 @@ from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.reward.score import Judge
 from compeer.web.application import application
 from compeer.web.description import Health, describe, refusals
-from compeer.web.errors import Refusal
+from compeer.web.errors import Refusal, from_invalid
 from compeer.web.files import Files
 
-TITLE = "compeer"
+TITLE, CHAT = "compeer", "/v1/chat/completions"
 TEXT = """Talk to a supporter that reasons before it replies.
 
 Chat requests and answers are OpenAI's, so that the official clients work as they are. The steps of the reasoning come
@@ -120,14 +121,28 @@ def create_app(
     )
     outside = refusals(401, 421, 429, 500)
 
-    @app.post("/v1/chat/completions", response_model=None, responses=chat_answers(), tags=["chat"])
+    @app.post(CHAT, response_model=None, responses=chat_answers(), tags=["chat"])
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """The next turn of a conversation: three steps of reasoning and a reply."""
+        return await completion(body, request)
+
+    async def completion(body: ChatRequest, request: Request, refusal: Refusal | None = None) -> Response:
         if body.stream:
-            pieces = await chats.stream(body)
+            pieces = await chats.stream(body, refusal)
             return StreamingResponse(pieces, media_type="text/event-stream", headers=_STREAM_HEADERS)
-        answer = await chats.answer(body, request)
+        answer = await chats.answer(body, request, refusal)
         return JSONResponse(answer.model_dump()) if answer else Response(status_code=499)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        """Refuses a body that is not as described, after the guard has read the messages of a chat."""
+        refusal = from_invalid(error)
+        body = readable_request(getattr(error, "body", None)) if request.url.path == CHAT else None
+        try:
+            return await completion(body, request, refusal) if body else refusal.response()
+        except Refusal as refused:
+            return refused.response()
+
+    app.add_exception_handler(RequestValidationError, invalid)
 
     @app.post("/v1/judge", responses=refusals(400, 401, 404, 408, 413, 421, 429, 500), tags=["judge"])
     async def judge_turn(body: JudgeRequest) -> JudgeAnswer:

@@ -122,6 +122,8 @@ class GuardedSupporter:
 
     def _check(self, request: TurnRequest) -> None:
         """Raises where a request cannot be met."""
+        if request.refusal:
+            raise request.refusal
         if request.best_of < 1 or request.best_of > self._places:
             raise InputError(f"it must be from 1 to {self._places}.", field="best_of")
         if request.best_of > 1 and self._judge is None:

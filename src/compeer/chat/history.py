@@ -18,13 +18,14 @@ import binascii
 import re
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from compeer.chat.schemas import LONGEST_HISTORY, MOST_MESSAGES, ChatMessage, TextPart
+from compeer.chat.schemas import LONGEST_HISTORY, LONGEST_STATE, MOST_MESSAGES, ChatMessage, ChatRequest, TextPart
 from compeer.dialogue import Media, Speaker, Utterance
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, readable
@@ -99,6 +100,29 @@ def read_history(messages: Sequence[ChatMessage], multimodal: bool) -> SentHisto
         what = f"At most {MOST_IMAGES} images are looked at, the last ones."
         dropped.append(Refusal(400, what, field=field, code="too_many_images"))
     return SentHistory(tuple(history), tuple(images[-MOST_IMAGES:]), tuple(ignored), tuple(dropped))
+
+
+def until_the_seeker(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The messages up to the seeker's last one that holds text."""
+    kept = list(messages)
+    while kept and not (kept[-1].role == "user" and _text(kept[-1]).strip()):
+        kept.pop()
+    return kept
+
+
+def readable_request(sent: object) -> ChatRequest | None:
+    """What the guard needs of a body that is not as described: the messages that can be read, and its memory."""
+    if not isinstance(sent, dict) or not isinstance(sent.get("messages"), list):
+        return None
+    kept = []
+    for message in sent["messages"][-MOST_MESSAGES:]:
+        with suppress(ValidationError):
+            kept.append(ChatMessage.model_validate(message))
+    if not (kept := until_the_seeker(kept)):
+        return None
+    state = sent.get("state")
+    remembered = state if isinstance(state, str) and len(state) <= LONGEST_STATE else None
+    return ChatRequest(messages=kept, stream=sent.get("stream") is True, state=remembered)
 
 
 def _within_limits(messages: Sequence[ChatMessage], dropped: list[Refusal]) -> list[tuple[int, ChatMessage, str]]:

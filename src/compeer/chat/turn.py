@@ -48,6 +48,8 @@ class TurnRequest:
     """What the guard remembers of this conversation: `TurnDone.guarded.state` of the turn before."""
     conversation: str | None = None
     """The service's own name for the conversation, passed to the guard's hooks."""
+    refusal: Exception | None = None
+    """Why it is not answered unless the guard does: nobody in danger is sent away for a setting."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,9 @@ class Supporter(Protocol):
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
         """The events of one turn.
 
-        `Busy` or `InputError` (a request that cannot be met) are raised at once, at the latest in the place of the
-        first event; after that nothing is: whatever fails ends in `TurnDone`, with problems and a safe reply. Closing
-        the iterator ends the work on it.
+        `Busy`, `InputError` (a request that cannot be met) or the request's own refusal are raised at once, at the
+        latest in the place of the first event; after that nothing is: whatever fails ends in `TurnDone`, with problems
+        and a safe reply. Closing the iterator ends the work on it.
         """
 
     def close(self) -> None:

@@ -91,19 +91,24 @@ async def answer_refusal(_: Request, error: Exception) -> JSONResponse:
     return error.response()
 
 
-async def answer_invalid(_: Request, error: Exception) -> JSONResponse:
-    """Answers a body that does not have the described form, by its first fault."""
+def from_invalid(error: Exception) -> Refusal:
+    """A body that does not have the described form as a refusal, by its first fault."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return Refusal(400, "The body is not JSON that can be read.", code="invalid_json").response()
+        return Refusal(400, "The body is not JSON that can be read.", code="invalid_json")
     parts = [str(part) for part in first["loc"] if part != "body"]
     field = readable(".".join(part for part in parts if not part.startswith(TAG)))[:_LONGEST_FIELD] or None
     if field is None and first["type"] in ("missing", "model_attributes_type", "dict_type"):
         what = "Send a JSON object, with the header Content-Type: application/json."
-        return Refusal(400, what, code="invalid_body").response()
+        return Refusal(400, what, code="invalid_body")
     what = f"{field}: {first['msg']}." if field else f"{first['msg']}."
-    return Refusal(400, readable(what), field=field, code=first["type"]).response()
+    return Refusal(400, readable(what), field=field, code=first["type"])
+
+
+async def answer_invalid(_: Request, error: Exception) -> JSONResponse:
+    """Answers a body that does not have the described form."""
+    return from_invalid(error).response()
 
 
 async def answer_http(_: Request, error: Exception) -> JSONResponse:

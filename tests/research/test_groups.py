@@ -1,0 +1,58 @@
+"""Groups of outputs that are judged together: what an annotator reads, and what becomes of the answers."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "research" / "judge" / "groups.py"
+
+
+@pytest.fixture(scope="module")
+def groups() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("judge_groups", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_answers_become_labels_of_the_right_outputs(groups: ModuleType, tmp_path: Path) -> None:
+    context = {"id": "esconv-train-1-2", "language": "en", "split": "reward", "reference": "i am sorry to hear that."}
+    context["history"] = [{"speaker": "seeker", "text": "I lost my job, and I have no idea what comes next."}]
+    contexts = written(tmp_path / "contexts.jsonl", [context])
+    turn = "History: A job is lost. [exploration]\nEmotion: Worry. [negative, anxiety, 3]\n"
+    rows = [
+        {"id": context["id"], "number": n, "supporter": "a", "ended": True}
+        | {"text": f"{turn}Strategy: I ask. [Question]\nResponse: What happened, number {n}?"}
+        for n in range(4)
+    ]
+    folder = tmp_path / "parts"
+    groups.make(contexts, folder, written(tmp_path / "outputs.jsonl", rows))
+    place = json.loads((folder / "key.json").read_text())["key"]["en-1:1"]
+    shown = (folder / "part-en-1.txt").read_text(encoding="utf-8")
+    at = {one: n for n, one in enumerate(place["replies"], 1)}
+    for id_, n in at.items():
+        expected = "I am sorry to hear that." if id_ == "reference" else f"number {id_.rsplit(':', 1)[1]}?"
+        assert f"[{n}]" in next(line for line in shown.splitlines() if line.endswith(expected))
+    best, worst = place["steps"][0], place["steps"][3]
+    order = [at[best], at["reference"], *(at[one] for one in place["steps"][1:])]
+    yes = ["N" if n == at[worst] else "Y" for n in range(1, 6)]
+    answer = f"1 | TTT TFT TTT FFF | 3 3 3 3 3 | {' '.join(yes)} | {at[worst]} | {'>'.join(map(str, order))}"
+    (folder / "answers" / "part-en-1-A.txt").write_text(f"{answer}\n2 | nonsense\n", encoding="utf-8")
+    groups.labels(contexts, folder, tmp_path / "labels.jsonl")
+    labels = {row["id"]: row for row in map(json.loads, (tmp_path / "labels.jsonl").read_text().splitlines())}
+    assert len(labels) == 4
+    assert labels[best]["preference"] == "candidate"
+    assert labels[best]["history"] and labels[best]["acceptable"] and not labels[best]["harm"]
+    assert labels[worst]["preference"] == "reference"
+    assert not labels[worst]["acceptable"] and labels[worst]["harm"] and not labels[worst]["strategy"]
+    assert not labels[place["steps"][1]]["emotion"]
