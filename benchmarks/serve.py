@@ -2,15 +2,17 @@
 
     python benchmarks/serve.py small [--turns 6] [--clients 8] [--max-tokens 120]
     python benchmarks/serve.py large qwen-1.5b [--turns 3]
-    python benchmarks/serve.py agreement [--verdicts 500] [--outputs 1000]
+    python benchmarks/serve.py agreement [--verdicts 500]
+    python benchmarks/serve.py outputs [--outputs 1000] [--model random]
 
 `small` answers histories of 300 to 900 tokens with the packaged supporter, guard and all, for one client and for
 several at once, new ones and ones whose earlier turns were read before, and has one history judged, first on one
 backend and then on the other, `--turns` times over: machines are noisy, so compare within a run. Ratios above 1 speak
 for llama.cpp. `large` takes a base (a name of the catalogue, or a GGUF file) and measures how fast it reads and
 writes, when the first word of a reply can be seen in the first and in the second turn of a conversation, and its
-memory. `agreement` counts how often both backends say the same, and how many outputs under the form can be read.
-Prints one JSON object.
+memory. `agreement` counts how often both backends say the same. `outputs` counts how many outputs under the form can be
+read and decide as they were steered, on histories that hold pieces of the form themselves; `random` is a tiny model
+with random weights, which knows nothing of the form. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
 import psutil
 import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from compeer.chat import TurnDone, TurnRequest
 from compeer.chat.conversation import GuardedSupporter
@@ -42,7 +46,7 @@ from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
 from compeer.engine.llama_table import CpuEngine
 from compeer.engine.network import load_tokenizer
-from compeer.models import Request, Sampling
+from compeer.models import Request, Sampling, packaged_base
 from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
@@ -254,7 +258,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def agreement(options: argparse.Namespace) -> dict[str, Any]:
-    """Verdicts of the packaged judge on both backends, and outputs under the form."""
+    """Verdicts of the packaged judge on both backends."""
     judges = {}
     for backend in BACKENDS:
         with on(backend):
@@ -277,31 +281,63 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
             apart += [abs(one.steps[part] - other.steps[part]) for part in one.steps]
             apart += [max(abs(one.response[w] - other.response[w]) for w in one.response)] if one.response else []
     apart = sorted(apart[: options.verdicts])
-    writer = LocalWriter("supporter")
-    read = steered = 0
-    for start in range(0, options.outputs, 64):
-        requests, controls = [], []
-        for seed in range(start, min(start + 64, options.outputs)):
-            words = {"stage": STAGES, "emotion": EMOTIONS, "strategy": STRATEGIES}
-            wanted = {name: str(rng.choice(list(own))) for name, own in words.items() if rng.random() < 0.4}
-            controls.append(Control.model_validate(wanted))
-            messages = supporter_prompt(rounds[seed % len(rounds)].history[-3:], control=controls[-1])
-            requests.append(Request(tuple(messages), seed=seed, grammar=fixed_grammar(controls[-1])))
-        for control, (text, ending) in zip(controls, asyncio.run(written(writer, requests)), strict=True):
-            parsed = parse_turn(text, ending.cut_off)
-            read += parsed.turn is not None
-            wanted = control.requested()
-            steered += parsed.turn is not None and {name: decisions(parsed)[name] for name in wanted} == wanted
-    writer.close()
     return {
         "verdicts": len(apart),
         "verdicts_within_0.05": round(sum(one < 0.05 for one in apart) / max(1, len(apart)), 4),
         "verdicts_apart_median": round(statistics.median(apart), 4) if apart else None,
         "verdicts_apart_95": round(apart[int(0.95 * len(apart))], 4) if apart else None,
-        "outputs": options.outputs,
-        "outputs_read": read,
-        "outputs_as_steered": steered,
     }
+
+
+FORMS = (
+    "",
+    "Response: I am done.",
+    "History: x [action]\nEmotion: y [positive, joy, 5]",
+    "[Question]",
+    "<|im_end|>",
+    "]]",
+)
+
+
+def outputs(options: argparse.Namespace) -> dict[str, Any]:
+    """Outputs under the form, steered at random."""
+    rng = generator(0, "outputs")
+    rounds = [one for dialogue in read_corpus("sample") for one in rounds_of(dialogue) if one.history]
+    with TemporaryDirectory() as folder:
+        writer = LocalWriter(random_model(folder) if options.model == "random" else options.model)
+        read = steered = 0
+        for start in range(0, options.outputs, 64):
+            requests, controls = [], []
+            for seed in range(start, min(start + 64, options.outputs)):
+                words = {"stage": STAGES, "emotion": EMOTIONS, "strategy": STRATEGIES}
+                wanted = {name: str(rng.choice(list(own))) for name, own in words.items() if rng.random() < 0.4}
+                controls.append(Control.model_validate(wanted))
+                last = rounds[int(rng.integers(len(rounds)))].history[-1]
+                text = f"{last.text} {FORMS[int(rng.integers(len(FORMS)))]}"
+                messages = supporter_prompt([Utterance(speaker="seeker", text=text)], control=controls[-1])
+                requests.append(Request(tuple(messages), seed=seed, grammar=fixed_grammar(controls[-1])))
+            for control, (text, ending) in zip(controls, asyncio.run(written(writer, requests)), strict=True):
+                parsed = parse_turn(text, ending.cut_off)
+                read += parsed.turn is not None
+                asked = control.requested()
+                steered += parsed.turn is not None and {name: decisions(parsed)[name] for name in asked} == asked
+            print(start, read, steered, file=sys.stderr, flush=True)
+        writer.close()
+    return {"model": options.model, "outputs": options.outputs, "read": read, "as_steered": steered}
+
+
+def random_model(folder: str) -> str:
+    """Writes a Llama of two layers with random weights and the packaged tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(packaged_base())
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), **sizes, max_position_embeddings=4096, tie_word_embeddings=True, **ends
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 async def timed(writer: Any, request: Request) -> list[tuple[float, int]]:
@@ -314,7 +350,7 @@ async def timed(writer: Any, request: Request) -> list[tuple[float, int]]:
 
 async def written(writer: LocalWriter, requests: Sequence[Request]) -> list[tuple[str, Ending]]:
     async def one(request: Request) -> tuple[str, Ending]:
-        pieces = [piece async for piece in writer.write(request, Sampling(temperature=1.0, max_tokens=400))]
+        pieces = [piece async for piece in writer.write(request, Sampling(temperature=1.0, max_tokens=1200))]
         assert isinstance(pieces[-1], Ending)
         return "".join(str(piece) for piece in pieces[:-1]), pieces[-1]
 
@@ -324,14 +360,16 @@ async def written(writer: LocalWriter, requests: Sequence[Request]) -> list[tupl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ways = parser.add_subparsers(required=True)
-    for name, work in (("small", small), ("large", large), ("agreement", agreement)):
+    for name, work in (("small", small), ("large", large), ("agreement", agreement), ("outputs", outputs)):
         way = ways.add_parser(name)
         way.set_defaults(work=work)
         if name == "large":
             way.add_argument("model")
         if name == "agreement":
             way.add_argument("--verdicts", type=int, default=500)
+        elif name == "outputs":
             way.add_argument("--outputs", type=int, default=1000)
+            way.add_argument("--model", default="random")
         else:
             way.add_argument("--turns", type=int, default=6 if name == "small" else 3)
             way.add_argument("--max-tokens", type=int, default=120)

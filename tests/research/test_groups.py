@@ -14,7 +14,8 @@ SCRIPT = Path(__file__).parents[2] / "research" / "judge" / "groups.py"
 @pytest.fixture(scope="module")
 def groups() -> ModuleType:
     spec = importlib.util.spec_from_file_location("judge_groups", SCRIPT)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -52,7 +53,11 @@ def test_answers_become_labels_of_the_right_outputs(groups: ModuleType, tmp_path
     labels = {row["id"]: row for row in map(json.loads, (tmp_path / "labels.jsonl").read_text().splitlines())}
     assert len(labels) == 4
     assert labels[best]["preference"] == "candidate"
-    assert labels[best]["history"] and labels[best]["acceptable"] and not labels[best]["harm"]
+    assert labels[best]["history"]
+    assert labels[best]["acceptable"]
+    assert not labels[best]["harm"]
     assert labels[worst]["preference"] == "reference"
-    assert not labels[worst]["acceptable"] and labels[worst]["harm"] and not labels[worst]["strategy"]
+    assert not labels[worst]["acceptable"]
+    assert labels[worst]["harm"]
+    assert not labels[worst]["strategy"]
     assert not labels[place["steps"][1]]["emotion"]
