@@ -28,7 +28,6 @@ from compeer.corpora import read_corpus
 from compeer.engine.network import position_limit
 from compeer.errors import InputError
 from compeer.evaluate.diversity import first_keys
-from compeer.evaluate.intervals import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel
@@ -50,6 +49,7 @@ from compeer.simulate import Scenario, Turn, chat
 from compeer.simulate.agents import Mode, plain_prompt
 from compeer.simulate.conversation import view_of
 from compeer.statistics import (
+    FEW_GROUPS,
     Estimate,
     Numbers,
     accuracy_of,
@@ -238,12 +238,12 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     return DecisionMetrics(
         turns=len(rows),
         missing=sum(said is None for _, _, said in rows),
-        accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_DIALOGUES),
-        macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_DIALOGUES),
+        accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_GROUPS),
+        macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_GROUPS),
         majority=majority,
         majority_accuracy=float(accuracy_of(always)[0]),
         majority_macro_f1=float(macro_f1_of(always)[0]),
-        above_majority=Estimate.of_draws(accuracy_of(confusions) - accuracy_of(always), units, FEW_DIALOGUES),
+        above_majority=Estimate.of_draws(accuracy_of(confusions) - accuracy_of(always), units, FEW_GROUPS),
     )
 
 
@@ -275,7 +275,7 @@ def _distribution(
         missing=len(rows) - said_at_all,
         human=_shares(human[0]),
         model=_shares(model[0]),
-        kl=Estimate.of_draws(divergence(human, model) if said_at_all else nothing, units, FEW_DIALOGUES),
+        kl=Estimate.of_draws(divergence(human, model) if said_at_all else nothing, units, FEW_GROUPS),
         by_chance=chance,
     )
 
@@ -338,8 +338,8 @@ def perplexity_figures(
         responses=known,
         tokens=int(tokens.sum()),
         too_long=too_long,
-        perplexity=Estimate.of_draws(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_DIALOGUES),
-        bits_per_character=Estimate.of_draws(bits, len(dialogues), FEW_DIALOGUES),
+        perplexity=Estimate.of_draws(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_GROUPS),
+        bits_per_character=Estimate.of_draws(bits, len(dialogues), FEW_GROUPS),
     )
 
 

@@ -27,7 +27,6 @@ from pydantic import Field
 from compeer.corpora import corpus_path, read_corpus
 from compeer.dialogue import Speaker, merge_consecutive
 from compeer.errors import InputError
-from compeer.evaluate.intervals import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
@@ -35,7 +34,18 @@ from compeer.policy.selection import read_candidates
 from compeer.reasoning import parse_turn
 from compeer.ser.record import SerRecord
 from compeer.simulate import read_conversations
-from compeer.statistics import Estimate, Numbers, distinct, drawn_interval, generator, group_weights, mean, ratio, words
+from compeer.statistics import (
+    FEW_GROUPS,
+    Estimate,
+    Numbers,
+    distinct,
+    drawn_interval,
+    generator,
+    group_weights,
+    mean,
+    ratio,
+    words,
+)
 
 HALVES = 200
 MOST_REPLIES = 200
@@ -177,7 +187,7 @@ class _Counted:
 
     def _over_halves(self, values: Sequence[float | None]) -> Estimate:
         known = np.array([value for value in values if value is not None], dtype=np.float64)
-        enough = len(self._units) >= FEW_DIALOGUES
+        enough = len(self._units) >= FEW_GROUPS
         low, high = (drawn_interval(known) if enough else None) or (None, None)
         return Estimate(value=float(known.mean()) if len(known) else None, low=low, high=high, n=len(self._units))
 
@@ -276,8 +286,8 @@ def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embe
     cosines = ((weights @ sums) ** 2).sum(1) - squares @ (sums**2).sum(1)
     pairs = (weights @ counts) ** 2 - squares @ counts**2
     return {
-        "in_dialogue": Estimate.of_draws(ratio(weights @ inside, weights @ dialogues), len(units), FEW_DIALOGUES),
-        "across_dialogues": Estimate.of_draws(ratio(cosines, pairs), len(units), FEW_DIALOGUES),
+        "in_dialogue": Estimate.of_draws(ratio(weights @ inside, weights @ dialogues), len(units), FEW_GROUPS),
+        "across_dialogues": Estimate.of_draws(ratio(cosines, pairs), len(units), FEW_GROUPS),
     }
 
 

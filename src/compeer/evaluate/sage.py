@@ -14,14 +14,13 @@ from pydantic import Field
 
 from compeer.corpora.items import line_items
 from compeer.errors import InputError
-from compeer.evaluate.intervals import group_mean
 from compeer.evaluate.players import Talk
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, repeat_deviation, scored_figure
 from compeer.models.base import Sampling, TextModel
 from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of
 from compeer.simulate.emotion import update as update  # the rule of the protocol is a part of this module
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
-from compeer.statistics import group_weights, mean
+from compeer.statistics import Estimate, group_weights, mean
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
@@ -80,9 +79,8 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
     weights = group_weights(len(place), draws, seed)
 
     def figure(value: Callable[[Mapping[str, Any]], float]) -> dict[str, Any]:
-        found = group_mean([value(line) for line in known], groups, weights, fewest=2)
-        bounds = {"score": found.value, "low": found.low, "high": found.high}
-        return {**bounds, "scored": len(known), "items": len(lines)}
+        found = Estimate.of_groups([value(line) for line in known], groups, weights, fewest=2)
+        return scored_figure(found, len(known), len(lines))
 
     def outcome(name: str) -> dict[str, Any]:
         ended = figure(lambda line: line["end"] == name)
@@ -92,7 +90,6 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         str(repeat): {"average": float(np.mean([line["final"] for line in known if line["repeat"] == repeat]))}
         for repeat in sorted({line["repeat"] for line in known})
     }
-    averages = [found["average"] for found in by_repeat.values()]
     return {
         "scenarios": len({line["scenario"] for line in lines}),
         "conversations": len(lines),
@@ -102,7 +99,7 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         "replies": figure(lambda line: len(line["emotions"]) - 1),
         "unmoved": sum(len(set(line["emotions"])) == 1 for line in known),
         "by_repeat": by_repeat,
-        "repeat_deviation": float(np.std(averages, ddof=1)) if len(averages) > 1 else None,
+        "repeat_deviation": repeat_deviation(by_repeat),
     }
 
 
