@@ -16,7 +16,7 @@ from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, Dimension, dimension_names, read_score, read_scores, rubric
 from compeer.evaluate.esc_eval import esc_eval_figures, item_scores
 from compeer.evaluate.judging import (
-    JudgeSettings,
+    EscEvalSettings,
     ScoreRow,
     answer_grammar,
     judge_conversations,
@@ -480,8 +480,8 @@ def test_figures_lie_on_the_scale_and_do_not_depend_on_order(
 
 # --- asking judges ----------------------------------------------------------------------------------------------------
 
-EACH = JudgeSettings(calls="dimension", retries=1)
-TOGETHER = JudgeSettings(calls="conversation", retries=1)
+EACH = EscEvalSettings(retries=1)
+TOGETHER = EscEvalSettings(one_call=True, retries=1)
 GOOD = json.dumps({"reason": "It listens.", **SEVEN})
 
 
@@ -502,7 +502,7 @@ class Scored(NamedTuple):
     figures: dict[str, Any]
 
 
-def scored(talks: Sequence[Talk], judges: Sequence[TextModel], settings: JudgeSettings, seed: int = 0) -> Scored:
+def scored(talks: Sequence[Talk], judges: Sequence[TextModel], settings: EscEvalSettings, seed: int = 0) -> Scored:
     rows = asyncio.run(judge_conversations(talks, judges, settings, seed))
     return Scored(rows, esc_eval_figures(rows, seed=seed))
 
@@ -545,7 +545,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again_and_no_more_often_than
         return "Score: 3" if again and asked_about(request) == "empathy" else "I would rather not."
 
     judge = Judge(answer, batch_size=7)
-    result = scored([talk("x")], [judge], JudgeSettings(retries=2))
+    result = scored([talk("x")], [judge], EscEvalSettings(retries=2))
     found = {one.dimension: (one.score, one.unscored, one.tries) for one in result.rows}
     assert found.pop("fluency") == (2, None, 1)
     assert found.pop("empathy") == (3, None, 2)

@@ -16,7 +16,7 @@ mean if the model drew its strategies from the humans' own spread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,7 @@ from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import (
     STAGES,
     STRATEGIES,
-    EmotionStep,
-    HistoryStep,
     ParsedTurn,
-    StrategyStep,
     SupportTurn,
     render_turn,
 )
@@ -62,37 +59,27 @@ from compeer.statistics import (
 )
 
 DECISIONS = ("stage", "emotion", "strategy")
+STEP_OF = {"stage": "history", "emotion": "emotion", "intensity": "emotion", "strategy": "strategy"}
+"""The step that makes each decision."""
 SMOOTHING = 0.5
 _CHANCE_DRAWS = 400
 
 
-def _decisions(steps: Iterable[object]) -> dict[str, object]:
-    """What the steps decide, by name; a step that is not there decides nothing."""
-    found: dict[str, object] = {}
-    for step in steps:
-        if isinstance(step, HistoryStep):
-            found["stage"] = step.stage
-        elif isinstance(step, EmotionStep):
-            found |= {"emotion": step.emotion, "intensity": step.intensity}
-        elif isinstance(step, StrategyStep):
-            found["strategy"] = step.strategy
-    return found
-
-
-def _gold(turn: SupportTurn) -> dict[str, object]:
-    return _decisions((turn.history, turn.emotion, turn.strategy))
+def _decisions(parts: Mapping[Any, object]) -> dict[str, object]:
+    """What a turn's steps decide, by name; None where a step is not there."""
+    return {name: getattr(parts.get(step), name, None) for name, step in STEP_OF.items()}
 
 
 def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
     """Accuracy with its 95 % interval, beside the largest class of the gold; a missing decision counts as wrong."""
-    said = [_decisions(output.parts.values()) for output in outputs]
-    truth = [_gold(turn) for turn in gold]
+    said = [_decisions(output.parts) for output in outputs]
+    truth = [_decisions(dict(turn)) for turn in gold]
     figures: dict[str, Any] = {
         "outputs": len(outputs),
         "format_complete": sum(output.complete for output in outputs) / max(1, len(outputs)),
         "missing": dict(Counter(part for output in outputs for part in output.missing)),
     }
-    for name in ("stage", "emotion", "intensity", "strategy"):
+    for name in STEP_OF:
         values = [row[name] for row in truth]
         hits = [float(found.get(name) == value) for found, value in zip(said, values, strict=True)]
         low, high = mean_interval(hits)
@@ -192,8 +179,8 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     place = {name: number for number, name in enumerate(dialogues)}
     groups = [place[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
-    said = [_decisions(output.parts.values()) for output in outputs]
-    truth = [_gold(record.candidate) for record in records]
+    said = [_decisions(output.parts) for output in outputs]
+    truth = [_decisions(dict(record.candidate)) for record in records]
     parts: dict[bool, dict[str, DecisionMetrics]] = {False: {}, True: {}}
     for derived, found in parts.items():
         for name in DECISIONS:

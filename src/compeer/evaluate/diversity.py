@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from compeer.corpora import corpus_path, read_corpus
 from compeer.dialogue import Speaker, merge_consecutive
 from compeer.errors import InputError
+from compeer.evaluate.players import CONVERSATIONS
 from compeer.io import Frozen
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
@@ -38,8 +38,8 @@ from compeer.statistics import (
     FEW_GROUPS,
     Estimate,
     Numbers,
+    Places,
     distinct,
-    drawn_interval,
     generator,
     group_weights,
     mean,
@@ -51,7 +51,6 @@ HALVES = 200
 MOST_REPLIES = 200
 """Replies that are compared with each other at most, for self-BLEU and openings."""
 OPENING_WORDS = 3
-Places = npt.NDArray[np.int64]
 
 
 def diversity_figures(responses: Sequence[str], embedder: Embedder) -> dict[str, Any]:
@@ -187,9 +186,8 @@ class _Counted:
 
     def _over_halves(self, values: Sequence[float | None]) -> Estimate:
         known = np.array([value for value in values if value is not None], dtype=np.float64)
-        enough = len(self._units) >= FEW_GROUPS
-        low, high = (drawn_interval(known) if enough else None) or (None, None)
-        return Estimate(value=float(known.mean()) if len(known) else None, low=low, high=high, n=len(self._units))
+        value = known.mean() if len(known) else np.nan
+        return Estimate.of_draws(np.array([value, *known]), len(self._units), FEW_GROUPS)
 
 
 def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Places]:
@@ -296,9 +294,6 @@ def pair_mean(rows: Matrix | Numbers) -> float:
     total = rows.sum(axis=0)
     count = len(rows)
     return float((total @ total - (rows * rows).sum()) / (count * (count - 1)))
-
-
-CONVERSATIONS = "conversations.jsonl"
 
 
 def read_replies(

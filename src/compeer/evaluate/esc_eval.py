@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
-from compeer.evaluate.judging import JudgeSettings, ScoreRow, judge_messages, read_rows, score_stage
+from compeer.evaluate.judging import EscEvalSettings, ScoreRow, judge_messages, read_rows, score_stage
 from compeer.evaluate.players import CONVERSATIONS, Talk
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, repeat_deviation, scored_figure
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_figure
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
@@ -126,13 +125,6 @@ JUDGED = "judged.jsonl"
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-class EscEvalSettings(RunSettings):
-    """What a run of ESC-Eval settles."""
-
-    one_call: bool = Field(default=False, description="ask a judge for all seven dimensions in one call")
-    judge_tokens: int = Field(default=400, ge=16, description="a judge's longest answer")
-
-
 class EscEval(Evaluation):
     """A run of ESC-Eval; its scenarios are role cards."""
 
@@ -146,20 +138,11 @@ class EscEval(Evaluation):
         rubrics = {f"rubric {language}.toml": text for language, text in rubric_texts().items()}
         return {**seeker_prompts(), **rubrics}
 
-    @property
-    def judging(self) -> JudgeSettings:
-        """How judges are asked."""
-        return JudgeSettings(
-            calls="conversation" if self.settings.one_call else "dimension",
-            retries=self.settings.retries,
-            max_tokens=self.settings.judge_tokens,
-        )
-
     async def judge(
         self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
     ) -> None:
         inputs = {"conversations": folder / CONVERSATIONS}
-        await score_stage(talks, inputs, folder / JUDGED, judges, self.judging, self.seed, advance)
+        await score_stage(talks, inputs, folder / JUDGED, judges, self.settings, self.seed, advance)
 
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
         by_talk: dict[tuple[str, int], list[ScoreRow]] = {}
@@ -186,9 +169,9 @@ class EscEval(Evaluation):
         role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
         took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in role_of.values()}
         for row in read_rows(folder / JUDGED):
-            if self.settings.one_call and row.dimension != DIMENSIONS[0]:
-                continue  # the seven rows of a conversation came from the same answers
-            asked = DIMENSIONS if self.settings.one_call else (row.dimension,)
+            asked = next(one for one in self.settings.questions if row.dimension in one)
+            if row.dimension != asked[0]:
+                continue  # the other dimensions came from the same answers
             question = judge_messages(by_key[row.conversation, row.repeat], asked)
             counts = took[role_of[row.judge]]
             counts["calls"] += row.tries
