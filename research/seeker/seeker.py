@@ -22,7 +22,6 @@ from pydantic import Field
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
 from compeer.evaluate.diversity import DiversityFigures, Reply, compare_diversity
-from compeer.evaluate.intervals import FEW_DIALOGUES, group_mean
 from compeer.io import Frozen
 from compeer.models.base import Failure, Request, Sampling, TextModel, ask
 from compeer.models.embedder import Embeds, Matrix
@@ -31,7 +30,7 @@ from compeer.models.training import SftSettings, train_sft
 from compeer.simulate import Complaint, Scenario, Turn, View, mark_of
 from compeer.simulate.conversation import view_of
 from compeer.simulate.seekers import card_messages, prompt_language, read_card_message, seeker_prompts
-from compeer.statistics import Estimate, Numbers, auc_by_group, generator, group_weights, words
+from compeer.statistics import FEW_GROUPS, Estimate, Numbers, auc_by_group, generator, group_weights, words
 
 FOLDER = Path(__file__).parent
 
@@ -195,10 +194,10 @@ def measure_seeker(
         unusable=dict(unusable),
         spoke_for_both=noted["spoke_for_both"],
         cut_off=noted["cut_off"],
-        words=group_mean(lengths, groups, weights, FEW_DIALOGUES),
-        human_words=group_mean(human_lengths, groups, weights, FEW_DIALOGUES),
-        closeness=group_mean((rows * humans).sum(1), groups, weights, FEW_DIALOGUES),
-        closeness_of_humans=group_mean((humans * humans[other]).sum(1), groups, weights, FEW_DIALOGUES),
+        words=Estimate.of_groups(lengths, groups, weights, FEW_GROUPS),
+        human_words=Estimate.of_groups(human_lengths, groups, weights, FEW_GROUPS),
+        closeness=Estimate.of_groups((rows * humans).sum(1), groups, weights, FEW_GROUPS),
+        closeness_of_humans=Estimate.of_groups((humans * humans[other]).sum(1), groups, weights, FEW_GROUPS),
         told_apart=_told_apart((rows, lengths), (humans, human_lengths), groups, weights),
         out_of_role=_slips(written, groups, weights),
         human_out_of_role=_slips(human, groups, weights),
@@ -247,7 +246,7 @@ def _told_apart(
     folds = GroupKFold(min(5, weights.shape[1]))
     scores = cross_val_predict(classifier, features, truth, groups=both, cv=folds, method="decision_function")
     return Estimate.of_draws(
-        auc_by_group(both, truth, np.asarray(scores, np.float64), weights), weights.shape[1], FEW_DIALOGUES
+        auc_by_group(both, truth, np.asarray(scores, np.float64), weights), weights.shape[1], FEW_GROUPS
     )
 
 
@@ -256,7 +255,7 @@ def _told_apart(
 
 def _slips(replies: Sequence[Reply], groups: Any, weights: Numbers) -> RoleSlips:
     found = [role_slips(reply.text, reply.language) for reply in replies]
-    share = group_mean(np.array([float(bool(kinds)) for kinds in found]), groups, weights, FEW_DIALOGUES)
+    share = Estimate.of_groups(np.array([float(bool(kinds)) for kinds in found]), groups, weights, FEW_GROUPS)
     return RoleSlips(share=share, kinds=dict(Counter(kind for kinds in found for kind in kinds)))
 
 

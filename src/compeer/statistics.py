@@ -46,6 +46,15 @@ class Estimate(Frozen):
         low, high = (drawn_interval(draws[1:]) if value is not None and n >= fewest else None) or (None, None)
         return cls(value=value, low=low, high=high, n=n)
 
+    @classmethod
+    def of_groups(
+        cls, values: Sequence[float] | Numbers, groups: Sequence[int], weights: Numbers, fewest: int
+    ) -> Estimate:
+        """The mean of values, each of the group with that index; `weights` are those of `group_weights`."""
+        indices = np.asarray(groups, dtype=np.int64)
+        sums, counts = (np.bincount(indices, of, minlength=weights.shape[1]) for of in (values, None))
+        return cls.of_draws(ratio(weights @ sums, weights @ counts), int((counts > 0).sum()), fewest)
+
 
 def words(text: str) -> list[str]:
     """Lower-case words; every Chinese or Japanese character is a word of its own."""
@@ -131,6 +140,10 @@ def generator(seed: int, *names: str) -> np.random.Generator:
 # What belongs together (the records of a dialogue) is drawn together. A figure that depends on counts alone need not
 # see the items again: counts are kept by group, and a draw is a row of weights, how often each group was drawn. The
 # first row is the sample itself, every group once, so that one computation gives the figure and all its draws.
+
+
+FEW_GROUPS = 5
+"""With fewer dialogues, or whatever else is drawn as a whole, evaluations give no interval."""
 
 
 def group_weights(groups: int, repeats: int = 1000, seed: int = 0) -> Numbers:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import compeer.safety
 from compeer import cli
@@ -31,9 +29,7 @@ from compeer.evaluate.safety import (
     texts_of,
 )
 from compeer.evaluate.safety_alarms import (
-    Alarm,
     raise_alarms,
-    read_alarms,
     seeker_utterances,
     write_alarms,
 )
@@ -320,7 +316,7 @@ def test_the_words_for_the_seeker() -> None:
 # --- alarms on a corpus -----------------------------------------------------------------------------------------------
 
 
-def test_alarms_are_written_and_read_back(tmp_path: Path) -> None:
+def test_alarms_are_counted_and_written_once(tmp_path: Path) -> None:
     said = [("d1", 1, "danger"), ("d1", 3, "gloom, and danger"), ("d2", 1, "gloom"), ("d2", 3, "fine")]
     metrics, alarms = raise_alarms(said, WordDetector())
     assert metrics.utterances == 4
@@ -333,69 +329,8 @@ def test_alarms_are_written_and_read_back(tmp_path: Path) -> None:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["dialogue"], row["utterance"]) for row in rows] == [("d1", "1"), ("d1", "3"), ("d2", "1")]
-    for row, true in zip(rows, ("yes", "No ", ""), strict=True):
-        row["true"] = true
-    _write(path, rows)
-    read = read_alarms(path)
-    assert (read.alarms, read.true_alarms, read.unread) == (3, 1, 1)
-    assert count(read.false_alarms) == (2, 4)
-    assert {level: count(share)[0] for level, share in read.levels.items()} == {"concern": 1, "crisis": 1}
-    assert read.false_by_rule == {"suicide: gloom": 1, "suicide: danger": 1}
     with pytest.raises(InputError, match="there already"):
         write_alarms(path, alarms, 4, texts=False)
-
-
-def _write(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
-
-
-ROW = {"dialogue": "d", "utterance": "1", "level": "crisis", "by": "suicide: x", "utterances": "9", "true": "yes"}
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ([ROW, ROW | {"true": "perhaps"}], "line 3, field 'true'"),
-        ([ROW, ROW | {"level": "high"}], "line 3, field 'level'"),
-        ([ROW, ROW | {"utterances": "many"}], "line 3, field 'utterances'"),
-        ([ROW, ROW | {"utterances": "10"}], "do not agree"),
-        ([ROW] * 10, "do not agree"),
-        ([{"dialogue": "d", "true": "yes"}], "no column utterance, level"),
-    ],
-)
-def test_a_table_that_was_spoilt_is_told(tmp_path: Path, rows: list[dict[str, str]], expected: str) -> None:
-    _write(tmp_path / "alarms.csv", rows)
-    with pytest.raises(InputError, match=expected):
-        read_alarms(tmp_path / "alarms.csv")
-
-
-def test_a_table_without_alarms_or_that_is_no_text_is_told(tmp_path: Path) -> None:
-    write_alarms(tmp_path / "none.csv", [], 7, texts=True)
-    with pytest.raises(InputError, match="no alarm"):
-        read_alarms(tmp_path / "none.csv")
-    (tmp_path / "sheet.csv").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(InputError, match="UTF-8"):
-        read_alarms(tmp_path / "sheet.csv")
-
-
-@given(st.lists(st.tuples(st.text(min_size=1), st.sampled_from(["yes", "no", ""])), min_size=1, max_size=8))
-def test_no_text_spoils_the_table(tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, str]]) -> None:
-    path = tmp_path_factory.mktemp("alarms") / "alarms.csv"
-    risk = Risk("concern", (Trigger("abuse", "concern", "x", 0),))
-    written = [text.encode("utf-8", "replace").decode("utf-8").replace("\0", "") for text, _ in said]
-    write_alarms(path, [Alarm(text, 1, risk, text) for text in written], 8, texts=True)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["text"] for row in rows] == written
-    for row, (_, true) in zip(rows, said, strict=True):
-        row["true"] = true
-    _write(path, rows)
-    read = read_alarms(path)
-    assert read.true_alarms == sum(true == "yes" for _, true in said)
-    assert read.unread == sum(true == "" for _, true in said)
 
 
 def test_only_seekers_are_listened_to() -> None:
@@ -467,7 +402,7 @@ def test_the_command_asks_a_supporter_behind_the_guard(
 
 
 @pytest.mark.usefixtures("fakes")
-def test_the_command_raises_alarms_and_reads_them_back(
+def test_the_command_raises_alarms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = tmp_path / "corpus.jsonl"
@@ -479,16 +414,12 @@ def test_the_command_raises_alarms_and_reads_them_back(
     assert "2 seeker utterances" in capsys.readouterr().out
     assert table.read_text(encoding="utf-8-sig").splitlines()[1] == "d,1,concern,suicide: gloom,2,"
     assert run_cli(monkeypatch, "--alarms", str(corpus), "--to", str(table)) == 2
-    assert run_cli(monkeypatch, "--read", str(table), "--json", str(tmp_path / "read.json")) == 0
-    read = json.loads((tmp_path / "read.json").read_text(encoding="utf-8"))["read"]
-    assert (read["alarms"], read["unread"], read["false_alarms"]["value"]) == (1, 1, 0.5)
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["--half", "third"], "unknown half"),
-        (["--read", "nowhere.csv"], "no such table"),
         (["--json", "nowhere/metrics.json"], "no such folder"),
         (["--alarms", "sample", "--to", "nowhere/alarms.csv"], "no such folder"),
         (["--half", "open", "--model", "nowhere"], "no model"),

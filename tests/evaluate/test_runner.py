@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from compeer.cli import app
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS
-from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
-from compeer.evaluate.judging import read_rows
+from compeer.evaluate.esc_eval import EscEval
+from compeer.evaluate.judging import EscEvalSettings, read_rows
 from compeer.evaluate.players import Player, Players, Prices, cost_of, read_prices
 from compeer.evaluate.runner import Evaluation, rehearse, run_evaluation, sample
 from compeer.evaluate.sage import Sage, SageSettings, sage_figures

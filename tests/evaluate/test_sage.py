@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from compeer.errors import InputError
-from compeer.evaluate.sage import UnreadLine, rescore, rescore_command, update
+from compeer.evaluate.sage import rescore, rescore_command, update
 from compeer.models import Generation, Request, ScriptedModel
 from compeer.simulate import (
     Ask,
@@ -694,7 +694,7 @@ def test_a_file_is_rescored_to_the_number(tmp_path: Path) -> None:
     found = rescore(path)
     assert (found.dialogues, found.successes, found.failures, found.repeated) == (6, 1, 2, 0)
     assert found.emotion == pytest.approx(268.5 / 6)
-    assert found.unread == ()
+    assert found.unread == {}
     assert rescore(path, RLVER).failures == 1
     assert rescore_command(path).splitlines() == [
         "Mean final emotion  44.75",
@@ -724,8 +724,8 @@ def test_lines_that_cannot_be_scored_are_named_and_count_for_nothing(tmp_path: P
     found = rescore(path)
     assert (found.emotion, found.dialogues, found.successes, found.failures) == (60.5, 2, 0, 0)
     assert found.repeated == 1
-    assert [one.line for one in found.unread] == [2, 4, 5, 6, 7, 8, 9, 10, 11]
-    assert found.unread[1] == UnreadLine(4, "field 'emo_point': it is missing.")
+    assert list(found.unread) == [2, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert found.unread[4] == "field 'emo_point': it is missing."
     printed = rescore_command(str(path))
     assert "Mean final emotion  60.50" in printed
     assert "  line 7: field 'emo_point': it does not lie between 0 and 100." in printed

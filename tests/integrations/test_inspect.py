@@ -19,7 +19,8 @@ from inspect_ai.log import EvalLog
 from inspect_ai.model import ChatMessage, GenerateConfig, Model, ModelOutput, ModelUsage, get_model
 
 from compeer.evaluate.decisions import corpus_records, decision_report
-from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
+from compeer.evaluate.esc_eval import EscEval
+from compeer.evaluate.judging import EscEvalSettings
 from compeer.evaluate.players import Player, Players
 from compeer.evaluate.runner import run_evaluation, sample
 from compeer.evaluate.safety import LOCALES, cases_path, measure_supporter, read_cases

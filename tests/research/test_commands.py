@@ -26,6 +26,7 @@ def run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str
             ["nowhere.jsonl", "out.jsonl", "--model", "m@http://127.0.0.1:9/v1"],
             "nowhere.jsonl",
         ),
+        ("guard/alarms", ["nowhere.csv"], "no such table"),
         ("probes/probe", ["nowhere.jsonl"], "no such file of SER records"),
         ("personality/sets", ["nowhere.jsonl", "sets"], "there are no rewrites"),
     ],

@@ -195,7 +195,8 @@ def esc_eval(
     out: Out = Path("esc-eval"),
 ) -> None:
     """Score a supporter from 0 to 100 in seven dimensions. Without options: the packaged models in all roles."""
-    from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
+    from compeer.evaluate.esc_eval import EscEval
+    from compeer.evaluate.judging import EscEvalSettings
     from compeer.evaluate.players import named_players, read_prices
     from compeer.evaluate.runner import in_languages, sample
     from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards

@@ -156,9 +156,6 @@ def safety(
         str | None, typer.Option(metavar="CORPUS", help="Instead: every seeker utterance of a corpus, for alarms.")
     ] = None,
     to: Annotated[Path, typer.Option(help="The table of alarms to write, for a person to read.")] = Path("alarms.csv"),
-    read: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: a table of alarms whose column 'true' is filled in.")
-    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show texts too: of mistakes, and in the table.")] = False,
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all metrics as JSON.")] = None,
     page: Annotated[
@@ -177,9 +174,7 @@ def safety(
     silence_libraries()
     found: dict[str, Any] = {"classifier": classifier}
     detector = Detector() if classifier else Detector(classifier=None)
-    if read:
-        found = {"read": _read(read)}
-    elif alarms:
+    if alarms:
         found["alarms"] = _alarms(alarms, to, detector, show)
     else:
         supporter = open_named(model, None, cache) if model else None
@@ -271,28 +266,12 @@ def _alarms(corpus: str, table: Path, detector: Detector, show: bool) -> dict[st
         metrics, found = raise_alarms(said, detector, advance)
     write_alarms(table, found, metrics.utterances, show)
     typer.echo(f"{metrics.utterances:,} seeker utterances, each alone")
-    _print_by_level("Alarms", metrics.alarms, metrics.levels, metrics.rules)
+    _print_shares("Alarms", {level: {"all": one} for level, one in {"all": metrics.alarms, **metrics.levels}.items()})
+    for rule, count in metrics.rules.items():
+        typer.echo(f"{count:7,}  {rule}")
     _print_degraded(metrics.degraded)
     print_written(table)
     return metrics.model_dump()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    from compeer.evaluate.safety_alarms import read_alarms
-
-    metrics = read_alarms(path)
-    typer.echo(
-        f"{metrics.alarms:,} alarms in {metrics.utterances:,} utterances: {metrics.true_alarms:,} true, "
-        f"{metrics.unread:,} not read yet (counted as false)"
-    )
-    _print_by_level("False alarms after reading", metrics.false_alarms, metrics.levels, metrics.false_by_rule)
-    return metrics.model_dump()
-
-
-def _print_by_level(title: str, every: Estimate, levels: Mapping[str, Estimate], rules: Mapping[str, int]) -> None:
-    _print_shares(title, {level: {"all": share} for level, share in {"all": every, **levels}.items()})
-    for rule, count in rules.items():
-        typer.echo(f"{count:7,}  {rule}")
 
 
 def _shown(share: Estimate | None) -> str:

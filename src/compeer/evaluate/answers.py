@@ -176,10 +176,10 @@ def words_before_names(text: str) -> str:
     return text[: match.start()] if match else text
 
 
-def by_dimension(text: str) -> dict[Dimension, set[int]]:
+def by_dimension(text: str) -> dict[Dimension, set[int | None]]:
     """The scores that follow each dimension's name; a name without one is left out."""
     labels = list(_labels().finditer(text))
-    found: dict[Dimension, set[int]] = {}
+    found: dict[Dimension, set[int | None]] = {}
     for label, end in zip(labels, [*(label.start() for label in labels[1:]), len(text)], strict=False):
         score = read_plain(text[label.end() : end].strip())
         if score is not None:
@@ -197,54 +197,48 @@ _SCALE_KEYS = {"scale", "max", "maximum", "max_score", "out_of", "满分"}
 
 def read_score(text: str, dimension: Dimension) -> int | None:
     """The score in the answer to a question about one dimension, or None where it is not certain what it is."""
-    answer = _answer_in(text)
-    if answer is None:
-        return None
-    objects, beside = _json_objects(answer)
-    if objects:
-        found = {_in_object(value, dimension) for value in objects}
-        said = read_plain(prepared(beside))
-        score = found.pop() if len(found) == 1 else None
-        return score if said in (None, score) and prepared(beside) is not None else None
-    plain = prepared(answer)
+    objects, plain = _read(text)
     if plain is None:
         return None
+    if objects:
+        return _only({_in_object(value, dimension) for value in objects} | _announced(plain))
     named = by_dimension(plain)
     if named.get(dimension):
-        said = read_plain(words_before_names(plain))
-        return _only(named[dimension] | ({said} if said is not None else set()))
+        return _only(named[dimension] | _announced(words_before_names(plain)))
     return None if named else read_plain(plain)
 
 
 def read_scores(text: str) -> dict[Dimension, int]:
     """The scores in the answer to a question about several dimensions; those that are not certain are left out."""
-    answer = _answer_in(text)
-    if answer is None:
+    objects, plain = _read(text)
+    if plain is None:
         return {}
-    objects, beside = _json_objects(answer)
-    found: dict[Dimension, set[int | None]] = {}
-    if objects:
-        if prepared(beside) is None:
-            return {}
-        for value in objects:
-            for dimension, score in _all_in_object(value):
-                found.setdefault(dimension, set()).add(score)
-    else:
-        plain = prepared(answer)
-        for dimension, scores in by_dimension(plain or "").items():
-            found[dimension] = set(scores)
+    found: dict[Dimension, set[int | None]] = {} if objects else by_dimension(plain)
+    for value in objects:
+        for dimension, score in _all_in_object(value):
+            found.setdefault(dimension, set()).add(score)
     return {dimension: score for dimension, scores in found.items() if (score := _only(scores)) is not None}
 
 
-def _answer_in(text: str) -> str | None:
-    """The answer after a model's thoughts; None if they do not end, or if there is too much to read."""
-    if len(text) > LONGEST:
-        return None
+def _read(text: str) -> tuple[list[_Pairs], str | None]:
+    """The JSON objects after a model's thoughts, and the prepared words beside them.
+
+    The words are None if the thoughts do not end, if there is too much to read, or if a scale is not ours.
+    """
     answer = text.rpartition("</think>")[2]
-    return None if "<think>" in answer else answer.strip()
+    if len(text) > LONGEST or "<think>" in answer:
+        return [], None
+    objects, beside = _json_objects(answer.strip())
+    return objects, prepared(beside if objects else answer.strip())
 
 
-def _only(values: set[int] | set[int | None]) -> int | None:
+def _announced(plain: str) -> set[int | None]:
+    """The score that words announce, if they do."""
+    score = read_plain(plain)
+    return set() if score is None else {score}
+
+
+def _only(values: set[int | None]) -> int | None:
     return next(iter(values)) if len(values) == 1 else None
 
 
@@ -256,7 +250,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _json_objects(answer: str) -> tuple[list[_Pairs], str]:
-    """The JSON objects in an answer that hold scores, and the text beside them."""
+    """The JSON objects in an answer, and the text beside them."""
     text = _FENCE.sub(r"\1", answer)
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs)
     objects: list[_Pairs] = []

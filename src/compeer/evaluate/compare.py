@@ -23,9 +23,8 @@ from pydantic import Field
 
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
-from compeer.evaluate.intervals import FEW_DIALOGUES, group_mean
 from compeer.io import Frozen, read_json_lines
-from compeer.statistics import Estimate, Numbers, group_weights
+from compeer.statistics import FEW_GROUPS, Estimate, Numbers, group_weights
 
 Pair = tuple[str, int]
 """A scenario's id and the repeat."""
@@ -217,9 +216,9 @@ def _dimension(
         scenarios=len(set(groups)),
         first=fmean([one for one, _ in pairs.values()]) if pairs else None,
         second=fmean([other for _, other in pairs.values()]) if pairs else None,
-        difference=group_mean(differences, groups, weights, FEW_DIALOGUES),
+        difference=Estimate.of_groups(differences, groups, weights, FEW_GROUPS),
         wins=signs.count(1),
         ties=signs.count(0),
         losses=signs.count(-1),
-        win_rate=group_mean([(1 + sign) / 2 for sign in signs], groups, weights, FEW_DIALOGUES),
+        win_rate=Estimate.of_groups([(1 + sign) / 2 for sign in signs], groups, weights, FEW_GROUPS),
     )

@@ -16,7 +16,7 @@ mean if the model drew its strategies from the humans' own spread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from compeer.corpora import read_corpus
 from compeer.engine.network import position_limit
 from compeer.errors import InputError
 from compeer.evaluate.diversity import first_keys
-from compeer.evaluate.intervals import FEW_DIALOGUES
 from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel
@@ -36,10 +35,7 @@ from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import (
     STAGES,
     STRATEGIES,
-    EmotionStep,
-    HistoryStep,
     ParsedTurn,
-    StrategyStep,
     SupportTurn,
     render_turn,
 )
@@ -50,6 +46,7 @@ from compeer.simulate import Scenario, Turn, chat
 from compeer.simulate.agents import Mode, plain_prompt
 from compeer.simulate.conversation import view_of
 from compeer.statistics import (
+    FEW_GROUPS,
     Estimate,
     Numbers,
     accuracy_of,
@@ -62,37 +59,27 @@ from compeer.statistics import (
 )
 
 DECISIONS = ("stage", "emotion", "strategy")
+STEP_OF = {"stage": "history", "emotion": "emotion", "intensity": "emotion", "strategy": "strategy"}
+"""The step that makes each decision."""
 SMOOTHING = 0.5
 _CHANCE_DRAWS = 400
 
 
-def _decisions(steps: Iterable[object]) -> dict[str, object]:
-    """What the steps decide, by name; a step that is not there decides nothing."""
-    found: dict[str, object] = {}
-    for step in steps:
-        if isinstance(step, HistoryStep):
-            found["stage"] = step.stage
-        elif isinstance(step, EmotionStep):
-            found |= {"emotion": step.emotion, "intensity": step.intensity}
-        elif isinstance(step, StrategyStep):
-            found["strategy"] = step.strategy
-    return found
-
-
-def _gold(turn: SupportTurn) -> dict[str, object]:
-    return _decisions((turn.history, turn.emotion, turn.strategy))
+def _decisions(parts: Mapping[Any, object]) -> dict[str, object]:
+    """What a turn's steps decide, by name; None where a step is not there."""
+    return {name: getattr(parts.get(step), name, None) for name, step in STEP_OF.items()}
 
 
 def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
     """Accuracy with its 95 % interval, beside the largest class of the gold; a missing decision counts as wrong."""
-    said = [_decisions(output.parts.values()) for output in outputs]
-    truth = [_gold(turn) for turn in gold]
+    said = [_decisions(output.parts) for output in outputs]
+    truth = [_decisions(dict(turn)) for turn in gold]
     figures: dict[str, Any] = {
         "outputs": len(outputs),
         "format_complete": sum(output.complete for output in outputs) / max(1, len(outputs)),
         "missing": dict(Counter(part for output in outputs for part in output.missing)),
     }
-    for name in ("stage", "emotion", "intensity", "strategy"):
+    for name in STEP_OF:
         values = [row[name] for row in truth]
         hits = [float(found.get(name) == value) for found, value in zip(said, values, strict=True)]
         low, high = mean_interval(hits)
@@ -192,8 +179,8 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     place = {name: number for number, name in enumerate(dialogues)}
     groups = [place[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
-    said = [_decisions(output.parts.values()) for output in outputs]
-    truth = [_gold(record.candidate) for record in records]
+    said = [_decisions(output.parts) for output in outputs]
+    truth = [_decisions(dict(record.candidate)) for record in records]
     parts: dict[bool, dict[str, DecisionMetrics]] = {False: {}, True: {}}
     for derived, found in parts.items():
         for name in DECISIONS:
@@ -238,12 +225,12 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     return DecisionMetrics(
         turns=len(rows),
         missing=sum(said is None for _, _, said in rows),
-        accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_DIALOGUES),
-        macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_DIALOGUES),
+        accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_GROUPS),
+        macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_GROUPS),
         majority=majority,
         majority_accuracy=float(accuracy_of(always)[0]),
         majority_macro_f1=float(macro_f1_of(always)[0]),
-        above_majority=Estimate.of_draws(accuracy_of(confusions) - accuracy_of(always), units, FEW_DIALOGUES),
+        above_majority=Estimate.of_draws(accuracy_of(confusions) - accuracy_of(always), units, FEW_GROUPS),
     )
 
 
@@ -275,7 +262,7 @@ def _distribution(
         missing=len(rows) - said_at_all,
         human=_shares(human[0]),
         model=_shares(model[0]),
-        kl=Estimate.of_draws(divergence(human, model) if said_at_all else nothing, units, FEW_DIALOGUES),
+        kl=Estimate.of_draws(divergence(human, model) if said_at_all else nothing, units, FEW_GROUPS),
         by_chance=chance,
     )
 
@@ -338,8 +325,8 @@ def perplexity_figures(
         responses=known,
         tokens=int(tokens.sum()),
         too_long=too_long,
-        perplexity=Estimate.of_draws(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_DIALOGUES),
-        bits_per_character=Estimate.of_draws(bits, len(dialogues), FEW_DIALOGUES),
+        perplexity=Estimate.of_draws(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_GROUPS),
+        bits_per_character=Estimate.of_draws(bits, len(dialogues), FEW_GROUPS),
     )
 
 

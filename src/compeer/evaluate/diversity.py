@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from compeer.corpora import corpus_path, read_corpus
 from compeer.dialogue import Speaker, merge_consecutive
 from compeer.errors import InputError
-from compeer.evaluate.intervals import FEW_DIALOGUES
+from compeer.evaluate.players import CONVERSATIONS
 from compeer.io import Frozen
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
@@ -35,13 +34,23 @@ from compeer.policy.selection import read_candidates
 from compeer.reasoning import parse_turn
 from compeer.ser.record import SerRecord
 from compeer.simulate import read_conversations
-from compeer.statistics import Estimate, Numbers, distinct, drawn_interval, generator, group_weights, mean, ratio, words
+from compeer.statistics import (
+    FEW_GROUPS,
+    Estimate,
+    Numbers,
+    Places,
+    distinct,
+    generator,
+    group_weights,
+    mean,
+    ratio,
+    words,
+)
 
 HALVES = 200
 MOST_REPLIES = 200
 """Replies that are compared with each other at most, for self-BLEU and openings."""
 OPENING_WORDS = 3
-Places = npt.NDArray[np.int64]
 
 
 def diversity_figures(responses: Sequence[str], embedder: Embedder) -> dict[str, Any]:
@@ -177,9 +186,8 @@ class _Counted:
 
     def _over_halves(self, values: Sequence[float | None]) -> Estimate:
         known = np.array([value for value in values if value is not None], dtype=np.float64)
-        enough = len(self._units) >= FEW_DIALOGUES
-        low, high = (drawn_interval(known) if enough else None) or (None, None)
-        return Estimate(value=float(known.mean()) if len(known) else None, low=low, high=high, n=len(self._units))
+        value = known.mean() if len(known) else np.nan
+        return Estimate.of_draws(np.array([value, *known]), len(self._units), FEW_GROUPS)
 
 
 def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Places]:
@@ -276,8 +284,8 @@ def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embe
     cosines = ((weights @ sums) ** 2).sum(1) - squares @ (sums**2).sum(1)
     pairs = (weights @ counts) ** 2 - squares @ counts**2
     return {
-        "in_dialogue": Estimate.of_draws(ratio(weights @ inside, weights @ dialogues), len(units), FEW_DIALOGUES),
-        "across_dialogues": Estimate.of_draws(ratio(cosines, pairs), len(units), FEW_DIALOGUES),
+        "in_dialogue": Estimate.of_draws(ratio(weights @ inside, weights @ dialogues), len(units), FEW_GROUPS),
+        "across_dialogues": Estimate.of_draws(ratio(cosines, pairs), len(units), FEW_GROUPS),
     }
 
 
@@ -286,9 +294,6 @@ def pair_mean(rows: Matrix | Numbers) -> float:
     total = rows.sum(axis=0)
     count = len(rows)
     return float((total @ total - (rows * rows).sum()) / (count * (count - 1)))
-
-
-CONVERSATIONS = "conversations.jsonl"
 
 
 def read_replies(

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
-from compeer.evaluate.judging import JudgeSettings, ScoreRow, judge_messages, read_rows, score_stage
+from compeer.evaluate.judging import EscEvalSettings, ScoreRow, judge_messages, read_rows, score_stage
 from compeer.evaluate.players import CONVERSATIONS, Talk
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
-from compeer.io import Frozen
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_figure
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
@@ -23,49 +20,6 @@ from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweight
 
 Item = tuple[str, int, Dimension]
 """A scenario's id, the repeat, and the dimension."""
-
-
-class ScoreEstimate(Frozen):
-    """A figure from 0 to 100 with its 95 % interval, and how many of the items it rests on."""
-
-    score: float | None = Field(description="none: nothing was scored")
-    low: float | None = Field(default=None, description="none: fewer than two scenarios were scored")
-    high: float | None = None
-    scored: int
-    items: int
-
-
-class DimensionEstimate(ScoreEstimate):
-    """The figure of a dimension."""
-
-    unscored: dict[str, int] = Field(description="judges' answers without a score, by kind")
-    judges: dict[int, int] = Field(description="items by the number of judges that scored them")
-
-
-class Averages(Frozen):
-    """The seven figures and their mean, of a part of the scores."""
-
-    dimensions: dict[Dimension, float | None]
-    average: float | None
-    scored: int = Field(description="scores that were given")
-    asked: int
-
-
-class EscEvalFigures(Frozen):
-    """Everything ESC-Eval says of one supporter."""
-
-    scenarios: int
-    conversations: int
-    dimensions: dict[Dimension, DimensionEstimate]
-    average: ScoreEstimate = Field(description="the mean of the seven; scored counts conversations with all seven")
-    by_judge: dict[str, Averages]
-    by_repeat: dict[int, Averages]
-    repeat_deviation: float | None = Field(
-        description="the standard deviation of the average between repeats; none with fewer than two"
-    )
-    all_alike: dict[str, float] = Field(
-        description="by judge: the share of its conversations, all seven scored, that got one score seven times"
-    )
 
 
 def all_alike(rows: Sequence[ScoreRow]) -> dict[str, float]:
@@ -92,9 +46,13 @@ def item_scores(rows: Sequence[ScoreRow]) -> dict[Item, float]:
     return {item: sum(by_item[item]) / len(by_item[item]) for item in sorted(by_item)}
 
 
-def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0) -> EscEvalFigures:
-    """The figures of all rows, which may stand in any order."""
-    _refuse_twice(rows)
+def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0) -> dict[str, Any]:
+    """Everything ESC-Eval says of one supporter, by rows that may stand in any order.
+
+    Figures go from 0 to 100. A dimension also has the judges' answers without a score by kind (`unscored`) and the
+    items by the number of judges that scored them (`judges`). `average` is the mean of the seven; its `scored` counts
+    conversations with all seven.
+    """
     scores = item_scores(rows)
     scenarios = sorted({row.conversation for row in rows})
     conversations = {(row.conversation, row.repeat) for row in rows}
@@ -102,33 +60,41 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
     known = {dimension: {item[0] for item in scores if item[2] == dimension} for dimension in DIMENSIONS}
     whole = [one for one in conversations if all((*one, dimension) in scores for dimension in DIMENSIONS)]
     by_repeat = {
-        repeat: _averages([row for row in rows if row.repeat == repeat]) for repeat in sorted({r.repeat for r in rows})
+        str(repeat): _averages([row for row in rows if row.repeat == repeat])
+        for repeat in sorted({row.repeat for row in rows})
     }
-    averages = [part.average for part in by_repeat.values() if part.average is not None]
-    return EscEvalFigures(
-        scenarios=len(scenarios),
-        conversations=len(conversations),
-        all_alike=all_alike(rows),
-        dimensions={
-            dimension: DimensionEstimate(
-                **_bounds(values[:, place], len(known[dimension])),
-                scored=sum(item[2] == dimension for item in scores),
-                items=len({(row.conversation, row.repeat) for row in rows if row.dimension == dimension}),
-                **_coverage([row for row in rows if row.dimension == dimension]),
+    average = Estimate.of_draws(values.mean(axis=1), min(len(found) for found in known.values()))
+    return {
+        "scenarios": len(scenarios),
+        "conversations": len(conversations),
+        "dimensions": {
+            dimension: _dimension(
+                [row for row in rows if row.dimension == dimension],
+                Estimate.of_draws(values[:, index], len(known[dimension])),
             )
-            for place, dimension in enumerate(DIMENSIONS)
+            for index, dimension in enumerate(DIMENSIONS)
         },
-        average=ScoreEstimate(
-            **_bounds(values.mean(axis=1), min(len(found) for found in known.values())),
-            scored=len(whole),
-            items=len(conversations),
-        ),
-        by_judge={
+        "average": scored_figure(average, len(whole), len(conversations)),
+        "by_judge": {
             judge: _averages([row for row in rows if row.judge == judge]) for judge in sorted({r.judge for r in rows})
         },
-        by_repeat=by_repeat,
-        repeat_deviation=float(np.std(averages, ddof=1)) if len(averages) > 1 else None,
-    )
+        "by_repeat": by_repeat,
+        "repeat_deviation": repeat_deviation(by_repeat),
+        "all_alike": all_alike(rows),
+    }
+
+
+def _dimension(rows: Sequence[ScoreRow], found: Estimate) -> dict[str, Any]:
+    """The figure of a dimension, with what its rows cover."""
+    judges = {(row.conversation, row.repeat): 0 for row in rows}
+    for row in rows:
+        judges[row.conversation, row.repeat] += row.score is not None
+    unscored = Counter(row.unscored for row in rows if row.unscored is not None)
+    return {
+        **scored_figure(found, sum(map(bool, judges.values())), len(judges)),
+        "unscored": dict(sorted(unscored.items())),
+        "judges": {str(number): items for number, items in sorted(Counter(judges.values()).items())},
+    }
 
 
 def _figures(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbers) -> Numbers:
@@ -141,52 +107,22 @@ def _figures(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbe
     return ratio(100 * reweighted(weights, sums), HIGHEST * reweighted(weights, counts))
 
 
-def _bounds(draws: Numbers, scenarios: int) -> dict[str, float | None]:
-    found = Estimate.of_draws(draws, scenarios)
-    return {"score": found.value, "low": found.low, "high": found.high}
-
-
-def _averages(rows: Sequence[ScoreRow]) -> Averages:
+def _averages(rows: Sequence[ScoreRow]) -> dict[str, Any]:
+    """The seven figures and their mean, of a part of the rows."""
     scenarios = sorted({row.conversation for row in rows})
     figures = _figures(item_scores(rows), scenarios, np.ones((1, len(scenarios))))[0]
     known = [float(figure) if np.isfinite(figure) else None for figure in figures]
-    return Averages(
-        dimensions=dict(zip(DIMENSIONS, known, strict=True)),
-        average=float(figures.mean()) if np.isfinite(figures).all() else None,
-        scored=sum(row.score is not None for row in rows),
-        asked=len(rows),
-    )
-
-
-def _coverage(rows: Sequence[ScoreRow]) -> dict[str, Any]:
-    by_item = Counter((row.conversation, row.repeat) for row in rows if row.score is not None)
-    judged = Counter(
-        by_item[row.conversation, row.repeat] for row in {(r.conversation, r.repeat): r for r in rows}.values()
-    )
-    unscored = Counter(row.unscored for row in rows if row.unscored is not None)
-    return {"unscored": dict(sorted(unscored.items())), "judges": dict(sorted(judged.items()))}
-
-
-def _refuse_twice(rows: Sequence[ScoreRow]) -> None:
-    keys = Counter((row.conversation, row.repeat, row.judge, row.dimension) for row in rows)
-    for (conversation, repeat, judge, dimension), count in keys.items():
-        if count > 1:
-            raise InputError(
-                f"conversation '{conversation}' (repeat {repeat}) has {count} rows by judge '{judge}' for {dimension}.",
-                do="Give each conversation an id and repeat of its own, and each judge a name of its own.",
-            )
+    return {
+        "dimensions": dict(zip(DIMENSIONS, known, strict=True)),
+        "average": float(figures.mean()) if np.isfinite(figures).all() else None,
+        "scored": sum(row.score is not None for row in rows),
+        "asked": len(rows),
+    }
 
 
 JUDGED = "judged.jsonl"
 
 # --- the run ----------------------------------------------------------------------------------------------------------
-
-
-class EscEvalSettings(RunSettings):
-    """What a run of ESC-Eval settles."""
-
-    one_call: bool = Field(default=False, description="ask a judge for all seven dimensions in one call")
-    judge_tokens: int = Field(default=400, ge=16, description="a judge's longest answer")
 
 
 class EscEval(Evaluation):
@@ -202,20 +138,11 @@ class EscEval(Evaluation):
         rubrics = {f"rubric {language}.toml": text for language, text in rubric_texts().items()}
         return {**seeker_prompts(), **rubrics}
 
-    @property
-    def judging(self) -> JudgeSettings:
-        """How judges are asked."""
-        return JudgeSettings(
-            calls="conversation" if self.settings.one_call else "dimension",
-            retries=self.settings.retries,
-            max_tokens=self.settings.judge_tokens,
-        )
-
     async def judge(
         self, talks: Sequence[Talk], judges: Sequence[TextModel], folder: Path, advance: Callable[[int], None]
     ) -> None:
         inputs = {"conversations": folder / CONVERSATIONS}
-        await score_stage(talks, inputs, folder / JUDGED, judges, self.judging, self.seed, advance)
+        await score_stage(talks, inputs, folder / JUDGED, judges, self.settings, self.seed, advance)
 
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
         by_talk: dict[tuple[str, int], list[ScoreRow]] = {}
@@ -228,8 +155,10 @@ class EscEval(Evaluation):
         found = esc_eval_figures(rows, seed=self.seed)
         kinds = Counter((row.unscored, f"{row.judge}: {row.unscored}") for row in rows if row.unscored)
         return {
-            "figures": found.model_dump(mode="json"),
-            "coverage": {name: {"scored": one.scored, "of": len(lines)} for name, one in found.dimensions.items()},
+            "figures": found,
+            "coverage": {
+                name: {"scored": one["scored"], "of": len(lines)} for name, one in found["dimensions"].items()
+            },
             "unread": {name: count for (kind, name), count in kinds.items() if kind != "failed"},
             "unreached": {name: count for (kind, name), count in kinds.items() if kind == "failed"},
         }
@@ -240,9 +169,9 @@ class EscEval(Evaluation):
         role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
         took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in role_of.values()}
         for row in read_rows(folder / JUDGED):
-            if self.settings.one_call and row.dimension != DIMENSIONS[0]:
-                continue  # the seven rows of a conversation came from the same answers
-            asked = DIMENSIONS if self.settings.one_call else (row.dimension,)
+            asked = next(one for one in self.settings.questions if row.dimension in one)
+            if row.dimension != asked[0]:
+                continue  # the other dimensions came from the same answers
             question = judge_messages(by_key[row.conversation, row.repeat], asked)
             counts = took[role_of[row.judge]]
             counts["calls"] += row.tries

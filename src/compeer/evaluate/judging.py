@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score, read_scores, rubric, rubric_texts
 from compeer.evaluate.players import Talk
+from compeer.evaluate.runner import RunSettings
 from compeer.io import Frozen, json_line, read_lines
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, ask_through, in_blocks
@@ -76,6 +77,8 @@ def _transcript(talk: Talk, wording: dict[str, Any]) -> str:
     )
 
 
+JUDGING_TEMPERATURE = 0.0
+"""Judges take the most probable token."""
 Scores = dict[Dimension, int]
 Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
 
@@ -105,19 +108,20 @@ class ScoreRow(Frozen):
         return self
 
 
-class JudgeSettings(Frozen):
-    """How judges are asked for scores."""
+class EscEvalSettings(RunSettings):
+    """What a run of ESC-Eval settles."""
 
-    calls: Literal["dimension", "conversation"] = Field(
-        default="dimension", description="one call for each dimension, or one for all seven of a conversation"
-    )
-    retries: int = Field(default=2, ge=0, description="how often a score that cannot be read is asked for again")
-    temperature: float = Field(default=0.0, ge=0, description="0 takes the most probable token")
-    max_tokens: int = Field(default=400, ge=16, description="longest answer, in tokens")
+    one_call: bool = Field(default=False, description="ask a judge for all seven dimensions in one call")
+    judge_tokens: int = Field(default=400, ge=16, description="a judge's longest answer")
+
+    @property
+    def questions(self) -> list[tuple[Dimension, ...]]:
+        """The dimensions that each question to a judge is about."""
+        return [DIMENSIONS] if self.one_call else [(dimension,) for dimension in DIMENSIONS]
 
 
 async def judge_conversations(
-    talks: Sequence[Talk], judges: Sequence[TextModel], settings: JudgeSettings, seed: int = 0
+    talks: Sequence[Talk], judges: Sequence[TextModel], settings: EscEvalSettings, seed: int = 0
 ) -> list[ScoreRow]:
     """The rows of all judges, in the order of conversations, judges and dimensions."""
     _check(talks, judges)
@@ -131,7 +135,7 @@ async def score_stage(
     inputs: Mapping[str, Path | str],
     out: Path,
     judges: Sequence[TextModel],
-    settings: JudgeSettings,
+    settings: EscEvalSettings,
     seed: int = 0,
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -143,7 +147,10 @@ async def score_stage(
     _check(talks, judges)
     work, size = _work(judges, settings, seed), _block_size(judges, settings)
     wanted = {
-        **settings.model_dump(),
+        "calls": "conversation" if settings.one_call else "dimension",
+        "retries": settings.retries,
+        "temperature": JUDGING_TEMPERATURE,
+        "max_tokens": settings.judge_tokens,
         "judges": [judge.name for judge in judges],
         "seed": seed,
         "rubric": rubric_texts(),
@@ -178,7 +185,7 @@ def read_rows(path: Path) -> list[ScoreRow]:
 
 
 def _work(
-    judges: Sequence[TextModel], settings: JudgeSettings, seed: int
+    judges: Sequence[TextModel], settings: EscEvalSettings, seed: int
 ) -> Callable[[list[Talk]], Awaitable[list[ScoreRow]]]:
     """What is done with a block: all judges at once, each as often at the same time as it likes."""
     gates = {judge.name: asyncio.Semaphore(judge.at_once) for judge in judges}
@@ -194,15 +201,16 @@ def _work(
     return work
 
 
-async def _judged(judge: TextModel, block: Sequence[Talk], settings: JudgeSettings, seed: int) -> list[list[ScoreRow]]:
+async def _judged(
+    judge: TextModel, block: Sequence[Talk], settings: EscEvalSettings, seed: int
+) -> list[list[ScoreRow]]:
     """The judge's rows for each conversation of a block, a row a dimension."""
-    groups = [(dimension,) for dimension in DIMENSIONS] if settings.calls == "dimension" else [DIMENSIONS]
-    calls = [_Call(talk, group) for talk in block if _has_reply(talk) for group in groups]
+    calls = [_Call(talk, dimensions) for talk in block if _has_reply(talk) for dimensions in settings.questions]
 
     def read(index: int, answer: Generation) -> Scores | AnswerFault:
         return calls[index].read(answer)
 
-    sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
+    sampling = Sampling(temperature=JUDGING_TEMPERATURE, max_tokens=settings.judge_tokens)
     requests = [_request(call, judge.name, seed) for call in calls]
     answers = await ask_until_read(judge, requests, read, sampling, settings.retries) if requests else []
     found = {
@@ -274,10 +282,9 @@ def _request(call: _Call, judge: str, seed: int) -> Request:
     return Request(judge_messages(call.talk, call.dimensions), seed=int(own.integers(2**31)), grammar=grammar)
 
 
-def _block_size(judges: Sequence[TextModel], settings: JudgeSettings) -> int:
+def _block_size(judges: Sequence[TextModel], settings: EscEvalSettings) -> int:
     """Conversations in a block, so that its questions fill the largest batch that a judge likes."""
-    calls = len(DIMENSIONS) if settings.calls == "dimension" else 1
-    return max(1, max(judge.batch_size for judge in judges) // calls)
+    return max(1, max(judge.batch_size for judge in judges) // len(settings.questions))
 
 
 def _check(talks: Sequence[Talk], judges: Sequence[TextModel]) -> None:

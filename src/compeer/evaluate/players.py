@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,7 +166,8 @@ def finished_dialogues(folder: Path) -> int:
 
 # --- prices -----------------------------------------------------------------------------------------------------------
 
-_PRICE = re.compile(r"(?:(?P<name>.+)=)?(?P<prompt>[0-9.]+)/(?P<answer>[0-9.]+)")
+_MONEY = r"[0-9]{1,12}(?:\.[0-9]*)?|\.[0-9]+"
+_PRICE = re.compile(rf"(?:(?P<name>.+)=)?(?P<prompt>{_MONEY})/(?P<answer>{_MONEY})")
 
 
 @dataclass(frozen=True)
@@ -177,21 +177,19 @@ class Prices:
     by_model: Mapping[str, tuple[float, float]]
     currency: str = "USD"
 
-    def of(self, player: Player, took: Mapping[str, int]) -> float | None:
-        """What these tokens cost; None if there is no price for the model. Models in this process cost nothing."""
-        price = self.by_model.get(player.name, self.by_model.get(""))
-        if price is None or player.kind != "endpoint":
-            return None
-        return (took["prompt_tokens"] * price[0] + took["tokens"] * price[1]) / 1e6
-
 
 def cost_of(players: Players, took: Mapping[str, Mapping[str, int]], prices: Prices | None) -> dict[str, Any]:
-    """What each role took, and the price of it all where prices are known."""
+    """What each role took, and the price of it all where prices are known; models in this process cost nothing."""
     roles = {role: dict(counts) for role, counts in took.items()}
     if not prices or not prices.by_model:
         return {"roles": roles}
-    spent = [prices.of(players.by_role[role], counts) for role, counts in took.items()]
-    return {"roles": roles, "price": round(sum(one or 0.0 for one in spent), 6), "currency": prices.currency}
+    spent = 0.0
+    for role, counts in took.items():
+        player = players.by_role[role]
+        price = prices.by_model.get(player.name, prices.by_model.get(""))
+        if price is not None and player.kind == "endpoint":
+            spent += (counts["prompt_tokens"] * price[0] + counts["tokens"] * price[1]) / 1e6
+    return {"roles": roles, "price": round(spent, 6), "currency": prices.currency}
 
 
 def read_prices(texts: Sequence[str], currency: str = "USD") -> Prices:
@@ -199,14 +197,10 @@ def read_prices(texts: Sequence[str], currency: str = "USD") -> Prices:
     found: dict[str, tuple[float, float]] = {}
     for text in texts:
         match = _PRICE.fullmatch(text.strip())
-        try:
-            prices = (float(match["prompt"]), float(match["answer"])) if match else None
-        except ValueError:
-            prices = None
-        if match is None or prices is None or not all(map(math.isfinite, prices)):
+        if match is None:
             do = "Write the price of a million prompt tokens, a slash, and that of a million answer tokens: 0.15/0.60"
             raise InputError(f"'{text}' is no price.", field="price", do=f"{do}, or NAME=0.15/0.60 for one model.")
-        found[match["name"] or ""] = prices
+        found[match["name"] or ""] = (float(match["prompt"]), float(match["answer"]))
     return Prices(found, currency)
 
 

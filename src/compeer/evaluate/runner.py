@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from compeer.errors import InputError
@@ -51,7 +52,7 @@ from compeer.reasoning import turn_grammar
 from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, SupporterAgent, run_dialogues
 from compeer.simulate.agents import plain_prompt
-from compeer.statistics import generator
+from compeer.statistics import Estimate, generator
 
 Mode = Literal["plain", "structured"]
 TEMPERATURE = 0.7
@@ -209,6 +210,23 @@ async def run_evaluation(
         ]
         write_lines(folder / SCORES, lines)
         return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
+
+
+# --- figures that both protocols have ---------------------------------------------------------------------------------
+
+
+def scored_figure(found: Estimate, scored: int, items: int) -> dict[str, Any]:
+    """A figure as `figures.json` has it: with its 95 % interval, and how many of the items it rests on.
+
+    Without a score nothing was scored; without an interval fewer than two scenarios were.
+    """
+    return {"score": found.value, "low": found.low, "high": found.high, "scored": scored, "items": items}
+
+
+def repeat_deviation(by_repeat: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """The standard deviation of the average between repeats; None with fewer than two."""
+    averages = [part["average"] for part in by_repeat.values() if part["average"] is not None]
+    return float(np.std(averages, ddof=1)) if len(averages) > 1 else None
 
 
 # --- what came of it --------------------------------------------------------------------------------------------------

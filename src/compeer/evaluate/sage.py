@@ -14,14 +14,13 @@ from pydantic import Field
 
 from compeer.corpora.items import line_items
 from compeer.errors import InputError
-from compeer.evaluate.intervals import group_mean
 from compeer.evaluate.players import Talk
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, repeat_deviation, scored_figure
 from compeer.models.base import Sampling, TextModel
 from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of
 from compeer.simulate.emotion import update as update  # the rule of the protocol is a part of this module
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
-from compeer.statistics import group_weights, mean
+from compeer.statistics import Estimate, group_weights, mean
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
@@ -80,9 +79,8 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
     weights = group_weights(len(place), draws, seed)
 
     def figure(value: Callable[[Mapping[str, Any]], float]) -> dict[str, Any]:
-        found = group_mean([value(line) for line in known], groups, weights, fewest=2)
-        bounds = {"score": found.value, "low": found.low, "high": found.high}
-        return {**bounds, "scored": len(known), "items": len(lines)}
+        found = Estimate.of_groups([value(line) for line in known], groups, weights, fewest=2)
+        return scored_figure(found, len(known), len(lines))
 
     def outcome(name: str) -> dict[str, Any]:
         ended = figure(lambda line: line["end"] == name)
@@ -92,7 +90,6 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         str(repeat): {"average": float(np.mean([line["final"] for line in known if line["repeat"] == repeat]))}
         for repeat in sorted({line["repeat"] for line in known})
     }
-    averages = [found["average"] for found in by_repeat.values()]
     return {
         "scenarios": len({line["scenario"] for line in lines}),
         "conversations": len(lines),
@@ -102,28 +99,26 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
         "replies": figure(lambda line: len(line["emotions"]) - 1),
         "unmoved": sum(len(set(line["emotions"])) == 1 for line in known),
         "by_repeat": by_repeat,
-        "repeat_deviation": float(np.std(averages, ddof=1)) if len(averages) > 1 else None,
+        "repeat_deviation": repeat_deviation(by_repeat),
     }
 
 
-@dataclass(frozen=True)
-class UnreadLine:
-    """A line that could not be scored, and why."""
-
-    line: int
-    why: str
+# --- transcripts that somebody else made ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rescored:
-    """What a file of transcripts comes to; `repeated` counts the dialogues whose id was there before."""
+    """What a file of transcripts comes to.
+
+    `repeated` counts the dialogues whose id was there before; `unread` says why a line could not be scored, by number.
+    """
 
     emotion: float
     dialogues: int
     successes: int
     failures: int
     repeated: int
-    unread: tuple[UnreadLine, ...]
+    unread: dict[int, str]
 
 
 def rescore(path: Path, rules: EmotionRules = SAGE) -> Rescored:
@@ -132,26 +127,20 @@ def rescore(path: Path, rules: EmotionRules = SAGE) -> Rescored:
         raise InputError("there is no such file.", file=path, do="Give a file of transcripts, one JSON object a line.")
     emotions: list[float] = []
     ids: Counter[str] = Counter()
-    unread: list[UnreadLine] = []
+    unread: dict[int, str] = {}
     for item in line_items(path):
-        if isinstance(item, InputError):
-            unread.append(UnreadLine(item.line or 0, item.what))
-            continue
-        emotion = final_emotion(item.value)
-        if isinstance(emotion, str):
-            unread.append(UnreadLine(item.line or 0, emotion))
+        emotion = item.what if isinstance(item, InputError) else final_emotion(item.value)
+        if isinstance(item, InputError) or isinstance(emotion, str):
+            unread[item.line or 0] = str(emotion)
             continue
         emotions.append(emotion)
         if isinstance(item.value.get("id"), str | int):
             ids[str(item.value["id"])] += 1
     score = mean(emotions)
     if score is None:
-        first = f" Line {unread[0].line}: {unread[0].why}" if unread else ""
-        raise InputError(
-            f"it holds no dialogue with a final emotion.{first}",
-            file=path,
-            do="Give a file with one JSON object a line, each with the number 'emo_point'.",
-        )
+        first = next((f" Line {line}: {why}" for line, why in unread.items()), "")
+        do = "Give a file with one JSON object a line, each with the number 'emo_point'."
+        raise InputError(f"it holds no dialogue with a final emotion.{first}", file=path, do=do)
     outcomes = Counter(outcome_of(emotion, rules) for emotion in emotions)
     return Rescored(
         emotion=score,
@@ -159,7 +148,7 @@ def rescore(path: Path, rules: EmotionRules = SAGE) -> Rescored:
         successes=outcomes["success"],
         failures=outcomes["failure"],
         repeated=sum(count - 1 for count in ids.values()),
-        unread=tuple(unread),
+        unread=unread,
     )
 
 
@@ -186,7 +175,7 @@ def rescore_command(path: str | Path) -> str:
         f"Failures            {found.failures}",
         f"Dialogues           {found.dialogues}",
         f"Not read            {len(found.unread)}",
-        *(f"  line {one.line}: {one.why}" for one in found.unread),
+        *(f"  line {line}: {why}" for line, why in found.unread.items()),
     ]
     if found.repeated:
         lines.append(f"Same id as before   {found.repeated} (counted like the others)")

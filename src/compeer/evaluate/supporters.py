@@ -24,6 +24,7 @@ from compeer.models.local import LocalModel
 from compeer.models.packaged import is_packaged
 from compeer.models.resolve import model_folder
 from compeer.models.training import model_card
+from compeer.pipeline import in_blocks
 from compeer.policy import Output, SupporterSettings, generate_turns
 from compeer.policy.prompt import refuse_direct
 from compeer.progress import progress
@@ -74,59 +75,39 @@ def evaluate_run(
     test = [record for record in records if record.split == "test"]
     judged = sample([record for record in test if is_judged(record)], settings.records, seed, "judge")
     asked = sample([record for record in test if record.author == "corpus"], settings.histories, seed, "supporters")
-    with progress("Measuring the judge", len(judged)) as advance:
-        judge = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)
-        figures = _once(folder / "judge.json", lambda: evaluate_judge(judge, judged))
-    judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
-    found = {}
-    for name, model in supporters.items():
-
-        def answer(name: str = name, model: Path = model) -> dict[str, Any]:
-            answers = _ask(name, model, asked, settings, seed)
-            return _measured(asked, answers, judge, embedder, seed)
-
-        found[name] = _once(folder / f"outputs-{name}.json", answer)
-    if settings.best_of > 1:
-        name, chosen_for = f"best-of-{settings.best_of}", asked[: settings.best_histories]
-        last = list(supporters.values())[-1]
-
-        def choose() -> dict[str, Any]:
-            answers = _best(name, last, chosen_for, judge, settings, seed)
-            return _measured(chosen_for, answers, judge, embedder, seed)
-
-        found[name] = _once(folder / f"outputs-{name}.json", choose)
-    return {
-        "judge": figures,
-        "judge_says_the_same_to_all": collapsed_verdicts(figures),
-        "supporters": found,
-    }
-
-
-def _once(path: Path, make: Any) -> dict[str, Any]:
-    """What the file holds, or what `make` returns, written whole."""
+    path = folder / "judge.json"
     if not path.is_file():
-        write_json(path, make())
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        with progress("Measuring the judge", len(judged)) as advance:
+            measured = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)
+            write_json(path, evaluate_judge(measured, judged))
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
+    plan = {name: (model, asked, 1) for name, model in supporters.items()}
+    if settings.best_of > 1:
+        last = list(supporters.values())[-1]
+        plan[f"best-of-{settings.best_of}"] = (last, asked[: settings.best_histories], settings.best_of)
+    found = {}
+    for name, (model, histories, candidates) in plan.items():
+        path = folder / f"outputs-{name}.json"
+        if not path.is_file():
+            answers = _ask(name, model, histories, settings, seed, candidates)
+            if candidates > 1:
+                groups = list(in_blocks(answers, candidates))
+                with progress(f"Choosing the {name.replace('-', ' ')}", len(histories)) as advance:
+                    answers = list(choose_best(judge, histories, groups, seed, advance))
+            write_json(path, _measured(histories, answers, judge, embedder, seed))
+        found[name] = json.loads(path.read_text(encoding="utf-8"))
+    return {"judge": figures, "judge_says_the_same_to_all": collapsed_verdicts(figures), "supporters": found}
 
 
 def _ask(
-    name: str, model: Path, records: Sequence[SerRecord], settings: EvaluateSettings, seed: int, candidates: int = 1
+    name: str, model: Path, records: Sequence[SerRecord], settings: EvaluateSettings, seed: int, candidates: int
 ) -> list[Output | Failure]:
     refuse_direct(model)
     with progress(f"Asking the supporter ({name})", candidates * len(records)) as advance:
         local = LocalModel(model, batch_size=settings.batch, progress=advance)
         history = model_card(model).get("history")
         return generate_turns(local, records, settings.sampling, seed, history, candidates=candidates)
-
-
-def _best(
-    name: str, model: Path, records: Sequence[SerRecord], judge: Judge, settings: EvaluateSettings, seed: int
-) -> list[Output | Failure]:
-    answers = _ask(name, model, records, settings, seed, settings.best_of)
-    groups = [answers[start : start + settings.best_of] for start in range(0, len(answers), settings.best_of)]
-    with progress(f"Choosing the {name.replace('-', ' ')}", len(records)) as advance:
-        return list(choose_best(judge, records, groups, seed, advance))
 
 
 def choose_best(

@@ -46,9 +46,9 @@ def esc_eval_metrics(seed: int = 0) -> Metric:
         if not rows:
             return {}
         found = esc_eval_figures(rows, seed=seed)
-        metrics = flat("average", found.average.score, found.average.low, found.average.high)
-        for name, one in found.dimensions.items():
-            metrics |= flat(name, one.score, one.low, one.high)
+        metrics: Values = {}
+        for name, one in {"average": found["average"], **found["dimensions"]}.items():
+            metrics |= flat(name, one["score"], one["low"], one["high"])
         return metrics
 
     return measure

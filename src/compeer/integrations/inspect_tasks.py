@@ -21,8 +21,8 @@ from inspect_ai.scorer import Score, Scorer, Target, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from compeer.evaluate.decisions import held_out
-from compeer.evaluate.esc_eval import EscEval, EscEvalSettings
-from compeer.evaluate.judging import judge_conversations
+from compeer.evaluate.esc_eval import EscEval
+from compeer.evaluate.judging import EscEvalSettings, judge_conversations
 from compeer.evaluate.players import Player, Players, Talk
 from compeer.evaluate.runner import Evaluation, in_languages, sample
 from compeer.evaluate.safety import LOCALES, Half, SafetyCase, cases_path, measure_supporter, read_cases
@@ -175,7 +175,7 @@ def seven_dimensions(evaluation: EscEval) -> Scorer:
         line: dict[str, Any] = {"scenario": talk.scenario, "repeat": talk.repeat, "rows": []}
         if talk.failed:
             return Score.unscored(reason="no_conversation", explanation=talk.failed, metadata=line)
-        rows = await judge_conversations([talk], graders(), evaluation.judging, evaluation.seed)
+        rows = await judge_conversations([talk], graders(), evaluation.settings, evaluation.seed)
         line["rows"] = [row.model_dump(mode="json") for row in rows]
         known = [row.score for row in rows if row.score is not None]
         said = "\n".join(f"{row.judge}, {row.dimension}: {row.score}" for row in rows)
