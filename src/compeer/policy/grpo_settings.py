@@ -97,15 +97,6 @@ class GrpoSettings(WeightSettings):
     outage: float = Field(
         default=600.0, ge=0, description="seconds that a judge behind a server may stay away before training stops"
     )
-    stop_entropy: float | None = Field(
-        default=None,
-        gt=0,
-        description="training stops when the entropy, in nats a token, stays under this; none: never",
-    )
-    stop_distinct_2: float | None = Field(
-        default=None, gt=0, le=1, description="training stops when distinct-2 of a step stays under this; none: never"
-    )
-    patience: int = Field(default=5, ge=1, description="steps on end under a floor after which training stops")
     vllm: Literal["off", "server", "colocate"] = Field(
         default="off", description="whether vLLM writes the rollouts: on a server, or on the GPUs that train"
     )
@@ -115,11 +106,6 @@ class GrpoSettings(WeightSettings):
     vllm_memory: float = Field(
         default=0.3, gt=0, lt=1, description="share of a GPU's memory for vLLM where it shares the GPUs that train"
     )
-
-    def floors(self) -> dict[str, float]:
-        """The floors that are set, by the name of the metric."""
-        found = {"entropy": self.stop_entropy, "response/distinct_2": self.stop_distinct_2}
-        return {name: floor for name, floor in found.items() if floor is not None}
 
 
 def grpo_config(settings: GrpoSettings, folder: Path, seed: int) -> GRPOConfig:
