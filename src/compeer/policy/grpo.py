@@ -26,19 +26,13 @@ from compeer.errors import InputError
 from compeer.io import write_text
 from compeer.models.distributed import first_process
 from compeer.models.embedder import Embeds
-from compeer.models.training import (
-    last_checkpoint,
-    lora_config,
-    run_trainer,
-    save_trained,
-    trainable_network,
-)
+from compeer.models.training import last_checkpoint, lora_config, run_trainer, save_trained, trainable_network
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
-from compeer.policy.metrics import STILL_STEPS, Groups, group_metrics, sample_rows, still_parts
+from compeer.policy.metrics import STILL_STEPS, group_metrics, sample_rows, still_parts
 from compeer.policy.multimodal import MultimodalProcessor, blocks, drop_empty_patches
 from compeer.policy.prompt import refuse_direct, supporter_prompt, with_whole_paths
-from compeer.policy.rewards import JudgeAway, Rollout, Scorer, Weighted, completion_text, group_rewards
+from compeer.policy.rewards import JudgeAway, RewardedGroup, Rollout, Scorer, Weighted, completion_text, reward_group
 from compeer.progress import console
 from compeer.reward import Judge
 from compeer.ser.record import SerRecord
@@ -66,10 +60,10 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         cut_off = [not ids or ids[-1] not in ends for ids in completion_ids_list]
         rollouts = self._all_rollouts([row["record"] for row in inputs], texts, cut_off)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        groups = [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
-        rewards = [group_rewards(group, self._settings) for group in groups]
-        self._log_metrics(groups, rewards)
-        flat = [reward for group in rewards for reward in group]
+        starts = range(0, len(rollouts), size)
+        groups = [reward_group(rollouts[start : start + size], self._settings) for start in starts]
+        self._log_metrics(groups)
+        flat = [reward for group in groups for reward in group.rewards]
         return torch.tensor(flat, dtype=torch.float32, device=self.accelerator.device).unsqueeze(1)
 
     def _all_rollouts(self, ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
@@ -100,9 +94,9 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
             do="The step is kept. See to the judge and start again: training goes on from there.",
         )
 
-    def _log_metrics(self, groups: Groups, rewards: Sequence[Sequence[float]]) -> None:
+    def _log_metrics(self, groups: Sequence[RewardedGroup]) -> None:
         mode = "train" if self.model.training else "eval"
-        metrics = group_metrics(groups, rewards, self._settings)
+        metrics = group_metrics(groups)
         rows = [row for row in self.state.log_history if "raw/total" in row]
         still = still_parts([*rows, metrics], STILL_STEPS)
         for name, value in {**metrics, "variance/still": float(len(still))}.items():
@@ -112,7 +106,7 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
                 what = f"{', '.join(still)} varied within no group for {STILL_STEPS} steps and taught nothing"
                 console.print(f"[yellow]![/] step {self.state.global_step}: {what}", highlight=False)
             with self._samples.open("a", encoding="utf-8") as file:
-                for row in sample_rows(self.state.global_step, groups, rewards, self._settings):
+                for row in sample_rows(self.state.global_step, groups):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 

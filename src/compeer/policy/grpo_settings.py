@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 from trl import GRPOConfig
@@ -35,11 +35,7 @@ class SourceSettings(Frozen):
     seeker: str | None = Field(
         default=None,
         description="who plays a seeker with an emotion, named as `judge`, or 'embedded': the change of that emotion "
-        "(-10 to 10 points a turn) is the score, and no judge is asked",
-    )
-    turns: int = Field(default=1, ge=1, description="with a `seeker`: over so many of its turns")
-    supporter: str = Field(
-        default="embedded", description="with a `seeker`: who goes on with the conversation after the output"
+        "(-10 to 10 points) is the score, and no judge is asked",
     )
     decisions: bool = Field(
         default=False,
@@ -118,7 +114,10 @@ def grpo_config(settings: GrpoSettings, folder: Path, seed: int) -> GRPOConfig:
     part = part_size(here, settings.at_once)
     return GRPOConfig(
         **trainer_arguments(settings, folder, seed),
-        **_vllm_arguments(settings),
+        use_vllm=settings.vllm != "off",
+        vllm_mode="colocate" if settings.vllm == "off" else settings.vllm,
+        vllm_server_base_url=settings.vllm_server if settings.vllm == "server" else None,
+        vllm_gpu_memory_utilization=settings.vllm_memory,
         per_device_train_batch_size=part,
         gradient_accumulation_steps=here // part,
         num_generations=settings.group,
@@ -143,12 +142,3 @@ def check_vllm(settings: GrpoSettings) -> None:
             field="vllm",
             do='Install it (pip install vllm), on the machine that trains too, or set vllm = "off".',
         )
-
-
-def _vllm_arguments(settings: GrpoSettings) -> dict[str, Any]:
-    if settings.vllm == "off":
-        return {}
-    chosen: dict[str, Any] = {"use_vllm": True, "vllm_mode": settings.vllm}
-    if settings.vllm == "server":
-        return chosen | {"vllm_server_base_url": settings.vllm_server}
-    return chosen | {"vllm_gpu_memory_utilization": settings.vllm_memory}
