@@ -76,9 +76,7 @@ class GrpoSettings(WeightSettings):
     max_tokens: int = Field(default=256, ge=1, description="longest output, in tokens; a longer one is cut off")
     temperature: float = Field(default=1.0, gt=0, description="of the rollouts")
     at_once: int = Field(
-        default=0,
-        ge=0,
-        description="outputs learnt from at a time by a process, to save memory; 0: all of a step",
+        default=0, ge=0, description="outputs learnt from at a time by a process, to save memory; 0: all of a step"
     )
     epsilon: float = Field(default=0.2, gt=0, description="clip range of the probability ratio")
     alpha: float = Field(default=0.5, description="steepness of the length gate (equation 7)")

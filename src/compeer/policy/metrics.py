@@ -95,10 +95,8 @@ def still_parts(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
 def sample_rows(step: int, groups: Sequence[RewardedGroup]) -> Iterator[dict[str, Any]]:
     """The table of a step's outputs, a row each: what was written, what each part earned, and what it came to."""
     for number, group in enumerate(groups):
-        gains = advantages(group.rewards)
-        for rollout, reward, gain, s_in, s_hi in zip(
-            group.rollouts, group.rewards, gains, group.s_in, group.s_hi, strict=True
-        ):
+        rows = zip(group.rollouts, group.rewards, advantages(group.rewards), group.s_in, group.s_hi, strict=True)
+        for rollout, reward, gain, s_in, s_hi in rows:
             yield {
                 "step": step,
                 "group": number,

@@ -41,8 +41,6 @@ from compeer.statistics import generator, words
 if TYPE_CHECKING:
     from compeer.policy.grpo_settings import GrpoSettings
 
-DECISIONS = ("stage", "emotion", "strategy")
-
 
 class JudgeAway(Exception):
     """A source that cannot be asked, for how long, and why."""
@@ -158,7 +156,7 @@ def gold_decisions(record: SerRecord) -> dict[str, str]:
 def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
     """By decision how common each of its values is among records."""
     found = [gold_decisions(record) for record in records]
-    counts = {name: Counter(one[name] for one in found) for name in DECISIONS}
+    counts = {name: Counter(one[name] for one in found) for name in ("stage", "emotion", "strategy")}
     return {name: {value: n / len(found) for value, n in values.items()} for name, values in counts.items()}
 
 
@@ -175,12 +173,11 @@ class PlanSource:
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output; one without a plan or a response has −1."""
-        plans = [(str(turn.parts.get("response", "")), turn.parts.get("strategy")) for turn in outputs]
-        whole = {
-            index: (response, step.strategy)
-            for index, (response, step) in enumerate(plans)
-            if response and isinstance(step, StrategyStep)
-        }
+        whole = {}
+        for index, turn in enumerate(outputs):
+            response, step = turn.parts.get("response"), turn.parts.get("strategy")
+            if response and isinstance(step, StrategyStep):
+                whole[index] = (str(response), step.strategy)
         found = dict(zip(whole, self._classifier.carried_out(list(whole.values())), strict=True))
         return [Score(total=_beyond_chance(found.get(index, 0.0))) for index in range(len(outputs))]
 

@@ -120,16 +120,11 @@ class SeekerSource:
             for index, (record, response) in enumerate(zip(records, responses, strict=True))
             if response.strip()
         }
-        asyncio.run(self._ask(list(takings.values())))
+        if self._seeker.model:
+            asyncio.run(ask_together(self._seeker.model, list(takings.values())))
         return [
             self._change(takings[index]) if index in takings else Score(total=WORST) for index in range(len(outputs))
         ]
-
-    async def _ask(self, takings: Sequence[Taking]) -> None:
-        while asking := [taking for taking in takings if taking.request]:
-            if self._seeker.model is None:
-                raise ValueError("an agent that asks needs a model")
-            await ask_together(self._seeker.model, asking)
 
     def _taking(self, record: SerRecord, response: str) -> Taking:
         """The seeker's turn after the response; nothing more is said then, so it need not answer."""
