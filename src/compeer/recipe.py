@@ -271,7 +271,7 @@ def judges_hash(settings: GrpoSettings) -> dict[str, str]:
         if source.decisions or source.plan:
             continue
         if source.seeker:
-            named |= {source.seeker} | ({source.supporter} if source.turns > 1 else set())
+            named.add(source.seeker)
         else:
             named |= {source.judge, source.outcome or "run"}
     return {f"judge {name}": model_hash(name) for name in sorted(named) if name != "run" and "@http" not in name}

@@ -182,8 +182,6 @@ def test_emotion_never_leaves_its_range(rules: EmotionRules, changes: list[float
         ("Change: -3", -3, ""),
         ("change: 4", 4, ""),
         ("CHANGE = +4", 4, ""),
-        ("Change: + 5", 5, ""),
-        ("Change: - 5", -5, ""),
         ("Change: -0", 0, ""),
         ("Change: +2.5", 2.5, ""),
         ("Change: +5.", 5, ""),
@@ -196,29 +194,10 @@ def test_emotion_never_leaves_its_range(rules: EmotionRules, changes: list[float
         ("Change:\n-3", -3, ""),
         ("## Change\n+4\n\n## Reasons\n1. a\n2. b", 4, "1. a\n2. b"),
         ("- **Change:** `+5`\n- **Reasons:** nice", 5, "nice"),
-        ("Change: +10 (from 40 to 50)", 10, ""),
-        ("Change: +10 (from 95 to 100)", 10, ""),
-        ("Change: -10 (4 -> 0)", -10, ""),
-        ("Change: +5 (40 → 45), it helped", 5, "it helped"),
-        ("Change: from 40 to 45", 5, ""),
-        ("Change: 40 -> 32", -8, ""),
         ("Emotion change: +1", 1, ""),
         ("Total change: +1", 1, ""),
-        ("Change: no change", 0, ""),
-        ("Change: unchanged, they only repeated me", 0, "they only repeated me"),
-        ("Change: increase of 5", 5, ""),
-        ("Change: decreased by 3 points", -3, ""),
-        ("Change: minus three", -3, ""),
-        ("Change: ten", 10, ""),
-        ("Change: +5, because they listened", 5, "because they listened"),
-        ("Change: +5 because they listened", 5, "because they listened"),
-        ("Change: +5 — they listened", 5, "they listened"),
         ("Change: +5\nThey listened.", 5, "They listened."),
-        ("Change: +5, because it takes the pressure down", 5, "because it takes the pressure down"),
-        ("Change: -5; they say it will be better", -5, "they say it will be better"),
         ("They listened.\nChange: +5", 5, "They listened."),
-        ("They listened.\n+5", 5, "They listened."),
-        ("Reasons: They listened.\n+5", 5, "They listened."),
         ("Reasons: they listened. Change: +5", 5, "they listened."),
         ("Change: +5 Reasons: they listened", 5, "they listened"),
         ("Reasons: a change of plan cost me 3 weeks\nChange: -2", -2, "a change of plan cost me 3 weeks"),
@@ -226,24 +205,17 @@ def test_emotion_never_leaves_its_range(rules: EmotionRules, changes: list[float
         ("<think>Change: +9?</think>\nChange: +2", 2, ""),
         ("Let me see. Change: +9</think>Change: +2", 2, ""),
         ("```\nChange: -2\n```", -2, ""),
-        ('{"change": 5, "reasons": "a"}', 5, "a"),
-        ('{"reasons": ["a", "b"], "Change": "-3"}', -3, "a\nb"),
-        ('{"change": +5}', 5, ""),
-        ('```json\n{"reasons": "a", "change": -2.5}\n```', -2.5, "a"),
         ("变化：-5", -5, ""),
         ("变化：－５", -5, ""),
-        ("变化：＋１０（从４０到５０）", 10, ""),
-        ("情绪变化值：+3，因为他听我说。", 3, "因为他听我说。"),
+        ("变化：＋１０", 10, ""),
+        ("情绪变化值：+3。", 3, ""),
+        ("变化：-3分", -3, ""),
         ("理由：他很冷淡，像在念稿。\n变化：−4", -4, "他很冷淡，像在念稿。"),
         ("理由：他很冷淡。变化：-4", -4, "他很冷淡。"),
-        ("变化：下降3分", -3, ""),
-        ("变化：五分", 5, ""),
-        ("变化：负三", -3, ""),
-        ("变化：不变", 0, ""),
     ],
 )
 def test_emotion_answers_that_can_be_read(text: str, change: float, reasons: str) -> None:
-    assert read_emotion_answer(text, 40) == EmotionAnswer(change, reasons)
+    assert read_emotion_answer(text) == EmotionAnswer(change, reasons)
 
 
 @pytest.mark.parametrize(
@@ -320,23 +292,48 @@ def test_emotion_answers_that_can_be_read(text: str, change: float, reasons: str
         "变化：上升一点",
         "变化：十五",
         "变化：+5或+6",
+        "Change: + 5",
+        "Change: - 5",
+        "Change: +10 (from 40 to 50)",
+        "Change: +10 (from 95 to 100)",
+        "Change: -10 (4 -> 0)",
+        "Change: +5 (40 → 45), it helped",
+        "Change: from 40 to 45",
+        "Change: 40 -> 32",
+        "Change: no change",
+        "Change: unchanged, they only repeated me",
+        "Change: increase of 5",
+        "Change: decreased by 3 points",
+        "Change: minus three",
+        "Change: ten",
+        "Change: +5, because they listened",
+        "Change: +5 because they listened",
+        "Change: +5 — they listened",
+        "Change: +5, because it takes the pressure down",
+        "Change: -5; they say it will be better",
+        "They listened.\n+5",
+        "Reasons: They listened.\n+5",
+        '{"change": 5, "reasons": "a"}',
+        '{"reasons": ["a", "b"], "Change": "-3"}',
+        '{"change": +5}',
+        '```json\n{"reasons": "a", "change": -2.5}\n```',
+        "变化：＋１０（从４０到５０）",
+        "情绪变化值：+3，因为他听我说。",
+        "变化：下降3分",
+        "变化：五分",
+        "变化：负三",
+        "变化：不变",
         "Change: +5\n" + "x" * 20_000,
     ],
 )
 def test_emotion_answers_that_are_not_guessed_at(text: str) -> None:
-    assert isinstance(read_emotion_answer(text, 40), Complaint)
+    assert isinstance(read_emotion_answer(text), Complaint)
 
 
-def test_two_levels_are_a_change_only_if_the_first_is_the_level_now() -> None:
-    assert isinstance(read_emotion_answer("Change: from 40 to 45"), Complaint)
-    assert isinstance(read_emotion_answer("Change: from 40 to 45", 41), Complaint)
-    assert read_emotion_answer("Change: from 40 to 45", 40) == EmotionAnswer(5, "")
-
-
-@given(st.text(max_size=200), st.none() | st.floats(0, 100))
-def test_no_text_makes_the_reader_raise(text: str, emotion: float | None) -> None:
+@given(st.text(max_size=200))
+def test_no_text_makes_the_reader_raise(text: str) -> None:
     for answer in (text, f"Change: {text}", f"变化：{text}", f"{{{text}}}"):
-        found = read_emotion_answer(answer, emotion)
+        found = read_emotion_answer(answer)
         assert isinstance(found, Complaint) or abs(found.change) <= 100
 
 
@@ -356,11 +353,6 @@ def test_the_order_of_the_fields_does_not_matter(
     assert isinstance(found, EmotionAnswer)
     assert found.change == change
     assert set(found.reasons.splitlines()) == said
-
-
-@given(st.permutations([("change", 5), ("reasons", "they heard me"), ("mood", "fine"), ("emotion", 45)]))
-def test_the_order_of_json_fields_does_not_matter(pairs: list[tuple[str, Any]]) -> None:
-    assert read_emotion_answer(json.dumps(dict(pairs))) == EmotionAnswer(5, "they heard me")
 
 
 @given(st.integers(-100, 100), st.integers(-100, 100))
@@ -441,8 +433,8 @@ def test_what_a_reply_did_is_told_with_the_clamp_in_the_open() -> None:
 
 
 def test_an_answer_that_was_cut_off_may_have_lost_a_digit() -> None:
-    assert read_emotion(Generation("Change: +1"), 40) == EmotionAnswer(1, "")
-    assert isinstance(read_emotion(Generation("Change: +1", cut_off=True), 40), Complaint)
+    assert read_emotion(Generation("Change: +1")) == EmotionAnswer(1, "")
+    assert isinstance(read_emotion(Generation("Change: +1", cut_off=True)), Complaint)
 
 
 @pytest.mark.parametrize(("language", "rules"), itertools.product(["en", "zh"], [SAGE, RLVER]))
@@ -483,7 +475,7 @@ def test_whatever_a_model_writes_under_the_grammar_fits_and_is_read(tiny_model: 
     answers = [
         answer for heat in (0.5, 3.0) for answer in ask(model, requests, Sampling(temperature=heat, max_tokens=128))
     ]
-    found = [read_emotion(answer, 40) for answer in answers if isinstance(answer, Generation)]
+    found = [read_emotion(answer) for answer in answers if isinstance(answer, Generation)]
     assert len(found) == 16
     changes = {one.change for one in found if isinstance(one, EmotionAnswer) and one.reasons}
     assert all(isinstance(one, EmotionAnswer) and 0 < len(one.reasons) <= 200 for one in found), found

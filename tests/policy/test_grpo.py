@@ -13,7 +13,7 @@ import torch
 from compeer.models.training import run_trainer
 from compeer.policy.grpo import GrpoSettings, grpo_trainer
 from compeer.policy.redundancy import advantages
-from compeer.policy.rewards import group_rewards
+from compeer.policy.rewards import reward_group
 from compeer.reasoning import render_turn
 from compeer.ser import read_records
 from tests.support.grpo_worker import (
@@ -182,7 +182,7 @@ def test_rewards_and_advantages_are_those_of_the_pure_functions(model: Path, rec
     for group in (rows[:4], rows[4:]):
         scored = scripted_scorer(chosen)
         rollouts = scored([r["record"] for r in group], [r["output"] for r in group], [False] * 4)
-        wanted = group_rewards(rollouts, settings)
+        wanted = reward_group(rollouts, settings).rewards
         assert [r["reward"] for r in group] == [None if w != w else pytest.approx(w, abs=1e-5) for w in wanted]
 
 

@@ -13,7 +13,7 @@ from compeer.models.training import run_trainer
 from compeer.policy.grpo import GrpoSettings, RedundancyGRPOTrainer, Rollout, grpo_trainer
 from compeer.policy.metrics import group_metrics
 from compeer.policy.redundancy import advantages
-from compeer.policy.rewards import group_rewards
+from compeer.policy.rewards import reward_group
 from compeer.reasoning import render_turn
 from compeer.reward import Score
 from compeer.safety.output import floored
@@ -77,7 +77,7 @@ def rollout(rejected: str | None) -> Rollout:
 def test_the_share_that_was_rejected_is_logged() -> None:
     group = [rollout(None), rollout("rule"), rollout(None), rollout(None)]
     chosen = settings(guard=True)
-    found = group_metrics([group], [group_rewards(group, chosen)], chosen)
+    found = group_metrics([reward_group(group, chosen)])
     assert found["guard/rejected_share"] == 0.25
 
 

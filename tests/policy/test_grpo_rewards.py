@@ -28,8 +28,8 @@ from compeer.policy.rewards import (
     PlanSource,
     RewardSource,
     Weighted,
-    combine,
-    group_rewards,
+    reward_group,
+    weighted_sum,
 )
 from compeer.policy.sources import SeekerSource
 from compeer.policy.sources import open_sources as opened
@@ -63,7 +63,8 @@ class Fixed:
 
 
 def combined(*sources: Weighted) -> list[Score]:
-    return combine(sources, [weighted.source.score([], []) for weighted in sources])
+    scores = [weighted.source.score([], []) for weighted in sources]
+    return [weighted_sum(sources, row) for row in zip(*scores, strict=True)]
 
 
 def test_the_weighted_sum_by_hand() -> None:
@@ -196,7 +197,7 @@ def test_an_unscored_row_has_no_advantage_and_no_part_in_the_baseline() -> None:
     sources = [Weighted(Fixed("a", 3, 1, 2, None)), Weighted(Fixed("b", 1, 1, None, 1))]
     row = np.array([1.0, 0.0], dtype=np.float32)
     rollouts = [Rollout("r", "t", raw, 3, row, np.zeros((0, 2), dtype=np.float32)) for raw in combined(*sources)]
-    rewards = group_rewards(rollouts, SETTINGS.model_copy(update={"negatives": "off"}))
+    rewards = reward_group(rollouts, SETTINGS.model_copy(update={"negatives": "off"})).rewards
     assert rewards[:2] == [4, 2]
     assert math.isnan(rewards[2])
     assert math.isnan(rewards[3])
@@ -271,7 +272,7 @@ def test_sources_of_a_recipe(tiny_model: Path, tmp_path: Path) -> None:
 def test_a_seeker_of_a_recipe_scores_without_a_judge(tiny_model: Path) -> None:
     recipe = load_recipe("demo", [f"grpo.rewards.felt.seeker={tiny_model}", "grpo.rewards.judge.weight=0"])
     assert f"judge {tiny_model}" in judges_hash(recipe.grpo)
-    settings = SourceSettings(seeker=str(tiny_model), turns=2, supporter=str(tiny_model), weight=0.2)
+    settings = SourceSettings(seeker=str(tiny_model), weight=0.2)
     ((source, weight),) = [(one.source, one.weight) for one in opened({"felt": settings}, None, 2, 60, 0)]
     assert isinstance(source, SeekerSource)
     assert (source.name, weight) == ("felt", 0.2)
@@ -330,9 +331,10 @@ def test_the_figures_by_hand() -> None:
         rollout(3, {}, None, [0, 1]),
     ]
     # mean length 5: τ = 0.5. Each is like one of the three others: s_in = 1/3, so the divisor is 1 + 1/6 = 7/6
-    rewards = group_rewards(group, SETTINGS)
+    rewarded = reward_group(group, SETTINGS)
+    rewards = rewarded.rewards
     assert rewards == pytest.approx([2 * 6 / 7, 0, -2 * 7 / 6, math.nan], nan_ok=True)
-    figures = group_metrics([group], [rewards], SETTINGS)
+    figures = group_metrics([rewarded])
     assert figures["raw/total"] == 0
     assert figures["reweighted/total"] == pytest.approx((2 * 6 / 7 - 2 * 7 / 6) / 3)
     assert figures["raw/history"] == pytest.approx(-1 / 3)
@@ -348,7 +350,7 @@ def test_the_figures_by_hand() -> None:
     # ten words, five kinds; pairs: one two, two three, one two, two four, one two, two three: six, of three kinds
     assert figures["response/distinct_1"] == 0.5
     assert figures["response/distinct_2"] == 0.5
-    rows = list(sample_rows(4, [group], [rewards], SETTINGS))
+    rows = list(sample_rows(4, [rewarded]))
     assert [row["total"] for row in rows] == [2, 0, -2, None]
     assert [row["advantage"] for row in rows] == pytest.approx(advantages(rewards), abs=1e-5)
     assert json.loads(json.dumps(rows))[3]["reward"] is None

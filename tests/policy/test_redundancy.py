@@ -21,7 +21,7 @@ from compeer.policy.redundancy import (
     reweight,
     tied,
 )
-from compeer.policy.rewards import Rollout, group_rewards
+from compeer.policy.rewards import Rollout, reward_group
 from compeer.reward import Score
 
 RESPONSES = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]
@@ -249,9 +249,8 @@ def rewards_of(raw: list[float]) -> list[float]:
     settings = GrpoSettings(steps=1, learning_rate=1e-3, lora_rank=0, guard=False)
     rows, history = np.array(RESPONSES), np.array(HISTORY)
     scores = [Score(unscored="no") if math.isnan(one) else Score(total=one) for one in raw]
-    return group_rewards(
-        [Rollout("r", "", one, 20, row, history) for one, row in zip(scores, rows, strict=True)], settings
-    )
+    rollouts = [Rollout("r", "", one, 20, row, history) for one, row in zip(scores, rows, strict=True)]
+    return list(reward_group(rollouts, settings).rewards)
 
 
 def test_training_calls_this_very_function(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from compeer.policy.sources import SeekerSource, facts_from_history
 from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Score
 from compeer.ser.record import SerRecord
-from compeer.simulate import Said, SupporterAgent, View
+from compeer.simulate import Said, View
 from compeer.simulate.emotion import RLVER, SAGE
 from compeer.simulate.sentient import SentientSeeker
 from tests.support.scripted_agent import ScriptedAgent
@@ -98,35 +98,9 @@ def test_a_missing_response_gets_the_worst_without_a_call() -> None:
     assert len(seeker.model.requests) == 1
 
 
-def test_over_several_turns_a_fixed_supporter_goes_on() -> None:
-    changes = iter([4, -1, 3])
-
-    def answer(request: Request) -> str:
-        return f"Reasons: So it is.\nChange: {next(changes):+d}" if "Change: " in content(request) else "And now?"
-
-    helper = ScriptedModel(lambda _: "Go on.", name="helper")
-    source = SeekerSource(sentient(answer), seed=0, turns=3, supporter=SupporterAgent(helper))
-    score = source.score([record()], [output("Yes.")])[0]
-    assert score == Score(total=2, more={"change 1": 4, "change 2": -1, "change 3": 3, "emotion": 46})
-    assert len(helper.requests) == 2
-    heard = [str(message["content"]) for message in helper.requests[-1].messages]
-    assert heard[1:] == ["I lost my job.", "Yes.", "And now?", "Go on.", "And now?"]
-    with pytest.raises(ValueError, match="needs a supporter"):
-        SeekerSource(sentient(answer), seed=0, turns=2)
-
-
-def test_a_seeker_that_is_won_or_leaves_ends_the_talk() -> None:
-    def answer(request: Request) -> str:
-        return "Reasons: All is well.\nChange: +10" if "Change: " in content(request) else "Bye."
-
-    helper = ScriptedModel(lambda _: "Go on.", name="helper")
-    won = SeekerSource(sentient(answer), seed=0, start=95, turns=4, supporter=SupporterAgent(helper))
-    score = won.score([record()], [output("Yes.")])[0]
-    assert score == Score(total=5, more={"change 1": 5, "emotion": 100})
-    left = SeekerSource(sentient(answer), seed=0, turns=4, supporter=SupporterAgent(helper))
-    score = left.score([record()], [output("Yes.")])[0]
-    assert score == Score(total=10, more={"change 1": 10, "emotion": 50})
-    assert not helper.requests
+def test_a_seeker_that_is_won_stays_on_the_scale() -> None:
+    won = SeekerSource(sentient(lambda _: "Reasons: All is well.\nChange: +10"), seed=0, start=95)
+    assert won.score([record()], [output("Yes.")]) == [Score(total=5, more={"change 1": 5, "emotion": 100})]
 
 
 def test_a_failing_seeker_leaves_the_output_unscored() -> None:

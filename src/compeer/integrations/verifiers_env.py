@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import verifiers.v1 as vf
 from pydantic import Field
@@ -27,8 +27,8 @@ from compeer.evaluate.decisions import held_out
 from compeer.models.embedder import Embedder
 from compeer.models.resolve import open_model
 from compeer.policy.prompt import supporter_prompt
-from compeer.policy.redundancy import Negatives, factors, history_similarity, in_group_similarity, tied
-from compeer.policy.rewards import Rollout, Scorer, group_arrays, group_rewards
+from compeer.policy.redundancy import Negatives
+from compeer.policy.rewards import RewardedGroup, Rollout, Scorer, reward_group
 from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Case, Judge, LocalJudge, Unscored, score
 from compeer.reward.endpoint import ModelJudge
@@ -136,17 +136,7 @@ class Reweighting(vf.BaseConfig):
     """Whether a response that the safety guard rejects is put below all others of its group."""
 
 
-class ScoredGroup(NamedTuple):
-    """Several turns for one history, and what reweighting makes of their scores."""
-
-    rollouts: Sequence[Rollout]
-    factors: Sequence[float]
-    rewards: Sequence[float]
-    within: Sequence[float]
-    to_history: Sequence[float]
-
-
-async def score_group(task: SupportTask, traces: Sequence[vf.Trace], settings: Reweighting) -> ScoredGroup:
+async def score_group(task: SupportTask, traces: Sequence[vf.Trace], settings: Reweighting) -> RewardedGroup:
     """The scores of several turns for one history, and what reweighting makes of them."""
     record = SerRecord.model_validate(task.data.record)
     scorer = Scorer(judge_of(task.config.judge), embedder(), {record.id: record}, task.config.seed)
@@ -159,21 +149,10 @@ async def score_group(task: SupportTask, traces: Sequence[vf.Trace], settings: R
     rollouts = await asyncio.to_thread(work)
     if failed := [one.score.unscored for one in rollouts if one.score.total is None]:
         raise ValueError(f"the judge failed: {failed[0]}")
-    raw, responses, history, lengths = group_arrays(rollouts)
-    alike = tied(raw)
-    by = factors(
-        raw, responses, history, lengths, settings.alpha, settings.beta, "off" if alike else settings.negatives
-    )
-    return ScoredGroup(
-        rollouts,
-        by,
-        group_rewards(rollouts, settings),
-        in_group_similarity(responses),
-        history_similarity(responses, history),
-    )
+    return reward_group(rollouts, settings)
 
 
-def parts_of(group: ScoredGroup, place: int) -> dict[str, float]:
+def parts_of(group: RewardedGroup, place: int) -> dict[str, float]:
     """The rewards of one turn by part, reweighted; with what the safety floor takes away."""
     parts = group.rollouts[place].score.given()
     found = {name: value * group.factors[place] for name, value in parts.items() if value is not None}
@@ -273,7 +252,7 @@ class SupportEnv(vf.Env[SupportEnvConfig]):
                 {
                     "unifireward": group.rollouts[place].raw,
                     "redundancy_factor": group.factors[place],
-                    "similarity_in_group": group.within[place],
-                    "similarity_to_history": group.to_history[place],
+                    "similarity_in_group": group.s_in[place],
+                    "similarity_to_history": group.s_hi[place],
                 }
             )

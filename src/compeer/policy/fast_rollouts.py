@@ -15,6 +15,7 @@ import torch
 
 from compeer.engine.mirror import Mirror
 from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
+from compeer.policy.multimodal import PICTURE_FIELDS
 from compeer.statistics import generator
 
 _log = logging.getLogger(__name__)
@@ -85,16 +86,14 @@ class FastRollouts:
         kind = str(self.accelerator.distributed_type.value)
         if not (kind == "NO" or kind.startswith("MULTI_")):
             return f"weights are distributed over processes ({kind})"
-        usual = {"repetition_penalty": 1.0, "cache_implementation": None, "do_sample": True}
+        usual = {"repetition_penalty": 1.0, "do_sample": True}
         for name, value in self.generation_kwargs.items():
-            if name in usual and value not in (None, usual[name]):
+            if name not in _KNOWN and value not in (None, usual.get(name)):
                 return f"{name} is {value}"
-            if name not in usual and name not in _KNOWN:
-                return f"{name} is set"
         layers = set(getattr(self.model.config.get_text_config(), "layer_types", None) or ["full_attention"])
         if layers != {"full_attention"}:
             return "its layers do not all attend to everything"
-        if has_tool_images or not set(fields) <= {"pixel_values", "image_grid_thw", "mm_token_type_ids"}:
+        if has_tool_images or not set(fields) <= set(PICTURE_FIELDS):
             return f"prompts hold {', '.join(sorted(fields))}"
         return None
 

@@ -13,16 +13,11 @@ holds the contract. A judge that stays away stops all processes, after a checkpo
 from __future__ import annotations
 
 import json
-import os
-import random
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from compeer.engine.multimodal import picture_reader
@@ -31,20 +26,13 @@ from compeer.errors import InputError
 from compeer.io import write_text
 from compeer.models.distributed import first_process
 from compeer.models.embedder import Embeds
-from compeer.models.training import (
-    last_checkpoint,
-    lora_config,
-    run_trainer,
-    save_model,
-    save_trained,
-    trainable_network,
-)
+from compeer.models.training import last_checkpoint, lora_config, run_trainer, save_trained, trainable_network
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
-from compeer.policy.metrics import STILL_STEPS, Groups, group_metrics, sample_rows, still_parts
+from compeer.policy.metrics import STILL_STEPS, group_metrics, sample_rows, still_parts
 from compeer.policy.multimodal import MultimodalProcessor, blocks, drop_empty_patches
 from compeer.policy.prompt import refuse_direct, supporter_prompt, with_whole_paths
-from compeer.policy.rewards import JudgeAway, Rollout, Scorer, Weighted, completion_text, group_rewards
+from compeer.policy.rewards import JudgeAway, RewardedGroup, Rollout, Scorer, Weighted, completion_text, reward_group
 from compeer.progress import console
 from compeer.reward import Judge
 from compeer.ser.record import SerRecord
@@ -63,8 +51,6 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
     def __init__(self, scorer: Scores, settings: GrpoSettings, samples: Path, **kwargs: Any) -> None:
         self._scorer, self._settings, self._samples = scorer, settings, samples
         super().__init__(reward_funcs=[_never_called], **kwargs)
-        self._random = RandomKeeper()
-        self.add_callback(self._random)
 
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: list[Any], completions: list[Any], completion_ids_list: list[Any]
@@ -74,10 +60,10 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         cut_off = [not ids or ids[-1] not in ends for ids in completion_ids_list]
         rollouts = self._all_rollouts([row["record"] for row in inputs], texts, cut_off)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        groups = [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
-        rewards = [group_rewards(group, self._settings) for group in groups]
-        self._log_metrics(groups, rewards)
-        flat = [reward for group in rewards for reward in group]
+        starts = range(0, len(rollouts), size)
+        groups = [reward_group(rollouts[start : start + size], self._settings) for start in starts]
+        self._log_metrics(groups)
+        flat = [reward for group in groups for reward in group.rewards]
         return torch.tensor(flat, dtype=torch.float32, device=self.accelerator.device).unsqueeze(1)
 
     def _all_rollouts(self, ids: Sequence[str], texts: Sequence[str], cut_off: Sequence[bool]) -> list[Rollout]:
@@ -101,7 +87,6 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         newest = last_checkpoint(Path(self.args.output_dir))
         self.accelerator.wait_for_everyone()  # or one process may take what another begins to write for a broken one
         if step and (newest is None or newest.name != f"checkpoint-{step}"):
-            self._random.restore()  # as it was before this step's rollouts were sampled
             self._save_checkpoint(self.model, trial=None)
             self.callback_handler.on_save(self.args, self.state, self.control)
         raise InputError(
@@ -109,9 +94,9 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
             do="The step is kept. See to the judge and start again: training goes on from there.",
         )
 
-    def _log_metrics(self, groups: Groups, rewards: Sequence[Sequence[float]]) -> None:
+    def _log_metrics(self, groups: Sequence[RewardedGroup]) -> None:
         mode = "train" if self.model.training else "eval"
-        metrics = group_metrics(groups, rewards, self._settings)
+        metrics = group_metrics(groups)
         rows = [row for row in self.state.log_history if "raw/total" in row]
         still = still_parts([*rows, metrics], STILL_STEPS)
         for name, value in {**metrics, "variance/still": float(len(still))}.items():
@@ -121,7 +106,7 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
                 what = f"{', '.join(still)} varied within no group for {STILL_STEPS} steps and taught nothing"
                 console.print(f"[yellow]![/] step {self.state.global_step}: {what}", highlight=False)
             with self._samples.open("a", encoding="utf-8") as file:
-                for row in sample_rows(self.state.global_step, groups, rewards, self._settings):
+                for row in sample_rows(self.state.global_step, groups):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
@@ -143,8 +128,7 @@ def train_grpo(
 ) -> dict[str, Any]:
     """Trains the supporter on the histories of the corpus' own turns; leaves it in `folder/model`.
 
-    `rewards` is a judge, or sources with their weights. After a collapse the last good checkpoint becomes the model,
-    or the model that training started from where there is none; `stopped` and `kept_step` say so.
+    `rewards` is a judge, or sources with their weights.
     """
     refuse_direct(model)
     chosen = {
@@ -153,26 +137,14 @@ def train_grpo(
         if record.author == "corpus"
     }
     trainer = grpo_trainer(model, Scorer(rewards, embedder, chosen, seed), chosen, settings, folder, seed)
-    rule = CollapseRule(settings.floors(), settings.patience, folder / "checkpoints")
-    if settings.floors():
-        trainer.add_callback(rule)
     run_trainer(trainer, folder, settings, "Training the supporter by reward")
-    step = trainer.state.global_step
-    kept = step
     card: dict[str, Any] = {"role": "supporter", "history": settings.history}
     card |= {"media": settings.media} if settings.media else {}
-    if rule.stopped is None:
-        save_trained(trainer, load_tokenizer(model), folder, card, model)
-    else:
-        trainer.accelerator.wait_for_everyone()
-        kept, good = rule.good() or (0, model)
-        if trainer.accelerator.is_main_process:
-            save_model(_network_of(good, model, settings), load_tokenizer(model), folder, card, model)
-        trainer.accelerator.wait_for_everyone()
+    save_trained(trainer, load_tokenizer(model), folder, card, model)
     rows = [row for row in trainer.state.log_history if "raw/total" in row]
     return {
         "histories": len(chosen),
-        "steps": step,
+        "steps": trainer.state.global_step,
         "outputs": len(rows) * settings.group * settings.prompts,
         "raw_total_first": rows[0]["raw/total"] if rows else None,
         "raw_total_last": rows[-1]["raw/total"] if rows else None,
@@ -180,18 +152,7 @@ def train_grpo(
         "unscored_share": mean([row["raw/unscored_share"] for row in rows]),
         "rejected_share": mean([row["guard/rejected_share"] for row in rows]),
         "parts_that_never_varied": still_parts(rows, len(rows)),
-        "stopped": rule.stopped,
-        "kept_step": kept,
     }
-
-
-def _network_of(checkpoint: Path, model: Path, settings: GrpoSettings) -> Any:
-    """The network of a checkpoint: whole weights, or adapters to those of `model`."""
-    if not (checkpoint / "adapter_config.json").is_file():
-        return trainable_network(checkpoint, settings)
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(trainable_network(model, settings), checkpoint)
 
 
 def grpo_trainer(
@@ -244,97 +205,3 @@ def _drop_lost_samples(samples: Path, folder: Path) -> None:
     kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < done]
     samples.parent.mkdir(parents=True, exist_ok=True)
     write_text(samples, "".join(kept))
-
-
-# --- callbacks --------------------------------------------------------------------------------------------------------
-
-
-class RandomKeeper(TrainerCallback):  # type: ignore[misc]
-    """Keeps the state of all random generators at the end of each step, for a checkpoint written within the next."""
-
-    def __init__(self) -> None:
-        self._restores: list[Callable[[], None]] = []
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        python, arrays, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        self._restores = [
-            lambda: random.setstate(python),
-            lambda: np.random.set_state(arrays),
-            lambda: torch.set_rng_state(cpu),
-        ]
-        if torch.cuda.is_available():
-            devices = torch.cuda.get_rng_state_all()
-            self._restores.append(lambda: torch.cuda.set_rng_state_all(devices))
-
-    def restore(self) -> None:
-        """Puts the generators back to where the last step ended."""
-        for restore in self._restores:
-            restore()
-
-
-_NOT_WEIGHTS = shutil.ignore_patterns("optimizer*", "scheduler*", "rng_state*", "scaler*", "trainer_state*")
-
-
-def steps_under(rows: Sequence[Mapping[str, Any]], floors: Mapping[str, float]) -> int:
-    """How many of the last rows, on end, have a metric under its floor."""
-    count = 0
-    for row in reversed(rows):
-        if not any(row.get(name) is not None and row[name] < floor for name, floor in floors.items()):
-            break
-        count += 1
-    return count
-
-
-class CollapseRule(TrainerCallback):  # type: ignore[misc]
-    """Stops training after `patience` steps on end with one of the metrics under its floor.
-
-    A supporter that collapses says less and less, or the same to everyone, while the reward may still rise: entropy or
-    distinct-2 fall. The metrics of step n are of the weights after step n − 1: the checkpoint of step n − 1 is good if
-    step n is. The last good one is kept whatever the trainer deletes, and becomes the model when training stops.
-    """
-
-    def __init__(self, floors: Mapping[str, float], patience: int, checkpoints: Path) -> None:
-        self._floors, self._patience, self._checkpoints = floors, patience, checkpoints
-        self.stopped: str | None = None
-        """Why training was stopped; None if it was not."""
-
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not state.log_history or "loss" not in state.log_history[-1]:
-            return
-        rows = [row for row in state.log_history if "loss" in row]
-        under = steps_under(rows, self._floors)
-        if not under and state.is_world_process_zero:
-            self._keep(state.global_step - 1)
-        if under >= self._patience:
-            low = [(name, rows[-1].get(name), floor) for name, floor in self._floors.items()]
-            why = ", ".join(f"{name} {value:.3g} < {floor:g}" for name, value, floor in low if (value or 0) < floor)
-            self.stopped = f"collapse: under a floor for {under} steps, at step {state.global_step}: {why}"
-            console.print(f"[yellow]![/] training stops: {self.stopped}", highlight=False)
-            control.should_training_stop = True
-            control.should_save = False  # taken up again, it shall come to the same end
-
-    def good(self) -> tuple[int, Path] | None:
-        """The last good checkpoint, its step and its folder; None if there was none."""
-        found = [(int(path.name.split("-")[1]), path) for path in self._checkpoints.glob("good-*")]
-        return max(found, default=None)
-
-    def _keep(self, step: int) -> None:
-        checkpoint, kept = self._checkpoints / f"checkpoint-{step}", self._checkpoints / f"good-{step}"
-        if not checkpoint.is_dir() or kept.is_dir():
-            return
-        unfinished = self._checkpoints / "good.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        # a link costs nothing, and stays when the trainer deletes the checkpoint
-        shutil.copytree(checkpoint, unfinished, ignore=_NOT_WEIGHTS, copy_function=_link)
-        unfinished.rename(kept)
-        for other in self._checkpoints.glob("good-*"):
-            if other != kept:
-                shutil.rmtree(other)
-
-
-def _link(source: str, target: str) -> None:
-    """The same file under another name, or a copy where the disk has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

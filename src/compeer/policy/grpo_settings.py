@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 from trl import GRPOConfig
@@ -35,11 +35,7 @@ class SourceSettings(Frozen):
     seeker: str | None = Field(
         default=None,
         description="who plays a seeker with an emotion, named as `judge`, or 'embedded': the change of that emotion "
-        "(-10 to 10 points a turn) is the score, and no judge is asked",
-    )
-    turns: int = Field(default=1, ge=1, description="with a `seeker`: over so many of its turns")
-    supporter: str = Field(
-        default="embedded", description="with a `seeker`: who goes on with the conversation after the output"
+        "(-10 to 10 points) is the score, and no judge is asked",
     )
     decisions: bool = Field(
         default=False,
@@ -80,9 +76,7 @@ class GrpoSettings(WeightSettings):
     max_tokens: int = Field(default=256, ge=1, description="longest output, in tokens; a longer one is cut off")
     temperature: float = Field(default=1.0, gt=0, description="of the rollouts")
     at_once: int = Field(
-        default=0,
-        ge=0,
-        description="outputs learnt from at a time by a process, to save memory; 0: all of a step",
+        default=0, ge=0, description="outputs learnt from at a time by a process, to save memory; 0: all of a step"
     )
     epsilon: float = Field(default=0.2, gt=0, description="clip range of the probability ratio")
     alpha: float = Field(default=0.5, description="steepness of the length gate (equation 7)")
@@ -97,15 +91,6 @@ class GrpoSettings(WeightSettings):
     outage: float = Field(
         default=600.0, ge=0, description="seconds that a judge behind a server may stay away before training stops"
     )
-    stop_entropy: float | None = Field(
-        default=None,
-        gt=0,
-        description="training stops when the entropy, in nats a token, stays under this; none: never",
-    )
-    stop_distinct_2: float | None = Field(
-        default=None, gt=0, le=1, description="training stops when distinct-2 of a step stays under this; none: never"
-    )
-    patience: int = Field(default=5, ge=1, description="steps on end under a floor after which training stops")
     vllm: Literal["off", "server", "colocate"] = Field(
         default="off", description="whether vLLM writes the rollouts: on a server, or on the GPUs that train"
     )
@@ -115,11 +100,6 @@ class GrpoSettings(WeightSettings):
     vllm_memory: float = Field(
         default=0.3, gt=0, lt=1, description="share of a GPU's memory for vLLM where it shares the GPUs that train"
     )
-
-    def floors(self) -> dict[str, float]:
-        """The floors that are set, by the name of the metric."""
-        found = {"entropy": self.stop_entropy, "response/distinct_2": self.stop_distinct_2}
-        return {name: floor for name, floor in found.items() if floor is not None}
 
 
 def grpo_config(settings: GrpoSettings, folder: Path, seed: int) -> GRPOConfig:
@@ -132,7 +112,10 @@ def grpo_config(settings: GrpoSettings, folder: Path, seed: int) -> GRPOConfig:
     part = part_size(here, settings.at_once)
     return GRPOConfig(
         **trainer_arguments(settings, folder, seed),
-        **_vllm_arguments(settings),
+        use_vllm=settings.vllm != "off",
+        vllm_mode="colocate" if settings.vllm == "off" else settings.vllm,
+        vllm_server_base_url=settings.vllm_server if settings.vllm == "server" else None,
+        vllm_gpu_memory_utilization=settings.vllm_memory,
         per_device_train_batch_size=part,
         gradient_accumulation_steps=here // part,
         num_generations=settings.group,
@@ -157,12 +140,3 @@ def check_vllm(settings: GrpoSettings) -> None:
             field="vllm",
             do='Install it (pip install vllm), on the machine that trains too, or set vllm = "off".',
         )
-
-
-def _vllm_arguments(settings: GrpoSettings) -> dict[str, Any]:
-    if settings.vllm == "off":
-        return {}
-    chosen: dict[str, Any] = {"use_vllm": True, "vllm_mode": settings.vllm}
-    if settings.vllm == "server":
-        return chosen | {"vllm_server_base_url": settings.vllm_server}
-    return chosen | {"vllm_gpu_memory_utilization": settings.vllm_memory}

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from compeer.policy.grpo_settings import GrpoSettings
-from compeer.policy.redundancy import advantages, factors, history_similarity, in_group_similarity, length_gate, tied
-from compeer.policy.rewards import Rollout, group_arrays
+from compeer.policy.redundancy import advantages, tied
+from compeer.policy.rewards import RewardedGroup
 from compeer.reasoning import PARTS, parse_turn
 from compeer.statistics import distinct
 
@@ -26,27 +25,24 @@ JUDGED = (*PARTS, "format")
 STILL_STEPS = 20
 """Steps after which a part that has not varied is named."""
 
-Groups = Sequence[Sequence[Rollout]]
 
-
-def group_metrics(groups: Groups, rewards: Sequence[Sequence[float]], settings: GrpoSettings) -> dict[str, float]:
-    """The metrics of a step's groups and their rewards; NaN where there is nothing to take a mean of."""
-    everyone = [rollout for group in groups for rollout in group]
-    multiplied = [factor for group in groups for factor in _factors(group, settings)]
+def group_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:
+    """The metrics of a step's groups; NaN where there is nothing to take a mean of."""
+    everyone = [rollout for group in groups for rollout in group.rollouts]
+    multiplied = [factor for group in groups for factor in group.factors]
     scored = [(one, factor) for one, factor in zip(everyone, multiplied, strict=True) if one.score.total is not None]
     responses = [str(parse_turn(rollout.text).parts.get("response", "")) for rollout in everyone]
-    raw = [[rollout.raw for rollout in group] for group in groups]
-    redundancy = [_redundancy(group, settings) for group in groups]
+    raw = [[rollout.raw for rollout in group.rollouts] for group in groups]
     found = {
         "raw/total": _mean([rollout.raw for rollout, _ in scored]),
         "reweighted/total": _mean([rollout.raw * factor for rollout, factor in scored]),
         "variance/total": _mean([_variance(values) for values in raw]),
         "raw/unscored_share": 1 - len(scored) / max(1, len(everyone)),
         "raw/tied_groups": _mean([float(tied(values)) for values in raw]),
-        "frac_zero_std": _mean([float(tied(values)) for values in rewards]),
-        "redundancy/s_in": _mean([value for within, _, _ in redundancy for value in within]),
-        "redundancy/s_hi": _mean([value for _, before, _ in redundancy for value in before]),
-        "redundancy/tau": _mean([gate for _, _, gate in redundancy]),
+        "frac_zero_std": _mean([float(tied(group.rewards)) for group in groups]),
+        "redundancy/s_in": _mean([value for group in groups for value in group.s_in]),
+        "redundancy/s_hi": _mean([value for group in groups for value in group.s_hi]),
+        "redundancy/tau": _mean([group.tau for group in groups]),
         "guard/rejected_share": _mean([float(rollout.rejected is not None) for rollout in everyone]),
         "response/words": _mean([rollout.length for rollout in everyone]),
         "response/distinct_1": distinct(responses, 1),
@@ -65,23 +61,8 @@ def group_metrics(groups: Groups, rewards: Sequence[Sequence[float]], settings: 
     return found
 
 
-def _factors(group: Sequence[Rollout], settings: GrpoSettings) -> list[float]:
-    """What reweighting multiplies the scores of a group with."""
-    raw, responses, history, lengths = group_arrays(group)
-    if tied(raw):
-        return [1.0] * len(group)
-    return factors(raw, responses, history, lengths, settings.alpha, settings.beta, settings.negatives)
-
-
-def _redundancy(group: Sequence[Rollout], settings: GrpoSettings) -> tuple[list[float], list[float], float]:
-    """s_in, s_hi and τ of a group."""
-    _, responses, history, lengths = group_arrays(group)
-    gate = length_gate(lengths, settings.alpha, settings.beta)
-    return in_group_similarity(responses), history_similarity(responses, history), gate
-
-
-def _part(group: Sequence[Rollout], name: str) -> list[float]:
-    scored = [rollout.score.given().get(name) for rollout in group if rollout.score.total is not None]
+def _part(group: RewardedGroup, name: str) -> list[float]:
+    scored = [rollout.score.given().get(name) for rollout in group.rollouts if rollout.score.total is not None]
     return [value for value in scored if value is not None]
 
 
@@ -111,13 +92,11 @@ def still_parts(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
     return found
 
 
-def sample_rows(
-    step: int, groups: Groups, rewards: Sequence[Sequence[float]], settings: GrpoSettings
-) -> Iterator[dict[str, Any]]:
+def sample_rows(step: int, groups: Sequence[RewardedGroup]) -> Iterator[dict[str, Any]]:
     """The table of a step's outputs, a row each: what was written, what each part earned, and what it came to."""
-    for number, (group, given) in enumerate(zip(groups, rewards, strict=True)):
-        within, before, gate = _redundancy(group, settings)
-        for index, (rollout, gain) in enumerate(zip(group, advantages(given), strict=True)):
+    for number, group in enumerate(groups):
+        rows = zip(group.rollouts, group.rewards, advantages(group.rewards), group.s_in, group.s_hi, strict=True)
+        for rollout, reward, gain, s_in, s_hi in rows:
             yield {
                 "step": step,
                 "group": number,
@@ -128,9 +107,9 @@ def sample_rows(
                 "total": rollout.score.total,
                 "unscored": rollout.score.unscored,
                 "rejected": rollout.rejected,
-                "s_in": round(within[index], 6),
-                "s_hi": round(before[index], 6),
-                "tau": round(gate, 6),
-                "reward": None if math.isnan(given[index]) else round(given[index], 6),
+                "s_in": round(s_in, 6),
+                "s_hi": round(s_hi, 6),
+                "tau": round(group.tau, 6),
+                "reward": None if math.isnan(reward) else round(reward, 6),
                 "advantage": round(gain, 6),
             }

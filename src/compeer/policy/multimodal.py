@@ -16,6 +16,9 @@ from transformers import BatchFeature, ProcessorMixin
 from compeer.engine.multimodal import PictureReader
 from compeer.engine.network import defuse
 
+PICTURE_FIELDS = ("pixel_values", "image_grid_thw", "mm_token_type_ids")
+"""What a model is given for pictures."""
+
 
 class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]
     """A tokenizer and a reader of pictures behind the face of a processor; pictures are given by path."""
@@ -82,12 +85,7 @@ def blocks(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[s
 def _plain(chat: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The chat without empty fields: a chat template takes whatever has an `image` for one."""
     return [
-        {
-            "role": message["role"],
-            "content": [
-                {key: value for key, value in part.items() if value is not None} for part in message["content"]
-            ],
-        }
+        {**message, "content": [{k: v for k, v in part.items() if v is not None} for part in message["content"]]}
         for message in chat
     ]
 
@@ -100,9 +98,5 @@ def drop_empty_patches(_: Any, args: Any, given: dict[str, Any]) -> tuple[Any, d
     """Before a forward pass: takes out the empty patches of rows without pictures, which a vision tower cannot take."""
     patches = given.get("pixel_values")
     if patches is not None and not len(patches):
-        given = {
-            key: value
-            for key, value in given.items()
-            if key not in ("pixel_values", "image_grid_thw", "mm_token_type_ids")
-        }
+        given = {key: value for key, value in given.items() if key not in PICTURE_FIELDS}
     return args, given

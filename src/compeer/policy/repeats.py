@@ -8,7 +8,7 @@ what is very short, and anything in the steps.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 from compeer.reasoning import LABELS
 
@@ -43,8 +43,7 @@ class RepetitionFilter:
         self._in_response = False
         self._read = self._before = self._start = 0  # the sentence before the one that is written, and that one
         self._sentences: list[str] = []
-        self._sorted: list[str] = []
-        self._followers: dict[str, list[str]] = {}  # what came after a sentence, sorted
+        self._followers: dict[str, set[str]] = {}  # of each sentence, what came after it
         self._rest, self._new = "", False  # the words of the sentence that is written; whether none begins like it
         self._take(begun, last=False)
         self._begun = self._passed = len(begun)
@@ -102,14 +101,13 @@ class RepetitionFilter:
         if not sentence:
             return False
         if self._sentences:
-            followers = self._followers.setdefault(self._sentences[-1], [])
-            if _has(followers, sentence) and any(map(_counts, (self._sentences[-1], sentence))):
+            followers = self._followers[self._sentences[-1]]
+            if sentence in followers and any(map(_counts, (self._sentences[-1], sentence))):
                 return True
-            insort(followers, sentence)
+            followers.add(sentence)
         self._before = start
         self._sentences.append(sentence)
-        if not _has(self._sorted, sentence):
-            insort(self._sorted, sentence)
+        self._followers.setdefault(sentence, set())
         return False
 
     def _held(self, piece: str) -> int:
@@ -119,21 +117,15 @@ class RepetitionFilter:
         words = _NOT_WORDS.sub(" ", piece.casefold())
         self._rest = (self._rest + (words[1:] if self._rest.endswith(" ") and words[:1] == " " else words)).lstrip()
         rest = self._rest.rstrip()
-        if not _begins(self._sorted, rest):
+        if not _begins(self._followers, rest):
             self._new = True  # and stays so
             return len(self._text)
-        return self._before if _begins(self._followers.get(self._sentences[-1], []), rest) else self._start
+        return self._before if _begins(self._followers[self._sentences[-1]], rest) else self._start
 
 
-def _begins(ordered: list[str], start: str) -> bool:
-    """Whether one of some texts, which are in order, begins so."""
-    index = bisect_left(ordered, start)
-    return index < len(ordered) and ordered[index].startswith(start)
-
-
-def _has(ordered: list[str], text: str) -> bool:
-    index = bisect_left(ordered, text)
-    return index < len(ordered) and ordered[index] == text
+def _begins(texts: Iterable[str], start: str) -> bool:
+    """Whether one of some texts begins so."""
+    return any(text.startswith(start) for text in texts)
 
 
 def _words(sentence: str) -> str:

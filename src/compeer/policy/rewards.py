@@ -15,13 +15,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from compeer.models.embedder import Embeds, Matrix
 from compeer.policy.control import decisions
-from compeer.policy.redundancy import reweight, tied
+from compeer.policy.redundancy import (
+    Negatives,
+    factors,
+    history_similarity,
+    in_group_similarity,
+    length_gate,
+    reweight,
+    tied,
+)
 from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
 from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
 from compeer.reward.contradiction import StrategyClassifier
@@ -31,8 +40,6 @@ from compeer.statistics import generator, words
 
 if TYPE_CHECKING:
     from compeer.policy.grpo_settings import GrpoSettings
-
-DECISIONS = ("stage", "emotion", "strategy")
 
 
 class JudgeAway(Exception):
@@ -61,12 +68,8 @@ class Weighted:
     weight: float = 1.0
 
 
-def combine(sources: Sequence[Weighted], scores: Sequence[Sequence[Score]]) -> list[Score]:
-    """The weighted sums of each source's scores; parts of all but the first source carry the source's name."""
-    return [_weighted_sum(sources, row) for row in zip(*scores, strict=True)]
-
-
-def _weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
+def weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
+    """The sum of an output's scores by each source; parts of all but the first source carry the source's name."""
     total: float | None = 0
     unscored: str | None = None
     parts: dict[str, float | None] = {}
@@ -153,7 +156,7 @@ def gold_decisions(record: SerRecord) -> dict[str, str]:
 def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
     """By decision how common each of its values is among records."""
     found = [gold_decisions(record) for record in records]
-    counts = {name: Counter(one[name] for one in found) for name in DECISIONS}
+    counts = {name: Counter(one[name] for one in found) for name in ("stage", "emotion", "strategy")}
     return {name: {value: n / len(found) for value, n in values.items()} for name, values in counts.items()}
 
 
@@ -170,12 +173,11 @@ class PlanSource:
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output; one without a plan or a response has −1."""
-        plans = [(str(turn.parts.get("response", "")), turn.parts.get("strategy")) for turn in outputs]
-        whole = {
-            index: (response, step.strategy)
-            for index, (response, step) in enumerate(plans)
-            if response and isinstance(step, StrategyStep)
-        }
+        whole = {}
+        for index, turn in enumerate(outputs):
+            response, step = turn.parts.get("response"), turn.parts.get("strategy")
+            if response and isinstance(step, StrategyStep):
+                whole[index] = (str(response), step.strategy)
         found = dict(zip(whole, self._classifier.carried_out(list(whole.values())), strict=True))
         return [Score(total=_beyond_chance(found.get(index, 0.0))) for index in range(len(outputs))]
 
@@ -234,17 +236,14 @@ class Scorer:
         responses = [str(turn.parts.get("response", "")) for turn in parsed]
         histories = {record.id: [utterance.text for utterance in record.history] for record in records}
 
-        def scored(source: RewardSource) -> Callable[[], list[Score]]:
-            return lambda: source.score(records, parsed)
-
         *scores, (rows, history_rows) = _together(
             [
-                *(scored(weighted.source) for weighted in self._sources),
-                lambda: embedded(self._embedder, responses, histories),
+                *(partial(weighted.source.score, records, parsed) for weighted in self._sources),
+                partial(embedded, self._embedder, responses, histories),
             ]
         )
         found = []
-        totals = combine(self._sources, scores)
+        totals = [weighted_sum(self._sources, row) for row in zip(*scores, strict=True)]
         for record, text, total, response, row in zip(records, texts, totals, responses, rows, strict=True):
             finding = check_reply(response, [one.text for one in record.history if one.speaker == "seeker"])
             rejected = finding.rule if finding else None
@@ -285,16 +284,28 @@ def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
-def group_arrays(rollouts: Sequence[Rollout]) -> tuple[list[float], Matrix, Matrix, list[int]]:
-    """Raw rewards, embedded responses, embedded history and lengths of one group."""
-    responses = np.stack([rollout.response for rollout in rollouts])
-    return [one.raw for one in rollouts], responses, rollouts[0].history, [one.length for one in rollouts]
+@dataclass(frozen=True)
+class RewardedGroup:
+    """The rollouts of one history and what became of their scores, output by output."""
+
+    rollouts: Sequence[Rollout]
+    rewards: Sequence[float]
+    factors: Sequence[float]
+    """What reweighting multiplied the scores with (equation 5)."""
+    s_in: Sequence[float]
+    s_hi: Sequence[float]
+    tau: float
 
 
-def group_rewards(rollouts: Sequence[Rollout], settings: GrpoSettings) -> list[float]:
+def reward_group(rollouts: Sequence[Rollout], settings: GrpoSettings) -> RewardedGroup:
     """The rewards of one group: equation 5 unless the raw ones tie, then the floor. The same on every process."""
-    raw, responses, history, lengths = group_arrays(rollouts)
-    rewards = raw
-    if not tied(raw):
-        rewards = reweight(raw, responses, history, lengths, settings.alpha, settings.beta, settings.negatives)
-    return floored(rewards, [one.rejected is not None for one in rollouts]) if settings.guard else rewards
+    raw, lengths = [one.raw for one in rollouts], [one.length for one in rollouts]
+    responses, history = np.stack([one.response for one in rollouts]), rollouts[0].history
+    negatives: Negatives = "off" if tied(raw) else settings.negatives
+    group = (raw, responses, history, lengths, settings.alpha, settings.beta, negatives)
+    rewards = raw if tied(raw) else reweight(*group)
+    if settings.guard:
+        rewards = floored(rewards, [one.rejected is not None for one in rollouts])
+    gate = length_gate(lengths, settings.alpha, settings.beta)
+    within, before = in_group_similarity(responses), history_similarity(responses, history)
+    return RewardedGroup(rollouts, rewards, factors(*group), within, before, gate)

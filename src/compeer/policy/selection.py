@@ -26,7 +26,7 @@ from compeer.policy.prompt import direct_prompt, supporter_prompt
 from compeer.policy.repeats import until_repetition
 from compeer.policy.rewards import JudgeSource
 from compeer.reasoning import LABELS, ParsedTurn, Part, parse_turn
-from compeer.reward import Judge
+from compeer.reward import Judge, Score
 from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator, mean
@@ -188,7 +188,12 @@ def candidate_stage(
             answers = generate_turns(
                 model, block, sampling, seed, last, constrained, control=control, candidates=count, direct=direct
             )
-            found = _candidates(block, answers, count, control, judge, seed)
+            asked = [record for record in block for _ in range(count)]
+            scores = _scores(answers, asked, judge, seed)
+            found = [
+                _candidate(answer, scores.get(index), record=asked[index].id, number=index % count + 1, control=control)
+                for index, answer in enumerate(answers)
+            ]
             failed = Counter(str(answer.kind) for answer in answers if isinstance(answer, Failure))
             dropped = failed.pop("refused", 0)
             advance(len(block))
@@ -205,41 +210,23 @@ def candidate_stage(
     return candidate_metrics(list(read_candidates(out)))
 
 
-def _candidates(
-    block: Sequence[SerRecord],
-    answers: Sequence[Output | Failure],
-    count: int,
-    control: Control | None,
-    judge: Judge | None,
-    seed: int,
-) -> list[Candidate]:
-    outputs = [answer for answer in answers if isinstance(answer, Output)]
-    known = {record.id: record for record in block}
-    asked = [known[output.record] for output in outputs]
-    source = JudgeSource(judge, seed) if judge else None
-    scores = iter(source.score(asked, [one.parsed for one in outputs]) if source else [None] * len(outputs))
-    found = []
-    for index, answer in enumerate(answers):
-        name, number = block[index // count].id, index % count + 1
-        if isinstance(answer, Failure):
-            found.append(Candidate(record=name, number=number, control=control, failure=answer.reason))
-            continue
-        given = next(scores)
-        found.append(
-            Candidate(
-                record=name,
-                number=number,
-                output=answer.text,
-                cut_off=answer.cut_off,
-                control=control,
-                decisions=decisions(answer.parsed),
-                missing=answer.parsed.missing,
-                parts=given.parts() if given else None,
-                total=given.total if given else None,
-                unscored=given.unscored if given else None,
-            )
-        )
-    return found
+def _scores(
+    answers: Sequence[Output | Failure], asked: Sequence[SerRecord], judge: Judge | None, seed: int
+) -> dict[int, Score]:
+    """The score of each output by its index among the answers; none without a judge."""
+    written = {index: answer.parsed for index, answer in enumerate(answers) if isinstance(answer, Output)}
+    if judge is None:
+        return {}
+    found = JudgeSource(judge, seed).score([asked[index] for index in written], list(written.values()))
+    return dict(zip(written, found, strict=True))
+
+
+def _candidate(answer: Output | Failure, score: Score | None, **common: Any) -> Candidate:
+    if isinstance(answer, Failure):
+        return Candidate(failure=answer.reason, **common)
+    read = {"decisions": decisions(answer.parsed), "missing": answer.parsed.missing}
+    scored = {"parts": score.parts(), "total": score.total, "unscored": score.unscored} if score else {}
+    return Candidate(output=answer.text, cut_off=answer.cut_off, **read, **scored, **common)
 
 
 def candidate_metrics(candidates: Sequence[Candidate]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from pydantic import Field
 from compeer.engine.multimodal import picture_reader
 from compeer.engine.network import load_network, load_tokenizer
 from compeer.errors import InputError
-from compeer.models import Message
 from compeer.models.resolve import model_folder
 from compeer.models.training import SftSettings, model_card, save_model, train_sft
 from compeer.policy.control import Persona, personas, sampled_control
@@ -92,18 +91,14 @@ def training_chats(
     for record in records:
         if settings.direct:
             prompt, output = direct_prompt(record.history, settings.history, images=images), record.candidate.response
-            found.append(_chat(prompt, output))
-            continue
-        manner = (manners or {}).get(record.dialogue) if record.rewritten is None else None
-        rng = generator(seed, "control", record.id)
-        control = sampled_control(record.candidate, manner, settings.control_share, rng)
-        prompt = supporter_prompt(record.history, settings.history, control, images=images)
-        found.append(_chat(prompt, render_turn(record.candidate)))
+        else:
+            manner = (manners or {}).get(record.dialogue) if record.rewritten is None else None
+            rng = generator(seed, "control", record.id)
+            control = sampled_control(record.candidate, manner, settings.control_share, rng)
+            prompt = supporter_prompt(record.history, settings.history, control, images=images)
+            output = render_turn(record.candidate)
+        found.append([*(dict(message) for message in prompt), {"role": "assistant", "content": output}])
     return found
-
-
-def _chat(prompt: Sequence[Message], output: str) -> list[dict[str, Any]]:
-    return [*(dict(message) for message in prompt), {"role": "assistant", "content": output}]
 
 
 # --- adapters ---------------------------------------------------------------------------------------------------------

@@ -80,8 +80,7 @@ async def _take(batch: Sequence[RunningDialogue], model: TextModel | None, place
     takings = [] if all(dialogue.has_saved for dialogue in batch) else [dialogue.take() for dialogue in batch]
     if model and takings:
         async with places[id(model)]:
-            while asking := [taking for taking in takings if taking.request]:
-                await ask_together(model, asking)
+            await ask_together(model, takings)
     for number, dialogue in enumerate(batch):
         if dialogue.has_saved:
             dialogue.replay()
@@ -90,14 +89,15 @@ async def _take(batch: Sequence[RunningDialogue], model: TextModel | None, place
 
 
 async def ask_together(model: TextModel, takings: Sequence[Taking]) -> None:
-    """Puts the next question of each and hands back the answers; those sampled alike are put in one call."""
-    by_sampling: dict[Sampling, list[Taking]] = {}
-    for taking in takings:
-        by_sampling.setdefault(taking.sampling, []).append(taking)
-    for sampling, members in by_sampling.items():
-        answers = await model.generate([taking.request for taking in members if taking.request], sampling)
-        for taking, answer in zip(members, answers, strict=True):
-            taking.give(answer)
+    """Puts all questions of each, the next ones together, and hands back the answers; those sampled alike in a call."""
+    while asking := [taking for taking in takings if taking.request]:
+        by_sampling: dict[Sampling, list[Taking]] = {}
+        for taking in asking:
+            by_sampling.setdefault(taking.sampling, []).append(taking)
+        for sampling, members in by_sampling.items():
+            answers = await model.generate([taking.request for taking in members if taking.request], sampling)
+            for taking, answer in zip(members, answers, strict=True):
+                taking.give(answer)
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:

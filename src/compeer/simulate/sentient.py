@@ -132,7 +132,7 @@ def ask_emotion(view: View, emotion: float, rules: EmotionRules = SAGE) -> Ask:
     """Asks by how much the last reply changed the seeker, and why; gives an `EmotionAnswer`."""
     question = _filled("emotion", view.language, **_state(emotion, view.language))
     grammar = emotion_grammar(view.language, rules)
-    return Ask(_user(_shared(view, rules), question), lambda answer: read_emotion(answer, emotion), grammar=grammar)
+    return Ask(_user(_shared(view, rules), question), read_emotion, grammar=grammar)
 
 
 def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
@@ -155,11 +155,11 @@ def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
     )
 
 
-def read_emotion(answer: Generation, emotion: float) -> EmotionAnswer | Complaint:
+def read_emotion(answer: Generation) -> EmotionAnswer | Complaint:
     """The change and its reasons; an answer that was cut off might have lost a digit, and is not read."""
     if answer.cut_off:
         return Complaint("unparsable", "it is too long and was cut off")
-    return read_emotion_answer(answer.text, emotion)
+    return read_emotion_answer(answer.text)
 
 
 def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> Feeling:
