@@ -201,9 +201,10 @@ def compare(
 ) -> None:
     """Several judges in one table, beside the all-True baseline, their blind twins and the paper's figures."""
     from rich.console import Console
+    from rich.markdown import Markdown
 
     from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
-    from compeer.reward.comparison_table import as_markdown, as_rich, comparison_tables
+    from compeer.reward.comparison_table import as_markdown, comparison_tables
 
     if out:
         check_writable(out)
@@ -228,11 +229,10 @@ def compare(
     if {"PRM", "ORM"} <= set(sets):
         sets["PRM + ORM"] = combined(sets["PRM"], sets["ORM"])
     pairs = [("UnifiReward", "PRM + ORM")] if {"UnifiReward", "PRM + ORM"} <= set(sets) else []
-    tables = comparison_tables(compare_judges(sets, pairs))
-    for table in tables:
-        Console().print(as_rich(table))
+    text = as_markdown(comparison_tables(compare_judges(sets, pairs)))
+    Console().print(Markdown(text))
     if out:
-        out.write_text(as_markdown(tables) + "\n", encoding="utf-8")
+        out.write_text(text + "\n", encoding="utf-8")
 
 
 # --- what the commands share ------------------------------------------------------------------------------------------
