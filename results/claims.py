@@ -57,10 +57,10 @@ def forest(key: str, title: str, differences: Mapping[str, Sequence[float | None
 
 def judged_tables(comparison: Mapping[str, Any], judges: Sequence[str], published: Sequence[str]) -> str:
     """Figures of some judges, and what was published, as `compeer reward compare` shows them."""
-    tables = _comparison_table().comparison_tables(comparison)
+    _, (heads, *lines) = _comparison_table().comparison_tables(comparison)[0]
     wanted = [*judges, *(f"*{name}*" for name in published)]
-    rows = {row[0]: row[:-1] for row in tables[0].rows}
-    return table(tables[0].heads[:-1], [rows[name] for name in wanted if name in rows])
+    rows = {row[0]: row[:-1] for row in lines}
+    return table(heads[:-1], [rows[name] for name in wanted if name in rows])
 
 
 def _comparison_table() -> ModuleType:

@@ -244,13 +244,15 @@ def _contradictions(records: Any, rows: Any, corpus: list[Path], contexts: Path)
     What a response does is told by a classifier, where it can, and by the corpus' annotators, who saw the reply in its
     own place.
     """
+    from research.judge.strategies import DecidingClassifier, strategy_replies
+
     from compeer.corpora import read_corpus
     from compeer.reasoning import STEPS as PARTS
-    from compeer.reward.contradiction import StrategyClassifier, contradiction_metrics, strategy_replies
+    from compeer.reward.contradiction import contradiction_metrics
     from compeer.reward.score import Judgment
 
     dialogues_with_strategies = (dialogue for path in corpus for dialogue in read_corpus(str(path)))
-    classifier = StrategyClassifier.train(strategy_replies(dialogues_with_strategies), seed=0)
+    classifier = DecidingClassifier(strategy_replies(dialogues_with_strategies), seed=0)
     judges = {name: row.seeds for name, row in rows.items() if name not in ("PRM", "ORM")}
     judges["the labels themselves"] = {
         0: [

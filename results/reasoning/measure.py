@@ -251,14 +251,15 @@ def table(folder: Path, corpus: Sequence[Path]) -> None:
 
 def add_strategies(rows: Sequence[dict[str, Any]], corpus: Sequence[Path]) -> dict[str, Any]:
     """Adds to each row how far its replies carry the human's strategy, told by a classifier; how good it is."""
+    from research.judge.strategies import DecidingClassifier, strategy_replies
+
     from compeer.corpora import read_corpus
     from compeer.reasoning import STRATEGIES
-    from compeer.reward.contradiction import StrategyClassifier, strategy_replies
 
     if not corpus:
         return {}
     dialogues = (dialogue for path in corpus for dialogue in read_corpus(str(path)))
-    classifier = StrategyClassifier.train(strategy_replies(dialogues), seed=0)
+    classifier = DecidingClassifier(strategy_replies(dialogues), seed=0)
     for row in rows:
         place = STRATEGIES.index(row["strategy"])
         chances = [None if text is None else classifier.probabilities([text])[0] for text in row["responses"]]

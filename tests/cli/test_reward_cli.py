@@ -392,41 +392,31 @@ def test_a_diagram_of_nothing_is_not_drawn(
     assert not (tmp_path / "a.svg").exists()
 
 
-def test_contradictions_are_counted_by_a_classifier_that_did_not_learn_from_what_was_judged(
-    records: Path, judgments: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_contradictions_are_counted_where_the_strategy_of_a_response_is_known(
+    records: Path, judgments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_cli(monkeypatch, "evaluate", str(records), str(judgments), "--corpus", "sample") == 0
+    assert run_cli(monkeypatch, "evaluate", str(records), str(judgments)) == 0
     found = json.loads(capsys.readouterr().out)["contradictions"]
-    dialogues = {record.dialogue for record in read_records(records) if record.split == "test"}
+    tested = [record for record in read_records(records) if record.split == "test"]
+    known = [record for record in tested if record.response_strategy]
     assert found["outputs"] == found["judged"] == 12
-    assert found["classifier"]["left_out_as_judged"] == len(dialogues)
-    assert found["classifier"]["dialogues"] == 96 - len(dialogues)
-    assert {"accuracy", "majority", "own_wrong", "taught"} <= set(found["classifier"])
-    assert found["decided"] > 0
+    assert found["decided"] == len(known) > 0
+    assert found["following"] == sum(one.response_strategy == one.candidate.strategy.strategy for one in known)
     assert set(found["judges"]) == {"judge", "the labels themselves"}
     assert found["judges"]["judge"] == found["judges"]["the labels themselves"], "this judge says what the labels say"
+    unknown = [record.model_copy(update={"response_strategy": None}) for record in tested]
+    write_records(tmp_path / "unknown.jsonl", unknown)
+    assert run_cli(monkeypatch, "evaluate", str(tmp_path / "unknown.jsonl"), str(judgments)) == 0
+    nothing = json.loads(capsys.readouterr().out)["contradictions"]
+    assert (nothing["judged"], nothing["decided"], nothing["judges"]) == (12, 0, {})
 
 
-def test_contradictions_need_judgments_of_steps_and_responses(
+def test_contradictions_are_between_steps_and_responses(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     scripted(monkeypatch)
     assert run_cli(monkeypatch, "judge", str(records), ENDPOINT, "said.jsonl", "--kind", "process") == 0
-    assert run_cli(monkeypatch, "evaluate", str(records), "said.jsonl", "--corpus", "sample") == 2
-    assert "no record was judged in both" in told(capsys)
-
-
-def test_a_broken_corpus_is_named_with_advice_that_can_be_followed(
-    records: Path,
-    judgments: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    broken = tmp_path / "broken.jsonl"
-    broken.write_text('{"id": "a", "utterances": 3}\n', encoding="utf-8")
-    assert run_cli(monkeypatch, "evaluate", str(records), str(judgments), "--corpus", str(broken)) == 2
-    said = told(capsys)
-    assert "broken.jsonl, line 1" in said
-    assert "compeer corpus convert CORPUS OUT --skip-bad" in said
+    assert run_cli(monkeypatch, "evaluate", str(records), "said.jsonl") == 0
+    found = json.loads(capsys.readouterr().out)["contradictions"]
+    assert (found["outputs"], found["judged"], found["judges"]) == (12, 0, {})

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
-from compeer.dialogue import Dialogue, Strategy, Utterance
+from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.reasoning import STEPS, Part
 from compeer.reward import metrics
@@ -26,13 +26,8 @@ from compeer.reward.compare import (
     read_judgments,
     write_judgments,
 )
-from compeer.reward.comparison_table import PUBLISHED, as_markdown, as_rich, comparison_tables
-from compeer.reward.contradiction import (
-    StrategyClassifier,
-    contradiction_metrics,
-    contradictions,
-    strategy_replies,
-)
+from compeer.reward.comparison_table import PUBLISHED, as_markdown, comparison_tables
+from compeer.reward.contradiction import contradiction_metrics, contradictions
 from compeer.reward.metrics import (
     bins_of,
     calibration_metrics,
@@ -410,16 +405,17 @@ def test_tables() -> None:
         seed: [Judgment(one.steps) for one in given if isinstance(one, Judgment)]
         for seed, given in process.seeds.items()
     }
-    rows = {"Unifi|Reward": process, "PRM": JudgedSet(process.records, steps)}
-    found = compare_judges(rows, [("Unifi|Reward", "PRM")], repeats=20)
+    sets = {"Unifi|Reward": process, "PRM": JudgedSet(process.records, steps)}
+    found = compare_judges(sets, [("Unifi|Reward", "PRM")], repeats=20)
     tables = comparison_tables(found)
-    assert [len(table.heads) for table in tables] == [6, 5, 5]
-    assert all(len(row) == len(table.heads) for table in tables for row in table.rows)
-    assert [row[0] for row in tables[0].rows] == ["always True", "Unifi|Reward", "PRM", *(f"*{n}*" for n in PUBLISHED)]
-    assert tables[0].rows[2][4] == "–"
+    assert [len(heads) for _, (heads, *_) in tables] == [6, 5, 5]
+    assert all(len(row) == len(rows[0]) for _, rows in tables for row in rows)
+    _, (_, *rows) = tables[0]
+    assert [row[0] for row in rows] == ["always True", "Unifi|Reward", "PRM", *(f"*{name}*" for name in PUBLISHED)]
+    assert rows[2][4] == "–"
     figure = found["rows"][1]["parts"]["history"]["weighted_f1"]
     shown = (100 * figure[key] for key in ("value", "spread", "low", "high"))
-    assert tables[0].rows[1][1].startswith("{:.1f} ± {:.1f} ({:.1f} to {:.1f}) / ".format(*shown))
+    assert rows[1][1].startswith("{:.1f} ± {:.1f} ({:.1f} to {:.1f}) / ".format(*shown))
     markdown = as_markdown(tables)
     assert (
         "| *UnifiReward-P, by personality* | 77.12 / 67.23 | 82.18 / 36.04 | 81.79 / 44.65 | 57.03 / 61.15 | – |"
@@ -427,7 +423,6 @@ def test_tables() -> None:
     )
     assert "| Unifi\\|Reward, margin |" in markdown
     assert found["test_set"][:12] in markdown
-    assert as_rich(tables[0]).row_count == 3 + len(PUBLISHED)
 
 
 # --- contradictions -------------------------------------------------------------------------------------------------
@@ -473,58 +468,3 @@ def test_contradictions_are_counted_on_the_same_outputs() -> None:
     assert rival["to_rival"] == 1.0
     nothing = contradiction_metrics(["a"], [None], {"ours": {0: [said()]}})
     assert (nothing["decided"], nothing["judges"]) == (0, {})
-
-
-def corpus(dialogues: int, noise: float) -> list[Dialogue]:
-    """Questions end with a question mark, suggestions say "try"; some replies are labelled wrong."""
-    rng = np.random.default_rng(0)
-    things = ["sleep", "work", "rent", "exam", "friend", "sister"]
-    found = []
-    for number in range(dialogues):
-        utterances = [Utterance(speaker="seeker", text="you could try? no label here")]
-        for _ in range(4):
-            thing = things[rng.integers(len(things))]
-            kind = int(rng.integers(3))
-            text = (f"how is {thing} now?", f"you could try a walk after {thing}", f"{thing} and more {thing}")[kind]
-            labels: tuple[Strategy, ...] = ("Question", "Providing Suggestions", "Others")
-            label = labels[int(rng.integers(3)) if rng.random() < noise else kind]
-            utterances.append(Utterance(speaker="supporter", text=text, strategy=label))
-        found.append(Dialogue(id=f"d{number}", language="en", source="test", utterances=tuple(utterances)))
-    return found
-
-
-def test_the_classifier_tells_strategies_and_says_how_well() -> None:
-    classifier = StrategyClassifier.train(strategy_replies(corpus(150, 0.1)), seed=1)
-    report = classifier.report
-    assert report["accuracy"] > 0.85 > 0.5 > report["majority"]
-    assert report["intervals"]["accuracy"][0] < report["accuracy"] < report["intervals"]["accuracy"][1]
-    assert report["own_wrong"] <= classifier.errors + 0.01
-    assert report["other_wrong"] <= classifier.errors + 0.01
-    assert 0 <= report["lower"] <= report["upper"] <= 1
-    turns = [
-        turn("Question", "how is the exam now?"),
-        turn("Providing Suggestions", "how is the exam now?"),
-        turn("Self-disclosure", "how is the exam now?"),
-    ]
-    told = StrategyClassifier.train(strategy_replies(corpus(150, 0.0)), seed=1, errors=0.05).follows(turns)
-    # of a strategy that was never seen nothing can be told
-    assert told == [True, False, None]
-    assert classifier.follows([]) == []
-
-
-def test_the_classifier_is_the_same_for_the_same_seed() -> None:
-    known = corpus(60, 0.2)
-    first, again, other = (StrategyClassifier.train(strategy_replies(known), seed).report for seed in (1, 1, 2))
-    assert first == again != other
-
-
-def test_the_classifier_decides_nothing_where_nothing_can_be_told() -> None:
-    classifier = StrategyClassifier.train(strategy_replies(corpus(150, 1.0)), seed=1, errors=0.05)
-    report = classifier.report
-    assert report["accuracy"] < 0.5
-    assert report["own_decided"] < 0.2
-
-
-def test_the_classifier_needs_labels() -> None:
-    with pytest.raises(InputError, match="too few"):
-        StrategyClassifier.train(strategy_replies([]), seed=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,7 +31,6 @@ from compeer.io import check_writable
 from compeer.progress import console, progress
 
 if TYPE_CHECKING:
-    from compeer.dialogue import Dialogue
     from compeer.reasoning import ParsedTurn
     from compeer.reward.conversation import Case, JudgeForm
     from compeer.reward.metrics import Judgments
@@ -41,7 +40,6 @@ reward = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, u
 
 Batch = Annotated[int | None, typer.Option(help="Outputs judged at a time in this process; 16 if not given.", min=1)]
 BothOrders = Annotated[bool, typer.Option("--both-orders", help="Compare responses in both orders and average.")]
-_MEND = "Mend it (docs/data.md), or write a corpus without it: compeer corpus convert CORPUS OUT --skip-bad"
 
 
 @reward.command()
@@ -156,17 +154,14 @@ def evaluate(
     judgments: Annotated[Path, typer.Argument(help="A file of judgments of these records.")],
     split: Split = "test",
     plot: Annotated[Path | None, typer.Option(help="An SVG file to draw the reliability diagrams to.")] = None,
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIALOGUES", help="Labelled dialogues, by which contradictions are found; repeatable."),
-    ] = None,
 ) -> None:
     """All figures of one judge as JSON: by part, by kind of mistake, calibration, position bias, with intervals.
 
-    --corpus adds how often its verdicts on steps and response contradict each other: whether a response does what
-    step 3 says is decided by a classifier that learns from these dialogues, without those that were judged.
+    Also how often its verdicts on steps and response contradict each other, where records know the strategy of the
+    response.
     """
     from compeer.reward.compare import read_judgments
+    from compeer.reward.contradiction import record_contradictions
     from compeer.reward.metrics import calibration_metrics, judge_metrics, position_metrics
 
     if plot:
@@ -179,11 +174,8 @@ def evaluate(
         **judge_metrics(chosen, judged),
         "calibration": calibration_metrics(chosen, judged),
         "position": position_metrics(chosen, judged),
+        "contradictions": record_contradictions(chosen, judged),
     }
-    if corpus:
-        from compeer.reward.contradiction import corpus_contradictions
-
-        found["contradictions"] = corpus_contradictions(chosen, judged, _dialogues(corpus))
     typer.echo(json.dumps(found, indent=1, ensure_ascii=False, default=str))
     if plot:
         from compeer.report.charts import reliability_svg
@@ -209,9 +201,10 @@ def compare(
 ) -> None:
     """Several judges in one table, beside the all-True baseline, their blind twins and the paper's figures."""
     from rich.console import Console
+    from rich.markdown import Markdown
 
     from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
-    from compeer.reward.comparison_table import as_markdown, as_rich, comparison_tables
+    from compeer.reward.comparison_table import as_markdown, comparison_tables
 
     if out:
         check_writable(out)
@@ -236,11 +229,10 @@ def compare(
     if {"PRM", "ORM"} <= set(sets):
         sets["PRM + ORM"] = combined(sets["PRM"], sets["ORM"])
     pairs = [("UnifiReward", "PRM + ORM")] if {"UnifiReward", "PRM + ORM"} <= set(sets) else []
-    tables = comparison_tables(compare_judges(sets, pairs))
-    for table in tables:
-        Console().print(as_rich(table))
+    text = as_markdown(comparison_tables(compare_judges(sets, pairs)))
+    Console().print(Markdown(text))
     if out:
-        out.write_text(as_markdown(tables) + "\n", encoding="utf-8")
+        out.write_text(text + "\n", encoding="utf-8")
 
 
 # --- what the commands share ------------------------------------------------------------------------------------------
@@ -374,13 +366,3 @@ def _read_output(output: str | None) -> ParsedTurn:
         do = "Give the JSON of `compeer say --json`, or the four lines of an output."
         raise InputError("this JSON holds no turn.", field="output", do=do) from error
     return parse_turn(render_turn(turn))
-
-
-def _dialogues(corpora: Sequence[str]) -> Iterator[Dialogue]:
-    from compeer.corpora import read_corpus
-
-    def stop(error: InputError) -> None:
-        raise InputError(error.what, file=error.file, line=error.line, field=error.field, do=_MEND)
-
-    for corpus in corpora:
-        yield from read_corpus(corpus, skip_bad=stop)

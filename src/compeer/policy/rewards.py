@@ -33,7 +33,7 @@ from compeer.policy.redundancy import (
 )
 from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
 from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
-from compeer.reward.contradiction import StrategyClassifier
+from compeer.reward.strategies import StrategyClassifier
 from compeer.safety.output import check_reply, floored
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator, words

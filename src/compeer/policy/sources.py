@@ -19,8 +19,8 @@ from compeer.policy.rewards import DecisionSource, JudgeAway, JudgeSource, PlanS
 from compeer.progress import console
 from compeer.reasoning import ParsedTurn
 from compeer.reward import Judge, Score
-from compeer.reward.contradiction import StrategyClassifier
 from compeer.reward.judges import open_judges
+from compeer.reward.strategies import StrategyClassifier, split_replies
 from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Scenario, Turn
 from compeer.simulate.conversation import view_of
@@ -57,7 +57,7 @@ def open_sources(
             opened = DecisionSource(name, shares_of(own) if source.beyond_chance else None)
         elif source.plan:
             turns = [(one.candidate.response, one.candidate.strategy.strategy, one.dialogue) for one in own]
-            opened = PlanSource(StrategyClassifier.train(turns, seed), name)
+            opened = PlanSource(StrategyClassifier(split_replies(turns, seed)[0]), name)
         elif source.seeker is None:
             opened = JudgeSource(_judge(f"grpo.rewards.{name}", source, run_judge, batch, outage), seed, name)
         else:

@@ -74,7 +74,6 @@ class LocalJudge:
         self._progress = progress or (lambda done: None)
         self._tokenizer = tokenizer or networks.load_tokenizer(prepared.tokenizer if prepared else folder)
         self._words = AnswerWords(self._tokenizer, self.form, folder)
-        self._template = TemplateCache(self._tokenizer, system_message(self.form))
         self._reader: PictureReader | None = None
         self._begin: Callable[[Sequence[Branch]], Reading]
         if prepared:
@@ -123,7 +122,8 @@ class LocalJudge:
                 if path not in read:
                     read[path] = self._reader.read(path)
             pictures = [read[path] for path in rounds[0].images]
-        return Branch(case_number, rounds, self._template.texts(rounds), pictures, case.candidate_first, number)
+        texts = texts_before_answers(self._tokenizer, system_message(self.form), rounds)
+        return Branch(case_number, rounds, texts, pictures, case.candidate_first, number)
 
     def _branches(self, case_number: int, case: Case, read: dict[str, Picture]) -> list[Branch]:
         """The branches of a case that need the judge, with the other order of the responses if wanted."""
@@ -250,57 +250,14 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
 # --- chats as text ----------------------------------------------------------------------------------------------------
 
 _GAP = "\u241f"
-"""Stands for a message while a chat is rendered; taken out of whatever the chat quotes."""
-_PROBE = "What it is,\nand 1 long enough message to see what a template makes of it."
+"""Stands for an answer while a chat is rendered; taken out of whatever the chat quotes."""
 
 
-class TemplateCache:
-    """Renders chats up to each answer of the judge; the tokenizer's chat template is used once for each length.
-
-    A template puts the same text around every message, and rendering it for each of a thousand outputs takes longer
-    than a GPU needs to judge them. So the text around the messages is kept for each number of rounds. Where a template
-    does more than that (a probe and the first chat of each length are rendered both ways and compared), or a message
-    begins or ends with blanks, which some cut off, the template itself renders the chat.
-    """
-
-    def __init__(self, tokenizer: Any, system: Mapping[str, Any]) -> None:
-        self._tokenizer, self._system = tokenizer, system
-        self._control = networks.control_tokens(tokenizer)
-        self._around: dict[int, list[str] | None] = {}
-
-    def texts(self, rounds: Sequence[JudgeQuestion]) -> list[str]:
-        """What is fed before each answer."""
-        messages = [question.text.replace(_GAP, "") for question in rounds]
-        if rounds[0].images or any(text != text.strip() for text in messages):
-            return self._rendered(rounds)
-        messages = [networks.broken_up(text, self._control) for text in messages]
-        if len(rounds) not in self._around:
-            self._around[len(rounds)] = self._learn(rounds, messages)
-        around = self._around[len(rounds)]
-        return self._rendered(rounds) if around is None else _filled(around, messages)
-
-    def _learn(self, rounds: Sequence[JudgeQuestion], messages: Sequence[str]) -> list[str] | None:
-        """What stands around the messages of such a chat; None where filling it in is not what the template does."""
-        around = self._render([_GAP] * len(rounds)).split(_GAP)
-        probes = [_PROBE] * len(rounds)
-        probed = self._render(probes).split(_GAP)[: len(rounds)]
-        same = _filled(around, messages) == self._rendered(rounds) and _filled(around, probes) == probed
-        return around if same else None
-
-    def _rendered(self, rounds: Sequence[JudgeQuestion]) -> list[str]:
-        """The same by the template itself."""
-        contents = [replace(question, text=question.text.replace(_GAP, "")).content for question in rounds]
-        return self._render(contents).split(_GAP)[: len(rounds)]
-
-    def _render(self, contents: Sequence[Any]) -> str:
-        messages = [self._system]
-        for content in contents:
-            messages.append({"role": "user", "content": content})
-            messages.append({"role": "assistant", "content": _GAP})
-        text: str = self._tokenizer.apply_chat_template(networks.defuse(self._tokenizer, messages), tokenize=False)
-        return text
-
-
-def _filled(around: Sequence[str], messages: Sequence[str]) -> list[str]:
-    """What stands before and after each message, with the message between."""
-    return [around[2 * number] + text + around[2 * number + 1] for number, text in enumerate(messages)]
+def texts_before_answers(tokenizer: Any, system: Mapping[str, Any], rounds: Sequence[JudgeQuestion]) -> list[str]:
+    """What is fed before each answer of the judge: the chat as the tokenizer's template renders it, cut there."""
+    messages = [system]
+    for question in rounds:
+        content = replace(question, text=question.text.replace(_GAP, "")).content
+        messages += [{"role": "user", "content": content}, {"role": "assistant", "content": _GAP}]
+    text: str = tokenizer.apply_chat_template(networks.defuse(tokenizer, messages), tokenize=False)
+    return text.split(_GAP)[: len(rounds)]

@@ -14,7 +14,6 @@ share their texts; `compeer.statistics` describes how a thousand samples are com
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import Counter
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 import compeer.statistics as stats
+from compeer.io import text_hash
 from compeer.reasoning import PARTS, STEPS, Part, render_turn
 from compeer.reward.conversation import record_case
 from compeer.reward.score import Judge, Judgment, Unscored
@@ -39,7 +39,8 @@ REPEATS = 1000
 BINS = 10
 Bins = Literal["equal mass", "equal width"]
 _GOOD = [PREFERENCES.index(value) for value in ACCEPTABLE]
-_BAD = [index for index in range(len(PREFERENCES)) if index not in _GOOD]
+_TO_DECISIONS = np.eye(2)[[int(value in ACCEPTABLE) for value in PREFERENCES]]
+"""Takes the four preferences to two classes: bad, and good."""
 
 
 def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]:
@@ -53,8 +54,7 @@ def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]
 
 def test_set_hash(records: Sequence[SerRecord]) -> str:
     """A hash of ids, texts, labels and the order of the two responses, whatever the order of the records."""
-    digests = sorted(_record_digest(record) for record in records)
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return text_hash("\n".join(sorted(map(_record_digest, records))))
 
 
 def text_digest(record: SerRecord) -> str:
@@ -81,7 +81,7 @@ def _texts(record: SerRecord) -> list[Any]:
 
 
 def _digest(content: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()
+    return text_hash(json.dumps(content, ensure_ascii=False))
 
 
 # --- labels beside verdicts, as numbers -------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def sampled_metrics(verdicts: Verdicts, weights: Numbers) -> dict[str, Numbers]:
         }
     most_frequent = _always(confusions, int(confusions[0].sum(-1).argmax()))
     is_good = np.isin(verdicts.truth, _GOOD)
-    decisions = np.stack([_decided(confusions[:, _BAD]), _decided(confusions[:, _GOOD])], axis=-2)
+    decisions: Numbers = _TO_DECISIONS.T @ confusions @ _TO_DECISIONS
     return {
         **found,
         "accuracy": stats.accuracy_of(confusions),
@@ -186,12 +186,6 @@ def _always(confusions: Numbers, index: int) -> Numbers:
     lazy = np.zeros_like(confusions)
     lazy[..., index] = confusions.sum(-1)
     return lazy
-
-
-def _decided(confusions: Numbers) -> Numbers:
-    """How many were called bad, and how many good."""
-    rows = confusions.sum(-2)
-    return np.stack([rows[:, _BAD].sum(-1), rows[:, _GOOD].sum(-1)], axis=-1)
 
 
 def with_intervals(metrics: Mapping[str, Numbers]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Chats that are filled in are those that the template renders, whatever the template and the messages."""
+"""What is fed before each answer is the chat as the template renders it, whatever the template and the messages."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jinja2 import Template
 
 from compeer.reward.conversation import JudgeQuestion
-from compeer.reward.judge import TemplateCache
+from compeer.reward.judge import texts_before_answers
 
 SYSTEM = {"role": "system", "content": "You judge."}
 TEMPLATES = {
@@ -20,17 +20,16 @@ TEMPLATES = {
 
 
 class Tokenizer:
-    """A template and a control token, and how often it was asked to render."""
+    """A template and a control token."""
 
     def __init__(self, template: str) -> None:
-        self._template, self.rendered = Template(template), 0
+        self._template = Template(template)
 
     def get_added_vocab(self) -> dict[str, int]:
         return {"<|end|>": 1}
 
     def apply_chat_template(self, messages: list[dict[str, Any]], tokenize: bool) -> str:
         assert not tokenize
-        self.rendered += 1
         return self._template.render(messages=messages)
 
 
@@ -51,20 +50,11 @@ def questions(texts: list[str]) -> list[JudgeQuestion]:
 @given(chats=st.lists(st.lists(st.sampled_from(["a", "b c", " d ", "e\n", "<|end|>", "é"]), min_size=1, max_size=4)))
 def test_a_chat_is_what_the_template_renders(name: str, chats: list[list[str]]) -> None:
     tokenizer = Tokenizer(TEMPLATES[name])
-    cache = TemplateCache(tokenizer, SYSTEM)
     for texts in chats:
-        assert cache.texts(questions(texts)) == by_template(tokenizer, texts)
-
-
-def test_the_template_is_asked_once_for_each_number_of_rounds() -> None:
-    tokenizer = Tokenizer(TEMPLATES["plain"])
-    cache = TemplateCache(tokenizer, SYSTEM)
-    for number in range(50):
-        cache.texts(questions([f"first {number}", "second"]))
-    assert tokenizer.rendered == 3  # around the messages, and two chats for comparison
+        assert texts_before_answers(tokenizer, SYSTEM, questions(texts)) == by_template(tokenizer, texts)
 
 
 def test_what_stands_for_an_answer_cannot_be_quoted() -> None:
     tokenizer = Tokenizer(TEMPLATES["plain"])
-    (text,) = TemplateCache(tokenizer, SYSTEM).texts(questions(["one \u241f two"]))
+    (text,) = texts_before_answers(tokenizer, SYSTEM, questions(["one \u241f two"]))
     assert text == by_template(tokenizer, ["one  two"])[0]
