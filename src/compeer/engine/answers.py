@@ -17,7 +17,7 @@ import torch
 
 from compeer.engine.attention import roomy_cache
 from compeer.engine.llama_table import CpuEngine
-from compeer.engine.multimodal import Picture, PictureReader
+from compeer.engine.multimodal import Picture, PictureReader, inputs_beside_tokens
 from compeer.engine.rows import NotWritten, Row, Sampling, common
 
 Pieces = Sequence[list[int]]
@@ -150,19 +150,16 @@ class TorchReading:
         return found
 
     def _feed(self, pieces: Pieces, pictures: Sequence[Sequence[Picture]] = ()) -> torch.Tensor:
-        """Feeds a piece to each row; the logits after it."""
+        """Feeds a piece to each row, the first ones with pictures; the logits after it."""
         ids, new = self._padded(pieces, left=True)
         self._mask = torch.cat([self._mask, new], dim=1)
-        positions = (self._mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        inputs = {"position_ids": positions + self._shift}
-        given = [picture for row in pictures for picture in row]
-        if self._reader and given:
-            inputs["position_ids"] = positions = positions.expand(3, *positions.shape).clone()
-            for number, (piece, row) in enumerate(zip(pieces, pictures, strict=True)):
-                own, following = self._reader.positions(piece, [picture.grid for picture in row])
-                positions[:, number, positions.shape[2] - len(piece) :] = own.to(self._device)
-                self._shift[number] = following - len(piece)
-            inputs |= {name: values.to(self._device) for name, values in self._reader.inputs(given).items()}
+        if self._reader and any(pictures):
+            given = self._reader.inputs([picture for row in pictures for picture in row])
+            inputs, following = inputs_beside_tokens(self._network, ids, self._mask, given)
+            self._shift = (following - self._mask.sum(1))[:, None]
+        else:
+            positions = (self._mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            inputs = {"position_ids": positions + self._shift}
         output = self._network(
             input_ids=ids,
             attention_mask=self._mask,

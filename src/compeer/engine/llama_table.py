@@ -26,7 +26,7 @@ import torch
 
 from compeer.engine.batching import Batcher
 from compeer.engine.llama import BATCH, Llama, version
-from compeer.engine.rows import ModelFiles, Row, common
+from compeer.engine.rows import Backend, ModelFiles, Row, common
 from compeer.io import atomic
 
 _SHORTEST_SHARED = 16
@@ -58,7 +58,7 @@ class _Sequence:
     used: int = 0
 
 
-class LlamaTable:
+class LlamaTable(Backend):
     """Holds a row for each of the model's sequences but one, which is there for questions. `kept` is a folder."""
 
     at_once = 64
@@ -106,10 +106,8 @@ class LlamaTable:
                 self._cut(slot, slot.clean)
 
     def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
+        """The logits after a prompt of which nothing is to be written."""
         return self._reading(list(ids), adapter, [])[1][0]
-
-    def rest(self) -> None:
-        """Nothing is given back: what idle sequences hold is what makes the next turn quick."""
 
     def clear(self) -> None:
         self.rows.clear()

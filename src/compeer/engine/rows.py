@@ -118,17 +118,16 @@ class Backend(Protocol):
     def leave(self, row: Row) -> None:
         """Lets a row go."""
 
-    def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
-        """The logits after a prompt of which nothing is to be written."""
-
     def rest(self) -> None:
-        """Nobody is at work: what takes much room may be given back."""
+        """Nobody is at work: what takes much room, and makes no next turn quicker, may be given back."""
+        return
 
     def clear(self) -> None:
         """Forgets everything, after a failure."""
 
     def close(self) -> None:
-        """Gives all memory back."""
+        """Gives all memory back that does not go with the last reference."""
+        return
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
