@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from compeer.engine.attention import roomy_cache
 from compeer.engine.llama_table import CpuEngine
@@ -173,17 +173,14 @@ class TorchReading:
 
     def _padded(self, pieces: Pieces, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Pieces as one table of tokens, and which of them are real."""
-        width = max(map(len, pieces))
-        filled = np.full((len(pieces), width), self._pad)
-        real = np.zeros_like(filled)
-        for row, piece in enumerate(pieces):
-            own = slice(width - len(piece), width) if left else slice(len(piece))
-            filled[row, own], real[row, own] = piece, 1
+        side, rows = "left" if left else "right", [torch.tensor(piece, dtype=torch.long) for piece in pieces]
+        filled = pad_sequence(rows, batch_first=True, padding_value=self._pad, padding_side=side)
+        real = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side=side)
         return self._on_device(filled), self._on_device(real)
 
     def _on_device(self, values: Any) -> torch.Tensor:
         """Numbers on the network's device, which goes on computing while it is given them."""
-        tensor = torch.from_numpy(np.asarray(values))
+        tensor = torch.as_tensor(values)
         cuda = self._device.type == "cuda"
         return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
 

@@ -295,9 +295,9 @@ class Decoder:
             pad_sequence(own, batch_first=True, padding_side="left").to(device)
             for own in (tokens, [torch.ones_like(row, dtype=torch.bool) for row in tokens])
         )
-        shown = [(prompt.pixels, prompt.grids) for prompt in prompts if prompt.pixels is not None]
+        given = [(prompt.pixels, prompt.grids) for prompt in prompts if prompt.pixels is not None]
         names = ("pixel_values", "image_grid_thw")
-        pictures = {name: torch.cat(own) for name, own in zip(names, zip(*shown, strict=True), strict=False)}
+        pictures = {name: torch.cat(own) for name, own in zip(names, zip(*given, strict=True), strict=False)}
         inputs, following = inputs_beside_tokens(self._network, ids, mask, pictures)
         width = ids.shape[1]
         square = torch.ones((width, width), dtype=torch.bool, device=device)
