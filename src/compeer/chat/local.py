@@ -114,7 +114,7 @@ class LocalWriter:
                 if isinstance(piece, Ending):
                     return
         finally:
-            self._batcher.cancel(row)
+            row.cancelled = True
 
     def _row(self, request: Request, sampling: Sampling, put: Callable[[str | Ending | NotWritten], None]) -> Row:
         ids = self._ids(list(request.messages), request.prefix)

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from compeer.engine.attention import roomy_cache
 from compeer.engine.llama_table import CpuEngine
-from compeer.engine.multimodal import Picture, PictureReader
+from compeer.engine.multimodal import Picture, PictureReader, inputs_beside_tokens
 from compeer.engine.rows import NotWritten, Row, Sampling, common
 
 Pieces = Sequence[list[int]]
@@ -150,19 +150,16 @@ class TorchReading:
         return found
 
     def _feed(self, pieces: Pieces, pictures: Sequence[Sequence[Picture]] = ()) -> torch.Tensor:
-        """Feeds a piece to each row; the logits after it."""
+        """Feeds a piece to each row, the first ones with pictures; the logits after it."""
         ids, new = self._padded(pieces, left=True)
         self._mask = torch.cat([self._mask, new], dim=1)
-        positions = (self._mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        inputs = {"position_ids": positions + self._shift}
-        given = [picture for row in pictures for picture in row]
-        if self._reader and given:
-            inputs["position_ids"] = positions = positions.expand(3, *positions.shape).clone()
-            for number, (piece, row) in enumerate(zip(pieces, pictures, strict=True)):
-                own, following = self._reader.positions(piece, [picture.grid for picture in row])
-                positions[:, number, positions.shape[2] - len(piece) :] = own.to(self._device)
-                self._shift[number] = following - len(piece)
-            inputs |= {name: values.to(self._device) for name, values in self._reader.inputs(given).items()}
+        if self._reader and any(pictures):
+            given = self._reader.inputs([picture for row in pictures for picture in row])
+            inputs, following = inputs_beside_tokens(self._network, ids, self._mask, given)
+            self._shift = (following - self._mask.sum(1))[:, None]
+        else:
+            positions = (self._mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            inputs = {"position_ids": positions + self._shift}
         output = self._network(
             input_ids=ids,
             attention_mask=self._mask,
@@ -176,17 +173,14 @@ class TorchReading:
 
     def _padded(self, pieces: Pieces, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Pieces as one table of tokens, and which of them are real."""
-        width = max(map(len, pieces))
-        filled = np.full((len(pieces), width), self._pad)
-        real = np.zeros_like(filled)
-        for row, piece in enumerate(pieces):
-            own = slice(width - len(piece), width) if left else slice(len(piece))
-            filled[row, own], real[row, own] = piece, 1
+        side, rows = "left" if left else "right", [torch.tensor(piece, dtype=torch.long) for piece in pieces]
+        filled = pad_sequence(rows, batch_first=True, padding_value=self._pad, padding_side=side)
+        real = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side=side)
         return self._on_device(filled), self._on_device(real)
 
     def _on_device(self, values: Any) -> torch.Tensor:
         """Numbers on the network's device, which goes on computing while it is given them."""
-        tensor = torch.from_numpy(np.asarray(values))
+        tensor = torch.as_tensor(values)
         cuda = self._device.type == "cuda"
         return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
 

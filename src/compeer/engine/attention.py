@@ -23,47 +23,30 @@ _ALIGNED = 16
 
 
 def grouped_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    **others: Any,
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **others: Any
 ) -> tuple[torch.Tensor, None]:
     """Attention of one new token a row, without copying keys for the heads that share them; else the usual one."""
-    rows, heads, length, size = query.shape
-    if length > 1:
-        found: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **others
-        )
-        return found
-    grouped = query.reshape(rows, key.shape[1], heads // key.shape[1], size)
-    answer = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scaling)
-    return answer.reshape(rows, 1, heads, size), None
+    if query.shape[2] > 1:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **others)  # type: ignore[no-any-return]
+    return _by_groups(query, key, value, attention_mask, others.get("scaling"))
 
 
 def folded_attention(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    **others: Any,
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **others: Any
 ) -> tuple[torch.Tensor, None]:
     """The same for any number of tokens that have a mask; without one torch's own way needs no copies."""
     if attention_mask is None or attention_mask.dtype != torch.bool or others.get("position_bias") is not None:
-        found: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **others
-        )
-        return found
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **others)  # type: ignore[no-any-return]
+    bias = _bias(attention_mask, query.shape[1] // key.shape[1], query.dtype)
+    return _by_groups(query, key, value, bias, others.get("scaling"))
+
+
+def _by_groups(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, scaling: float | None
+) -> tuple[torch.Tensor, None]:
     rows, heads, length, size = query.shape
-    shared = heads // key.shape[1]
-    folded = query.reshape(rows, key.shape[1], shared * length, size)
-    answer = functional.scaled_dot_product_attention(
-        folded, key, value, attn_mask=_bias(attention_mask, shared, query.dtype), scale=scaling
-    )
+    folded = query.reshape(rows, key.shape[1], heads // key.shape[1] * length, size)
+    answer = functional.scaled_dot_product_attention(folded, key, value, attn_mask=bias, scale=scaling)
     return answer.reshape(rows, heads, length, size).transpose(1, 2).contiguous(), None
 
 

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import groupby
 from typing import Any, TypeVar
 
 import torch
@@ -44,10 +45,6 @@ class Batcher:
         """Puts a row in the line."""
         _begin(self.table, row, self._end)
         self._line_up(self._waiting, row)
-
-    def cancel(self, row: Row) -> None:
-        """Lets a row go, whether it waits or is at work."""
-        row.cancelled = True
 
     def ask(self, work: Callable[[], Result]) -> Future[Result]:
         """What a piece of work on the backend gives, done by the thread that owns it when its turn has come."""
@@ -113,7 +110,7 @@ class Batcher:
             with self._changed:
                 while self._waiting and len(self.table.rows) + len(group) < self.table.most:
                     if not self._waiting[0].cancelled:
-                        if group and not group[0].same_prompt(self._waiting[0]):
+                        if group and group[0].prompt() != self._waiting[0].prompt():
                             break
                         group.append(self._waiting[0])
                     self._waiting.popleft()
@@ -147,14 +144,12 @@ def write_rows(table: Backend, rows: Sequence[Row], end: int) -> None:
     """Writes rows to their ends in the caller's thread, as many at a time as the table has room for."""
     try:
         for start in range(0, len(rows), table.most):
-            group: list[Row] = []
-            for row in rows[start : start + table.most]:
+            batch = rows[start : start + table.most]
+            for row in batch:
                 _begin(table, row, end)
-                if group and not group[0].same_prompt(row):
-                    _take(table, group, table.join(group), end)
-                    group = []
-                group.append(row)
-            _take(table, group, table.join(group), end)
+            for _, alike in groupby(batch, key=Row.prompt):
+                group = list(alike)
+                _take(table, group, table.join(group), end)
             while table.rows:
                 _take(table, list(table.rows), table.step(), end)
         table.rest()

@@ -23,7 +23,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -44,22 +44,7 @@ Pair = tuple[Array, Array]
 """Two narrow matrices, (rank, inputs) and (outputs, rank), whose product is added to a matrix."""
 
 _FAMILIES = ("llama", "qwen2")
-_OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_IN_LAYERS = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "ffn_norm": "post_attention_layernorm",
-}
-"""What `transformers` calls a tensor, by its name in a file."""
-_OWN, _OWN_OUTSIDE = ({theirs: own for own, theirs in names.items()} for names in (_IN_LAYERS, _OUTSIDE))
-_LAYER = re.compile(r"model\.layers\.(\d+)\.([\w.]+)\.(weight|bias)")
-_LORA = re.compile(r"(?:.*\.)?layers\.(\d+)\.([\w.]+)\.lora_([AB])(?:\.default)?\.weight")
+_LORA = re.compile(r"(?:.*\.)?(layers\.\d+\.[\w.]+)\.lora_([AB])(?:\.default)?\.weight")
 _ENDS = ("<|im_end|>", "<|endoftext|>")
 """What ends a turn, and what fills up a batch, where a file speaks ChatML."""
 _VALUES_AT_ONCE = 1 << 20
@@ -97,6 +82,22 @@ def _family(reader: Any) -> str:
     return str(reader.fields["general.architecture"].contents())
 
 
+def _naming(kind: str, layers: int, source: Path) -> Callable[[str], str]:
+    """Gives the name in files of a family for a tensor's name in `transformers`."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    architecture = next(one for one, known in MODEL_ARCH_NAMES.items() if known == kind)
+    names = get_tensor_name_map(architecture, layers)
+
+    def own_name(theirs: str) -> str:
+        found: str | None = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
+        if found is None:
+            raise InputError(f"llama.cpp has no place for {theirs}.", file=source)
+        return found
+
+    return own_name
+
+
 def _turned_heads(reader: Any, name: str) -> int | None:
     """How many heads the rows of a tensor make up, if they stand in another order than in `transformers`."""
     count = re.search(r"\.attn_([qk])\.", name)
@@ -111,23 +112,31 @@ def _turned_heads(reader: Any, name: str) -> int | None:
 def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16") -> None:
     """Makes a model folder of a GGUF file, whole or not at all."""
     import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     reader = opened(source)
     if _family(reader) not in _FAMILIES:
         do = "Known are qwen2 and llama."
         raise InputError(f"the architecture '{_family(reader)}' is not known here.", file=source, do=do)
-    tensors = {_their_name(one.name, source): one for one in reader.tensors if one.name != "rope_freqs.weight"}
+    tensors = {one.name: one for one in reader.tensors if one.name != "rope_freqs.weight"}
     width = getattr(torch, dtype).itemsize
     size = sum(width * int(one.n_elements) for one in tensors.values())
     _check_room(source, folder, size)
     with atomic_folder(folder) as unfinished:
-        write_settings(source, unfinished, tied="lm_head.weight" not in tensors, dtype=dtype)
+        write_settings(source, unfinished, tied="output.weight" not in tensors, dtype=dtype)
+        config = AutoConfig.from_pretrained(unfinished)
+        with torch.device("meta"):
+            network = AutoModelForCausalLM.from_config(config)
+        own_name = _naming(_family(reader), config.num_hidden_layers, source)
+        theirs = {own_name(name): name for name in network.state_dict()}
+        if unknown := set(tensors) - set(theirs):
+            raise InputError(f"the tensor '{min(unknown)}' is not known here.", file=source)
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
         end = 0
         for name, one in tensors.items():
             start, end = end, end + width * int(one.n_elements)
             kind = {"bfloat16": "BF16", "float32": "F32"}[dtype]
-            header[name] = {"dtype": kind, "shape": _shape(one), "data_offsets": [start, end]}
+            header[theirs[name]] = {"dtype": kind, "shape": _shape(one), "data_offsets": [start, end]}
         head = json.dumps(header).encode()
         head += b" " * (-len(head) % 8)
         with (
@@ -164,16 +173,6 @@ def _unpacked(reader: Any, tensor: Any, dtype: torch.dtype) -> torch.Tensor:
 
 def _shape(tensor: Any) -> list[int]:
     return [int(size) for size in reversed(tensor.shape.tolist())]
-
-
-def _their_name(name: str, path: Path) -> str:
-    """What `transformers` calls a tensor of a file."""
-    parts = name.split(".")
-    if len(parts) == 2 and parts[0] in _OUTSIDE:
-        return f"{_OUTSIDE[parts[0]]}.{parts[1]}"
-    if len(parts) == 4 and parts[0] == "blk" and parts[2] in _IN_LAYERS:
-        return f"model.layers.{parts[1]}.{_IN_LAYERS[parts[2]]}.{parts[3]}"
-    raise InputError(f"the tensor '{name}' is not known here.", file=path)
 
 
 def write_settings(source: Path, folder: Path, tied: bool = True, dtype: str = "bfloat16") -> None:
@@ -244,10 +243,11 @@ def convert_folder(folder: Path, to: Path) -> None:
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("none")
     size = sum(4 * math.prod(shape) for path in paths for shape in _shapes(path))
+    own_name = _naming(kind, config["num_hidden_layers"], folder)
     for name, values in (one for path in paths for one in _tensors(path)):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
-        own = _own_name(name, folder)
+        own = own_name(name)
         if kind == "llama" and own.endswith(("attn_q.weight", "attn_k.weight")):
             values = _turned(values, heads if "attn_q" in own else keys)
         if values.ndim == 2 and size >= _SMALL and values.shape[1] % _BLOCK == 0:
@@ -264,12 +264,14 @@ def convert_adapter(folder: Path, base: Path, to: Path, offsets: Mapping[str, Pa
     reader = opened(base)
     shapes = {tensor.name: _shape(tensor) for tensor in reader.tensors}
     scale = config["lora_alpha"] / (config["r"] ** 0.5 if config.get("use_rslora") else config["r"])
+    path = folder / "adapter_model.safetensors"
+    own_name = _naming(_family(reader), int(reader.fields[f"{_family(reader)}.block_count"].contents()), path)
     narrow: dict[str, dict[str, Array]] = {}
-    for name, values in _tensors(folder / "adapter_model.safetensors"):
+    for name, values in _tensors(path):
         match = _LORA.fullmatch(name)
-        if match is None or match.group(2) not in _OWN:
-            raise InputError(f"llama.cpp has no place for {name}.", file=folder / "adapter_model.safetensors")
-        own, letter = f"blk.{match.group(1)}.{_OWN[match.group(2)]}.weight", match.group(3)
+        if match is None:
+            raise InputError(f"llama.cpp has no place for {name}.", file=path)
+        own, letter = own_name(f"model.{match[1]}.weight"), match[2]
         heads = _turned_heads(reader, own)
         if letter == "B":
             values = _turned(values * scale, heads) if heads else values * scale
@@ -353,17 +355,6 @@ def _tensors(path: Path) -> Iterator[tuple[str, Array]]:
     with safe_open(path, "pt") as file:  # numpy has no bfloat16
         for name in file.keys():  # noqa: SIM118
             yield name, file.get_tensor(name).float().numpy()
-
-
-def _own_name(name: str, folder: Path) -> str:
-    """What a file calls a tensor of `transformers`."""
-    module, _, leaf = name.rpartition(".")
-    if module in _OWN_OUTSIDE:
-        return f"{_OWN_OUTSIDE[module]}.{leaf}"
-    match = _LAYER.fullmatch(name)
-    if match is None or match.group(2) not in _OWN:
-        raise InputError(f"llama.cpp has no place for the weight {name}.", file=folder)
-    return f"blk.{match.group(1)}.{_OWN[match.group(2)]}.{match.group(3)}"
 
 
 def _turned(rows: Array, heads: int) -> Array:

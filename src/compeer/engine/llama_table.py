@@ -26,7 +26,7 @@ import torch
 
 from compeer.engine.batching import Batcher
 from compeer.engine.llama import BATCH, Llama, version
-from compeer.engine.rows import ModelFiles, Row, common
+from compeer.engine.rows import Backend, ModelFiles, Row, common
 from compeer.io import atomic
 
 _SHORTEST_SHARED = 16
@@ -55,10 +55,9 @@ class _Sequence:
     clean: int = 0
     adapter: Path | None = None
     row: Row | None = None
-    used: int = 0
 
 
-class LlamaTable:
+class LlamaTable(Backend):
     """Holds a row for each of the model's sequences but one, which is there for questions. `kept` is a folder."""
 
     at_once = 64
@@ -68,9 +67,9 @@ class LlamaTable:
         self.most = llama.sequences - 1
         self._llama, self._kept = llama, kept
         self._sequences = [_Sequence(number) for number in range(llama.sequences)]
+        """In the order in which prompts were last read into them."""
         self._aside: OrderedDict[Known, bytes] = OrderedDict()
         self._fixed: dict[Known, bytes] = {}
-        self._clock = 0
         self.read = 0
         """Tokens of prompts that were computed so far."""
 
@@ -83,10 +82,9 @@ class LlamaTable:
         state = self._llama.state(slot.number) if len(group) > 1 else b""
         for row in group[1:]:
             other = self._free()
-            self._make_room(other)
-            if not self._put(other, slot.tokens, slot.clean, state):
+            if not self._put(other, (slot.adapter, tuple(slot.tokens)), slot.clean, state):
                 raise RuntimeError("llama.cpp does not take its own state back")
-            other.adapter, other.row = slot.adapter, row
+            other.row = row
         self.rows += group
         return logits.expand(len(group), -1).clone()
 
@@ -106,10 +104,8 @@ class LlamaTable:
                 self._cut(slot, slot.clean)
 
     def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
+        """The logits after a prompt of which nothing is to be written."""
         return self._reading(list(ids), adapter, [])[1][0]
-
-    def rest(self) -> None:
-        """Nothing is given back: what idle sequences hold is what makes the next turn quick."""
 
     def clear(self) -> None:
         self.rows.clear()
@@ -130,10 +126,8 @@ class LlamaTable:
             return
         path = self._kept / f"{self._mark(known)}.state" if self._kept else None
         state = _read_state(path) if path else None
-        slot = self._free()
-        self._make_room(slot)
-        if state and self._put(slot, ids, len(ids), state):
-            self._fixed[known], slot.adapter = state, adapter
+        if state and self._put(self._free(), known, len(ids), state):
+            self._fixed[known] = state
             return
         slot, _ = self._reading(list(ids), adapter, [])
         slot.clean = len(ids)
@@ -188,31 +182,29 @@ class LlamaTable:
         elif max(length, other) < _SHORTEST_SHARED:
             self._make_room(slot)
         elif nearest and length > other:
-            tokens, clean, state = list(nearest.tokens), nearest.clean, self._llama.state(nearest.number)
-            self._make_room(slot)
-            self._put(slot, tokens, clean, state)
+            state = self._llama.state(nearest.number)
+            self._put(slot, (adapter, tuple(nearest.tokens)), nearest.clean, state)
         elif known:
-            state = self._fixed.get(known) or self._aside[known]
             if known in self._aside:
                 self._aside.move_to_end(known)
-            self._make_room(slot)
-            self._put(slot, known[1], len(known[1]), state)
+            self._put(slot, known, len(known[1]), self._fixed.get(known) or self._aside[known])
         self._cut(slot, shared(slot.tokens[: slot.clean]))
         slot.adapter = adapter
-        self._clock += 1
-        slot.used = self._clock
+        self._sequences.remove(slot)
+        self._sequences.append(slot)
         return slot
 
-    def _put(self, slot: _Sequence, tokens: Sequence[int], clean: int, state: bytes) -> bool:
-        """Puts keys and values into an empty sequence; False where they do not fit."""
+    def _put(self, slot: _Sequence, known: Known, clean: int, state: bytes) -> bool:
+        """Puts keys and values into a sequence, its own aside; False where they do not fit."""
+        self._make_room(slot)
         fits = self._llama.restore(slot.number, state)
         if fits:
-            slot.tokens, slot.clean = list(tokens), clean
+            slot.adapter, slot.tokens, slot.clean = known[0], list(known[1]), clean
         return fits
 
     def _free(self) -> _Sequence:
         """The sequence that nobody has used for the longest time."""
-        return min((slot for slot in self._sequences if slot.row is None), key=lambda slot: slot.used)
+        return next(slot for slot in self._sequences if slot.row is None)
 
     def _make_room(self, slot: _Sequence) -> None:
         """Puts what a sequence holds aside, unless it is at hand elsewhere, and empties it."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -128,25 +129,6 @@ class PictureReader:
             found += [value] * (self.cells(next(left)) if token == self.token else 1)
         return found
 
-    def positions(self, ids: Sequence[int], grids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, int]:
-        """The positions of a row's tokens in time, height and width, and the position of whatever follows."""
-        left = iter(grids)
-        pieces: list[torch.Tensor] = []
-        index = following = 0
-        while index < len(ids):
-            if ids[index] == self.token:
-                time, height, width = next(left)
-                sides = [torch.arange(n) for n in (time, height // self.merge, width // self.merge)]
-                cells = torch.stack(torch.meshgrid(*sides, indexing="ij")).reshape(3, -1)
-                pieces.append(cells + following)
-                following += max(height, width) // self.merge
-                index += cells.shape[1]
-            else:
-                pieces.append(torch.full((3, 1), following))
-                following += 1
-                index += 1
-        return torch.cat(pieces, dim=1) if pieces else torch.zeros((3, 0), dtype=torch.long), following
-
     def inputs(self, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
         """The pictures as the network takes them; nothing for no pictures."""
         if not pictures:
@@ -155,6 +137,24 @@ class PictureReader:
             "pixel_values": torch.cat([picture.patches for picture in pictures]),
             "image_grid_thw": torch.tensor([picture.grid for picture in pictures]),
         }
+
+
+def inputs_beside_tokens(
+    network: Any, ids: torch.Tensor, mask: torch.Tensor, pictures: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """What a network takes beside rows of tokens, of which `mask` says which are real, and each row's next position.
+
+    `pictures` are those of all rows as the network takes them, in their order; empty for none.
+    """
+    lengths = mask.sum(1)
+    if not pictures:
+        return {"position_ids": (mask.long().cumsum(1) - 1).clamp_(min=0)}, lengths
+    inputs = {name: values.to(ids.device) for name, values in pictures.items()}
+    kinds = (ids == network.config.image_token_id).int()
+    inputs["position_ids"], shift = network.model.get_rope_index(
+        ids, mm_token_type_ids=kinds, image_grid_thw=inputs["image_grid_thw"], attention_mask=mask
+    )
+    return inputs, lengths + shift[:, 0]
 
 
 # --- training -------------------------------------------------------------------------------------------------------
@@ -223,16 +223,11 @@ class MultimodalBatches:
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
         chats = [self._chats[row["chat"]] for row in rows]
-        width = max(len(chat.ids) for chat in chats)
-        ids = torch.full((len(chats), width), self._pad)
-        labels = torch.full((len(chats), width), _IGNORED)
-        mask = torch.zeros((len(chats), width), dtype=torch.long)
-        for number, chat in enumerate(chats):
-            length = len(chat.ids)
-            ids[number, :length] = torch.tensor(chat.ids)
-            mask[number, :length] = 1
-            learnt = torch.tensor(chat.learnt, dtype=torch.bool)
-            labels[number, :length] = torch.where(learnt, ids[number, :length], _IGNORED)
+        tokens = [torch.tensor(chat.ids) for chat in chats]
+        ids = pad_sequence(tokens, batch_first=True, padding_value=self._pad)
+        mask = pad_sequence([torch.ones_like(own) for own in tokens], batch_first=True)
+        learnt = pad_sequence([torch.tensor(chat.learnt, dtype=torch.bool) for chat in chats], batch_first=True)
+        labels = torch.where(learnt, ids, _IGNORED)
         pictures = [self._reader.read(path) for chat in chats for path in chat.pictures]
         batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
         if pictures:

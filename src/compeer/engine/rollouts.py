@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.generation.logits_process import (
     LogitsProcessor,
@@ -33,6 +34,7 @@ from transformers.generation.logits_process import (
 )
 
 from compeer.engine.attention import use_grouped_attention
+from compeer.engine.multimodal import inputs_beside_tokens
 from compeer.engine.sampling import sample
 from compeer.engine.torch_table import Keys, Slots
 from compeer.statistics import generator
@@ -288,14 +290,16 @@ class Decoder:
     def _read(self, prompts: Sequence[Prompt]) -> tuple[Any, torch.Tensor, torch.Tensor]:
         """The prompts' cache, the logits after them, and the position of what follows."""
         device = self._network.device
-        width = max(len(prompt.ids) for prompt in prompts)
-        ids = torch.zeros((len(prompts), width), dtype=torch.long)
-        mask = torch.zeros((len(prompts), width), dtype=torch.bool)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt.ids) :] = torch.tensor(prompt.ids)
-            mask[row, width - len(prompt.ids) :] = True
-        ids, mask = ids.to(device), mask.to(device)
-        inputs, following = self._positions(prompts, ids, mask)
+        tokens = [torch.tensor(prompt.ids) for prompt in prompts]
+        ids, mask = (
+            pad_sequence(own, batch_first=True, padding_side="left").to(device)
+            for own in (tokens, [torch.ones_like(row, dtype=torch.bool) for row in tokens])
+        )
+        given = [(prompt.pixels, prompt.grids) for prompt in prompts if prompt.pixels is not None]
+        names = ("pixel_values", "image_grid_thw")
+        pictures = {name: torch.cat(own) for name, own in zip(names, zip(*given, strict=True), strict=False)}
+        inputs, following = inputs_beside_tokens(self._network, ids, mask, pictures)
+        width = ids.shape[1]
         square = torch.ones((width, width), dtype=torch.bool, device=device)
         # padding attends to itself, so that no row of the mask is empty
         attended = (square.tril() & mask[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
@@ -310,23 +314,6 @@ class Decoder:
                 **inputs,
             )
         return cache, output.logits[:, -1], following
-
-    def _positions(
-        self, prompts: Sequence[Prompt], ids: torch.Tensor, mask: torch.Tensor
-    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """What the network takes beside the tokens, and the positions that follow; pictures take their own."""
-        pictures = [prompt for prompt in prompts if prompt.pixels is not None]
-        lengths = mask.sum(1)
-        if not pictures:
-            return {"position_ids": (mask.long().cumsum(1) - 1).clamp_(min=0)}, lengths
-        pixels = torch.cat([prompt.pixels for prompt in pictures if prompt.pixels is not None])
-        grids = torch.cat([prompt.grids for prompt in pictures if prompt.grids is not None]).to(ids.device)
-        kinds = (ids == self._network.config.image_token_id).int()
-        positions, shift = self._network.model.get_rope_index(
-            ids, mm_token_type_ids=kinds, image_grid_thw=grids, attention_mask=mask
-        )
-        inputs = {"position_ids": positions, "pixel_values": pixels.to(ids.device), "image_grid_thw": grids}
-        return inputs, lengths + shift[:, 0]
 
     def _room(self, cache: Any, rows: int, width: int) -> Batch:
         """The batch, made larger where it is too small; graphs of a smaller one are void."""

@@ -82,6 +82,7 @@ class Row:
     """What is laid over the base's weights, on backends that can."""
     pictures: Sequence[Picture] = ()
     cancelled: bool = False
+    """Set to let it go, whether it waits or is at work."""
     tokens: list[int] = field(default_factory=list)
     """What it consists of so far."""
     ending: Ending | NotWritten | None = None
@@ -94,10 +95,9 @@ class Row:
         if not self.cancelled:
             self.end(ending)
 
-    def same_prompt(self, other: Row) -> bool:
-        """Whether both are to be read alike: their prompts, what they say already, and the weights."""
-        alike = (self.ids, self.tokens, self.adapter) == (other.ids, other.tokens, other.adapter)
-        return alike and not self.pictures and not other.pictures
+    def prompt(self) -> tuple[Any, ...]:
+        """Equal for rows that are read alike: by prompt, forced tokens and weights; with pictures each is read."""
+        return self.ids, tuple(self.tokens), self.adapter, id(self) if self.pictures else None
 
 
 class Backend(Protocol):
@@ -118,17 +118,16 @@ class Backend(Protocol):
     def leave(self, row: Row) -> None:
         """Lets a row go."""
 
-    def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
-        """The logits after a prompt of which nothing is to be written."""
-
     def rest(self) -> None:
-        """Nobody is at work: what takes much room may be given back."""
+        """Nobody is at work: what takes much room, and makes no next turn quicker, may be given back."""
+        return
 
     def clear(self) -> None:
         """Forgets everything, after a failure."""
 
     def close(self) -> None:
-        """Gives all memory back."""
+        """Gives all memory back that does not go with the last reference."""
+        return
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +17,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache
 
 from compeer.engine.attention import use_grouped_attention
-from compeer.engine.multimodal import PictureReader
-from compeer.engine.rows import Row
+from compeer.engine.multimodal import PictureReader, inputs_beside_tokens
+from compeer.engine.rows import Backend, Row
 
 _COLUMNS = 256
 """The table of keys and values grows by so many columns, and to twice as many rows."""
@@ -168,7 +167,7 @@ def _size(block: Sequence[Keys]) -> int:
     return sum(one.nbytes for pair in block for one in pair)
 
 
-class TorchTable:
+class TorchTable(Backend):
     """Holds at most `most` rows of a network that transformers loaded."""
 
     at_once = 1
@@ -206,10 +205,6 @@ class TorchTable:
         self.rows[index] = self.rows[last]
         del self.rows[last]
 
-    def answer(self, ids: Sequence[int], adapter: Path | None) -> torch.Tensor:
-        assert adapter is None, "torch holds one set of weights"
-        return self._read(tuple(ids), ())[1][0]
-
     def rest(self) -> None:
         if self._slots is not None and self._slots.width > _KEPT:
             self._slots = None
@@ -219,25 +214,19 @@ class TorchTable:
         self._memory.clear()
         self.rows.clear()
 
-    def close(self) -> None:
-        """Nothing is to be done: memory goes with the last reference."""
-
     def _read(self, ids: tuple[int, ...], pictures: Sequence[Any]) -> tuple[Any, torch.Tensor, int]:
         """Computes a prompt: its cache, the logits after it, and the position of what follows."""
         if self._reader is None or not pictures:
             return *self._memory.prompt(ids), len(ids)
-        device, cache = self.network.device, DynamicCache()
-        positions, following = self._reader.positions(ids, [picture.grid for picture in pictures])
+        cache, tokens = DynamicCache(), torch.tensor([ids], device=self.network.device)
+        inputs, following = inputs_beside_tokens(
+            self.network, tokens, torch.ones_like(tokens), self._reader.inputs(pictures)
+        )
         logits = self.network(
-            input_ids=torch.tensor([ids], device=device),
-            position_ids=positions[:, None].to(device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **{name: values.to(device) for name, values in self._reader.inputs(pictures).items()},
+            input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs
         ).logits[:, -1]
         self._memory.read += len(ids)
-        return cache, logits, following
+        return cache, logits, int(following)
 
     def _room(self, rows: int, width: int, cache: Any = None) -> Slots:
         """The table, made larger where it is too small; the first one is shaped like a cache."""
