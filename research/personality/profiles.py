@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from research.command import Cache, Call, DryRun, Seed, Written, run_command
 from research.personality.clusters import PARTICIPANTS, cluster_profiles
 
-from compeer.cli.models import CACHE
+from compeer.cli.options import CACHE
 from compeer.cli.printing import print_counts, silence_libraries
 from compeer.cli.ser import ask_models
 from compeer.corpora import read_corpus

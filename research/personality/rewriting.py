@@ -32,7 +32,7 @@ from research.personality.clusters import CLUSTERS, PARTICIPANTS, read_members
 from research.personality.drift import Line, likeness, why_not
 from research.reservoir import Reservoir
 
-from compeer.cli.models import CACHE
+from compeer.cli.options import CACHE
 from compeer.cli.ser import ask_models
 from compeer.dialogue import Speaker
 from compeer.errors import InputError

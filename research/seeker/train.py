@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from research.seeker.seeker import SAMPLING, RealismFigures, SeekerSettings, hold_out, measure_seeker, train_seeker
 
-from compeer.cli.printing import print_table, silence_libraries, with_bounds
-from compeer.cli.training import Changes, Seed, claim, print_written, read_settings, write_metrics
+from compeer.cli.options import CHANGES, SEED, argument, option
+from compeer.cli.printing import note_written, print_table, silence_libraries, with_bounds, write_metrics
+from compeer.cli.training import claim, read_settings
 from compeer.corpora import corpus_path, read_corpus
 from compeer.models.distributed import first_process
 from compeer.models.embedder import Embedder
@@ -26,16 +26,14 @@ from compeer.progress import progress
 
 
 def main(
-    corpus: Annotated[str, typer.Argument(help="Dialogues that tell their seeker's situation: a file, or 'sample'.")],
-    out: Annotated[Path, typer.Argument(help="The folder to train in; the seeker ends up in its model/.")],
-    changes: Changes = None,
-    measure: Annotated[int, typer.Option(help="Held-out dialogues that realism is measured on, at most.", min=2)] = 40,
-    beside: Annotated[
-        bool, typer.Option("--beside/--no-beside", help="Also measure the model that training started from.")
-    ] = True,
-    max_tokens: Annotated[int, typer.Option(help="Longest message when measured, in tokens.", min=1)] = 96,
-    batch: Annotated[int, typer.Option(help="Messages written at a time.", min=1)] = 16,
-    seed: Seed = 0,
+    corpus: str = argument("Dialogues that tell their seeker's situation: a file, or 'sample'."),
+    out: Path = argument("The folder to train in; the seeker ends up in its model/."),
+    changes: list[str] | None = CHANGES,
+    measure: int = option("Held-out dialogues that realism is measured on, at most.", 40, min=2),
+    beside: bool = option("Also measure the model that training started from.", True, "--beside/--no-beside"),
+    max_tokens: int = option("Longest message when measured, in tokens.", 96, min=1),
+    batch: int = option("Messages written at a time.", 16, min=1),
+    seed: int = SEED,
 ) -> None:
     """Fine-tune a seeker, and measure how lifelike it is."""
     silence_libraries()
@@ -57,7 +55,7 @@ def main(
     _print_realism(list(measured.values()))
     content = {"corpus": corpus, "seed": seed, "training": {"dialogues": len(training), **trained}}
     write_metrics(out / "realism.json", content | {name: one.model_dump() for name, one in measured.items()})
-    print_written(out / "model")
+    note_written(out / "model")
 
 
 def _print_realism(found: Sequence[RealismFigures]) -> None:

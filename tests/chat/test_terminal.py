@@ -17,7 +17,7 @@ from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.session import ChatSession
 from compeer.chat.writing import Ending, NotWritten
 from compeer.cli import app
-from compeer.cli.conversation import NOTICE, Chat, candidate_line, matched
+from compeer.cli.talk import NOTICE, Chat, candidate_line, matched
 from compeer.corpora import read_corpus
 from compeer.errors import InputError
 from compeer.models.base import Message, Request, Sampling

@@ -9,7 +9,6 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -18,8 +17,9 @@ from compeer.cli.annotate import annotate
 from compeer.cli.corpus import corpus
 from compeer.cli.evaluate import evaluate
 from compeer.cli.models import models
+from compeer.cli.options import argument, option
 from compeer.cli.policy import policy
-from compeer.cli.printing import plain, silence_libraries
+from compeer.cli.printing import note, plain, print_folded, silence_libraries
 from compeer.cli.reward import reward
 from compeer.cli.ser import ser
 from compeer.cli.serve import serve
@@ -38,6 +38,7 @@ app.add_typer(models, name="models")
 app.command()(say)
 app.command()(chat)
 app.command()(serve)
+CHANGES = option("Change a setting, as grpo.steps=20.", None, "--set", metavar="KEY=VALUE")
 
 
 def quiet() -> None:
@@ -56,7 +57,7 @@ def quiet() -> None:
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: bool = option("Print the version and stop.", False, "--version"),
 ) -> None:
     """Empathetic reasoning for emotional support: data, judge, supporter, evaluation."""
     quiet()
@@ -67,15 +68,12 @@ def root(
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (demo) or a TOML file.")],
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as grpo.steps=20.")
-    ] = None,
-    runs: Annotated[Path, typer.Option(help="The folder under which the run gets its own.")] = Path("runs"),
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="STAGE", help="Only this stage and what it needs: ser, judge, sft, grpo or evaluate."),
-    ] = None,
+    recipe: str = argument("A recipe's name (demo) or a TOML file."),
+    changes: list[str] | None = CHANGES,
+    runs: Path = option("The folder under which the run gets its own.", Path("runs")),
+    until: str | None = option(
+        "Only this stage and what it needs: ser, judge, sft, grpo or evaluate.", metavar="STAGE"
+    ),
 ) -> None:
     """Do what a recipe describes, from the corpus to the report. Stopped anywhere, it goes on when called again."""
     import time
@@ -97,41 +95,29 @@ def run(
         raise
     console.print(f"\n[bold green]Done[/] in {(time.monotonic() - start) / 60:.1f} min.", highlight=False)
     if until:
-        console.print(f"  Stage    {found.resolve()}", highlight=False, soft_wrap=True)
-        console.print("  Next     the same command without --until goes on from here")
+        note(f"  Stage    {found.resolve()}")
+        note("  Next     the same command without --until goes on from here")
         return
-    console.print(f"  Report   {found.resolve()}", highlight=False, soft_wrap=True)
-    console.print("  Next     open it in a browser; then try, for instance,")
-    console.print(
-        f"           compeer run {recipe} --set grpo.steps=20                more training by reward\n"
-        f"           compeer run {recipe} --set seed=8 --set name=another    another draw of everything",
-        highlight=False,
-        soft_wrap=True,
-    )
+    note(f"  Report   {found.resolve()}")
+    note("  Next     open it in a browser; then try, for instance,")
+    note(f"           compeer run {recipe} --set grpo.steps=20                more training by reward")
+    note(f"           compeer run {recipe} --set seed=8 --set name=another    another draw of everything")
 
 
 @app.command()
 def recipe(
-    name: Annotated[str, typer.Argument(help="A recipe's name (demo) or a TOML file.")] = "demo",
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as grpo.steps=20.")
-    ] = None,
+    name: str = argument("A recipe's name (demo) or a TOML file.", "demo"),
+    changes: list[str] | None = CHANGES,
 ) -> None:
     """Show every setting of a recipe: its key for --set, its value, and what it means."""
-    from rich.console import Console
-    from rich.table import Table
-
     from compeer.recipe import explain, load_recipe
 
-    table = Table("key", "value", "meaning", box=None)
-    for key, value, meaning in explain(load_recipe(name, changes or [])):
-        table.add_row(plain(key), plain(value), plain(meaning))
-    Console().print(table)
+    print_folded(("key", "value", "meaning"), explain(load_recipe(name, changes or [])))
 
 
 @app.command()
 def doctor(
-    runs: Annotated[Path, typer.Option(help="Where runs will be written.")] = Path("runs"),
+    runs: Path = option("Where runs will be written.", Path("runs")),
 ) -> None:
     """Examine this machine: what is there, what is wrong, what to do."""
     from rich.console import Console
@@ -167,7 +153,7 @@ def _fail(message: str) -> None:
     first, *rest = message.split("\n")
     console.print(f"[bold red]Error:[/] {plain(first)}", highlight=False, soft_wrap=True)
     for line in rest:
-        console.print(f"  {plain(line)}", highlight=False, soft_wrap=True)
+        note(f"  {line}")
     sys.exit(2)
 
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from compeer.cli.printing import plain
-from compeer.progress import console
+from compeer.cli.options import SKIP_BAD, argument, option
+from compeer.cli.printing import note, plain
 
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at corpora and convert them.")
 
-Format = Annotated[str | None, typer.Option(help="The corpus' format, where it is not recognised.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave bad dialogues out and count them by reason.")]
-Merge = Annotated[bool, typer.Option("--merge", help="Join what one speaker says in a row.")]
+
+FORMAT = option("The corpus' format, where it is not recognised.")
+MERGE = option("Join what one speaker says in a row.", False, "--merge")
 
 
 @corpus.command()
 def stats(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Corpus files or folders, or 'sample'.")],
-    format: Format = None,
-    skip_bad: SkipBad = False,
-    merge: Merge = False,
+    paths: list[str] = argument("Corpus files or folders, or 'sample'.", metavar="PATH..."),
+    format: str | None = FORMAT,
+    skip_bad: bool = SKIP_BAD,
+    merge: bool = MERGE,
 ) -> None:
     """Count what corpora hold: dialogues, utterances, and every kind of label; a column a corpus."""
     from rich.console import Console
@@ -45,12 +44,12 @@ def stats(
 
 @corpus.command()
 def convert(
-    path: Annotated[str, typer.Argument(help="A corpus file or folder.")],
-    out: Annotated[Path, typer.Argument(help="The file to write, in our JSON lines (docs/data.md).")],
-    format: Format = None,
-    skip_bad: SkipBad = False,
-    merge: Merge = False,
-    media: Annotated[str, typer.Option(help="The folder of the corpus' clips, put before their names.")] = "",
+    path: str = argument("A corpus file or folder."),
+    out: Path = argument("The file to write, in our JSON lines (docs/data.md)."),
+    format: str | None = FORMAT,
+    skip_bad: bool = SKIP_BAD,
+    merge: bool = MERGE,
+    media: str = option("The folder of the corpus' clips, put before their names.", ""),
 ) -> None:
     """Write a corpus as our JSON lines, whole or not at all."""
     from compeer.corpora import BadDialogues, read_corpus, write_jsonlines
@@ -58,9 +57,7 @@ def convert(
     bad = BadDialogues()
     dialogues = read_corpus(path, format, merge=merge, skip_bad=bad if skip_bad else None, media=media)
     count = write_jsonlines(dialogues, out)
-    console.print(f"{count:,} dialogues written to {plain(str(out))}", highlight=False, soft_wrap=True)
+    note(f"{count:,} dialogues written to {out}")
     for reason, number in bad.reasons.most_common():
         first = str(bad.first[reason]).partition("\n")[0]
-        console.print(
-            f"  {number:,} left out: {plain(reason)} (first: {plain(first)})", highlight=False, soft_wrap=True
-        )
+        note(f"  {number:,} left out: {reason} (first: {first})")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from compeer.cli.measure import Json, decisions, safety
-from compeer.cli.printing import plain, print_table, silence_libraries, with_bounds
-from compeer.cli.training import Seed, check_out, read_settings, write_metrics
+from compeer.cli.measure import decisions, safety
+from compeer.cli.options import JSON, SEED, argument, grouped, option
+from compeer.cli.printing import note, plain, print_table, silence_libraries, with_bounds, write_metrics
+from compeer.cli.training import check_out, read_settings
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -25,82 +27,66 @@ if TYPE_CHECKING:
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
 
 
-@evaluate.callback()
-def _evaluate() -> None:
-    """Measure supporters and the guard around them."""
-
-
 # --- what esc-eval and sage share -------------------------------------------------------------------------------------
 
 _MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
-Supporter = Annotated[str | None, typer.Option(metavar="MODEL", help=f"The supporter under test: {_MODEL}.")]
-Seeker = Annotated[str | None, typer.Option(metavar="MODEL", help="Who plays the seekers: named alike.")]
-Endpoint = Annotated[
-    str | None,
-    typer.Option(metavar="NAME@URL", help="One model behind a server for all roles that are not named otherwise."),
-]
-ModeOption = Annotated[
-    Literal["plain", "structured"] | None,
-    typer.Option(
-        help="Ask the supporter plainly, or for our three steps and a response.  [default: plain; "
-        "structured for the packaged supporter]"
-    ),
-]
-Languages = Annotated[
-    list[str] | None, typer.Option("--language", metavar="CODE", help="en or zh; may be given twice.")
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only so many scenarios, drawn by the seed.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Conversations about each scenario.")]
-AtOnce = Annotated[
-    int, typer.Option(min=1, help="Calls under way at a server; dialogues in a batch of a model in this process.")
-]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(min=16, help="Longest answer of every role; give more to models that think before they answer."),
-]
-Call = Annotated[
-    list[str] | None,
-    typer.Option("--call", metavar="KEY=VALUE", help="How servers are called, as key_variable=MY_KEY."),
-]
-Price = Annotated[
-    list[str] | None,
-    typer.Option(metavar="[NAME=]IN/OUT", help="Price of a million prompt and answer tokens, as 0.15/0.60."),
-]
-Currency = Annotated[str, typer.Option(help="What the prices are in.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before a server is called.")]
-
-Out = Annotated[Path, typer.Option(help="The folder to write; called again, it goes on there.")]
+_MODE = (
+    "Ask the supporter plainly, or for our three steps and a response.  [default: plain; "
+    "structured for the packaged supporter]"
+)
+_TOKENS = "Longest answer of every role; give more to models that think before they answer."
+OUT = "The folder to write; called again, it goes on there."
 
 
-def call_settings(call: Sequence[str] | None, at_once: int) -> ModelSettings:
-    """How models are called: what `--call` says, with `--at-once` for both kinds of models."""
-    from compeer.models.resolve import ModelSettings
+@dataclass
+class RunOptions:
+    """Who takes part in simulated conversations, about which scenarios, and how models are called."""
 
-    return read_settings(ModelSettings, {"concurrency": at_once, "batch": at_once}, call)
+    supporter: str | None = option(f"The supporter under test: {_MODEL}.", metavar="MODEL")
+    seeker: str | None = option("Who plays the seekers: named alike.", metavar="MODEL")
+    endpoint: str | None = option("One model behind a server for all roles not named otherwise.", metavar="NAME@URL")
+    mode: Literal["plain", "structured"] | None = option(_MODE)
+    language: list[str] | None = option("en or zh; may be given twice.", metavar="CODE")
+    limit: int | None = option("Only so many scenarios, sampled by the seed.", min=1)
+    repeats: int = option("Conversations about each scenario.", 1, min=1)
+    seed: int = SEED
+    at_once: int = option("Calls under way at a server; dialogues in a batch of a model in this process.", 16, min=1)
+    max_tokens: int | None = option(_TOKENS, min=16)
+    call: list[str] | None = option("How servers are called, as key_variable=MY_KEY.", metavar="KEY=VALUE")
+    price: list[str] | None = option(
+        "Price of a million prompt and answer tokens, as 0.15/0.60.", metavar="[NAME=]IN/OUT"
+    )
+    currency: str = option("What the prices are in.", "USD")
+    yes: bool = option("Do not ask before a server is called.", False, "--yes")
+
+    def calling(self) -> ModelSettings:
+        """How models are called: what `--call` says, with `--at-once` for both kinds of models."""
+        from compeer.models.resolve import ModelSettings
+
+        return read_settings(ModelSettings, {"concurrency": self.at_once, "batch": self.at_once}, self.call)
+
+    def settings(self, players: Players) -> dict[str, Any]:
+        """The settings of both protocols, which go by the supporter and by where models run."""
+        mode = self.mode or players.supporter.mode
+        return {
+            "mode": mode,
+            "supporter_tokens": self.max_tokens or players.supporter.longest(mode),
+            "batch": self.calling().batch if players.any_local else None,
+            "repeats": self.repeats,
+        }
 
 
-def shared_settings(
-    players: Players, mode: Literal["plain", "structured"] | None, max_tokens: int | None, calling: ModelSettings
-) -> dict[str, Any]:
-    """The settings of a run that go by the supporter and by where models run."""
-    mode = mode or players.supporter.mode
-    return {
-        "mode": mode,
-        "supporter_tokens": max_tokens or players.supporter.longest(mode),
-        "batch": calling.batch if players.any_local else None,
-    }
-
-
-def conduct(evaluation: Evaluation, out: Path, calling: ModelSettings, prices: Prices, yes: bool) -> dict[str, Any]:
-    """Says what it will cost, asks, runs, writes the report, and says what came out."""
-    from compeer.evaluate.players import check_folder, claim_folder
+def conduct(evaluation: Evaluation, out: Path, chosen: RunOptions) -> dict[str, Any]:
+    """Prints what it will cost, asks, runs, writes the report, and prints what failed."""
+    from compeer.evaluate.players import check_folder, claim_folder, read_prices
     from compeer.evaluate.runner import run_evaluation
     from compeer.report.evaluation import write_evaluation
 
+    calling, prices = chosen.calling(), read_prices(chosen.price or (), chosen.currency)
     for player in evaluation.players.all:
         player.check(calling)
     check_folder(out, evaluation.manifest())
-    _announce(evaluation, out, prices, yes)
+    _announce(evaluation, out, prices, chosen.yes)
     claim_folder(out, evaluation.manifest())
     if evaluation.players.any_local:
         silence_libraries()
@@ -109,8 +95,8 @@ def conduct(evaluation: Evaluation, out: Path, calling: ModelSettings, prices: P
     report = write_evaluation(out)
     for kind, counts in figures["failures"].items():
         for why, count in counts.items():
-            console.print(f"  {kind} failure, {count:,} times: {plain(why)}", highlight=False)
-    console.print(f"  written: {plain(str(report))}", highlight=False, soft_wrap=True)
+            note(f"  {kind} failure, {count:,} times: {why}")
+    note(f"  written: {report}")
     if broken := sum(figures["failures"]["infrastructure"].values()):
         what = f"{broken:,} times a model could not be asked; what came is kept, and the figures hold it."
         raise InputError(what, do="Call the same command again: only what is missing is asked for.")
@@ -129,7 +115,7 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
         return
     already = f", {done:,} of them done already" if done else ""
     rounds = evaluation.settings.rounds
-    console.print(f"{dialogues:,} conversations of up to {rounds} rounds{already}", highlight=False)
+    note(f"{dialogues:,} conversations of up to {rounds} rounds{already}")
     expected = asyncio.run(rehearse(evaluation, max(0, dialogues - done), dialogues))
     table = Table("role", "model", "calls", "prompt tokens", "answer tokens", "at most", box=None)
     for column in table.columns[2:]:
@@ -142,8 +128,8 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
     if prices.by_model:
         both = ({role: took[place] for role, took in expected.items()} for place in (0, 1))
         least, worst = (cost_of(players, took, prices)["price"] for took in both)
-        console.print(f"about {least:,.2f} {plain(prices.currency)}, at most {worst:,.2f}", highlight=False)
-    console.print("Estimated; answers that must be asked for again come on top.", highlight=False)
+        note(f"about {least:,.2f} {prices.currency}, at most {worst:,.2f}")
+    note("Estimated; answers that must be asked for again come on top.")
     servers = [player.name for player in players.all if player.kind == "endpoint"]
     if not servers or yes:
         return
@@ -164,59 +150,40 @@ def with_share(figure: Mapping[str, Any], form: str, scale: float = 1) -> str:
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 
-@evaluate.command(name="esc-eval")
+@evaluate.command("esc-eval")
+@grouped
 def esc_eval(
-    supporter: Supporter = None,
-    seeker: Seeker = None,
-    judge: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="Who scores: named alike; several are averaged.")
-    ] = None,
-    endpoint: Endpoint = None,
-    mode: ModeOption = None,
-    cards: Annotated[Path | None, typer.Option(metavar="FILE", help="Role cards; ours, if not given.")] = None,
-    language: Languages = None,
-    limit: Limit = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of a conversation.")] = 5,
-    repeats: Repeats = 1,
-    one_call: Annotated[
-        bool | None,
-        typer.Option(
-            "--one-call/--seven-calls",
-            help="Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]",
-        ),
-    ] = None,
-    seed: Seed = 0,
-    at_once: AtOnce = 16,
-    max_tokens: MaxTokens = None,
-    call: Call = None,
-    price: Price = None,
-    currency: Currency = "USD",
-    yes: Yes = False,
-    out: Out = Path("esc-eval"),
+    chosen: RunOptions,
+    judge: list[str] | None = option("Who scores: named alike; several are averaged.", metavar="MODEL"),
+    cards: Path | None = option("Role cards; ours, if not given.", metavar="FILE"),
+    rounds: int = option("Rounds of a conversation.", 5, min=1),
+    one_call: bool | None = option(
+        "Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]",
+        None,
+        "--one-call/--seven-calls",
+    ),
+    out: Path = option(OUT, Path("esc-eval")),
 ) -> None:
     """Score a supporter from 0 to 100 in seven dimensions. Without options: the packaged models in all roles."""
     from compeer.evaluate.esc_eval import EscEval
     from compeer.evaluate.judging import EscEvalSettings
-    from compeer.evaluate.players import named_players, read_prices
+    from compeer.evaluate.players import named_players
     from compeer.evaluate.runner import in_languages, sample
     from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
 
-    players = named_players(supporter, seeker, judge or [], endpoint)
-    languages = language or ([] if cards else ["en"])
+    players = named_players(chosen.supporter, chosen.seeker, judge or [], chosen.endpoint)
+    languages = chosen.language or ([] if cards else ["en"])
     files = [cards] if cards else [own_cards(one) for one in LANGUAGES]
     read = [card for file in files for card in read_cards(file)]
-    scenarios = sample(in_languages(read, languages), limit, seed)
-    calling = call_settings(call, at_once)
     settings = EscEvalSettings(
-        **shared_settings(players, mode, max_tokens, calling),
+        **chosen.settings(players),
         rounds=rounds,
-        repeats=repeats,
-        seeker_tokens=max_tokens or players.seeker.longest("seeker"),
-        judge_tokens=max_tokens or max(one.longest("judge") for one in players.judges),
+        seeker_tokens=chosen.max_tokens or players.seeker.longest("seeker"),
+        judge_tokens=chosen.max_tokens or max(one.longest("judge") for one in players.judges),
         one_call=any(one.kind == "embedded" for one in players.judges) if one_call is None else one_call,
     )
-    evaluation = EscEval(players, scenarios, settings, seed)
-    figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
+    scenarios = sample(in_languages(read, languages), chosen.limit, chosen.seed)
+    figures = conduct(EscEval(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
     for name, one in {**figures["dimensions"], "average": figures["average"]}.items():
         typer.echo(f"{name:<12} {with_share(one, '.1f'):<22} {one['scored']} of {one['items']} scored")
 
@@ -226,53 +193,36 @@ evaluate.add_typer(sage, name="sage")
 
 
 @sage.callback(invoke_without_command=True)
+@grouped
 def run(
     context: typer.Context,
-    supporter: Supporter = None,
-    seeker: Seeker = None,
-    endpoint: Endpoint = None,
-    mode: ModeOption = None,
-    profiles: Annotated[Path | None, typer.Option(metavar="FILE", help="Profiles; ours, if not given.")] = None,
-    language: Languages = None,
-    limit: Limit = None,
-    rules: Annotated[
-        str, typer.Option(help="sage, sage-released (the last reply is not scored), sage-paper (20 turns), rlver.")
-    ] = "sage",
-    turns: Annotated[int | None, typer.Option(min=1, help="The seeker's messages; as the rules say, if none.")] = None,
-    repeats: Repeats = 1,
-    seed: Seed = 0,
-    at_once: AtOnce = 16,
-    max_tokens: MaxTokens = None,
-    call: Call = None,
-    price: Price = None,
-    currency: Currency = "USD",
-    yes: Yes = False,
-    out: Out = Path("sage"),
+    chosen: RunOptions,
+    profiles: Path | None = option("Profiles; ours, if not given.", metavar="FILE"),
+    rules: str = option("sage, sage-released (the last reply is not scored), sage-paper (20 turns), rlver.", "sage"),
+    turns: int | None = option("The seeker's messages; as the rules say, if none.", min=1),
+    out: Path = option(OUT, Path("sage")),
 ) -> None:
     """SAGE: seekers with an emotion, which the supporter should lift. Without options: the packaged models."""
     if context.invoked_subcommand:
         return
-    from compeer.evaluate.players import named_players, read_prices
+    from compeer.evaluate.players import named_players
     from compeer.evaluate.runner import in_languages, sample
     from compeer.evaluate.sage import Sage, SageSettings
     from compeer.simulate.emotion import preset
     from compeer.simulate.sentient import own_profiles, read_profiles
 
-    players = named_players(supporter, seeker, None, endpoint)
-    chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
+    players = named_players(chosen.supporter, chosen.seeker, None, chosen.endpoint)
+    own_rules = preset(rules).model_copy(update={"turns": turns} if turns else {})
     read = read_profiles(profiles or own_profiles())
-    scenarios = sample(in_languages(read, language), limit, seed)
-    calling = call_settings(call, at_once)
     settings = SageSettings(
-        **shared_settings(players, mode, max_tokens, calling),
-        rounds=chosen.turns,
-        repeats=repeats,
-        seeker_tokens=max_tokens or players.seeker.longest("sentient seeker"),
-        message_tokens=max_tokens or players.seeker.longest("seeker"),
-        rules=chosen,
+        **chosen.settings(players),
+        rounds=own_rules.turns,
+        seeker_tokens=chosen.max_tokens or players.seeker.longest("sentient seeker"),
+        message_tokens=chosen.max_tokens or players.seeker.longest("seeker"),
+        rules=own_rules,
     )
-    evaluation = Sage(players, scenarios, settings, seed)
-    figures = conduct(evaluation, out, calling, read_prices(price or (), currency), yes)["figures"]
+    scenarios = sample(in_languages(read, chosen.language), chosen.limit, chosen.seed)
+    figures = conduct(Sage(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
     emotion = figures["emotion"]
     typer.echo(f"final emotion  {with_share(emotion, '.2f')}, {emotion['scored']} of {emotion['items']} scored")
     for name, title in (("success", "successes"), ("failure", "failures")):
@@ -280,7 +230,7 @@ def run(
 
 
 @sage.command()
-def rescore(transcripts: Annotated[Path, typer.Argument(help="Transcripts of the released kind, one a line.")]) -> None:
+def rescore(transcripts: Path = argument("Transcripts of the released kind, one a line.")) -> None:
     """Mean final emotion, successes and failures of transcripts that somebody else made."""
     from compeer.evaluate.sage import rescore_command
 
@@ -289,10 +239,10 @@ def rescore(transcripts: Annotated[Path, typer.Argument(help="Transcripts of the
 
 @evaluate.command()
 def compare(
-    first: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    second: Annotated[Path, typer.Argument(help="Another run's, on the same scenarios, of another supporter.")],
-    seed: Annotated[int, typer.Option(help="Of the intervals' draws.")] = 0,
-    out: Json = None,
+    first: Path = argument("The folder of a run."),
+    second: Path = argument("Another run's, on the same scenarios, of another supporter."),
+    seed: int = option("Of the intervals' draws.", 0),
+    out: Path | None = JSON,
 ) -> None:
     """Compare two supporters on the same scenarios: differences and win rates by dimension, with paired intervals."""
     from compeer.evaluate.compare import compare_runs, read_run
@@ -301,8 +251,8 @@ def compare(
     found = compare_runs(read_run(first), read_run(second), seed)
     typer.echo(f"{found.protocol}, {found.pairs:,} pairs of conversations about {found.scenarios:,} scenarios")
     typer.echo(f"A: {found.first}\nB: {found.second}")
-    for note in found.notes:
-        typer.echo(f"Note: {note}")
+    for remark in found.notes:
+        typer.echo(f"Note: {remark}")
     rows = []
     for name, one in found.dimensions.items():
         means = ["–" if value is None else f"{value:.1f}" for value in (one.first, one.second)]
@@ -315,18 +265,13 @@ def compare(
 
 @evaluate.command()
 def diversity(
-    sets: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE…", help="Runs' folders, files of outputs, corpora; several are counted alike."),
-    ],
-    speaker: Annotated[str, typer.Option(help="Whose replies: supporter or seeker.")] = "supporter",
-    records: Annotated[
-        Path | None, typer.Option(help="The SER records that outputs answer; else each history stands for itself.")
-    ] = None,
-    language: Annotated[str, typer.Option(help="The language of outputs without records.")] = "en",
-    embedder: Annotated[str, typer.Option(help="'embedded', or a sentence-transformers folder.")] = "embedded",
-    seed: Seed = 0,
-    out: Json = None,
+    sets: list[str] = argument("Runs' folders, files of outputs, corpora; several are counted alike.", metavar="FILE…"),
+    speaker: str = option("Whose replies: supporter or seeker.", "supporter"),
+    records: Path | None = option("The SER records that outputs answer; else each history stands for itself."),
+    language: str = option("The language of outputs without records.", "en"),
+    embedder: str = option("'embedded', or a sentence-transformers folder.", "embedded"),
+    seed: int = SEED,
+    out: Path | None = JSON,
 ) -> None:
     """Measure how varied replies are: distinct-n, self-BLEU, openings, similarity; at equal sizes, with intervals."""
     from compeer.evaluate.diversity import HALVES, compare_diversity, read_replies
@@ -339,7 +284,7 @@ def diversity(
     silence_libraries()
     known = list(read_records(records)) if records else []
     read = [read_replies(name, "seeker" if speaker == "seeker" else "supporter", known, language) for name in sets]
-    console.print(f"  {sum(len(one) for one in read):,} replies are read and embedded", highlight=False)
+    note(f"  {sum(len(one) for one in read):,} replies are read and embedded")
     found = compare_diversity(read, Embedder(embedder), seed)
     for code in sorted({figures.language for one in found for figures in one}):
         chosen = [(name, f) for name, one in zip(sets, found, strict=True) for f in one if f.language == code]

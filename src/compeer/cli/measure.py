@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from compeer.cli.printing import print_table, silence_libraries, with_bounds
-from compeer.cli.training import Seed, check_out, print_written, write_metrics
+from compeer.cli.models import SupporterOptions
+from compeer.cli.options import JSON, LONGEST, SEED, SPLITS, TEMPERATURE, argument, grouped, option
+from compeer.cli.printing import note, note_written, print_table, silence_libraries, with_bounds, write_metrics
+from compeer.cli.training import check_out
 from compeer.errors import InputError
 from compeer.io import write_text
-from compeer.progress import console, progress
+from compeer.progress import progress
 
 if TYPE_CHECKING:
     from compeer.evaluate.decisions import DecisionReport, PerplexityFigures
@@ -23,48 +25,36 @@ if TYPE_CHECKING:
     from compeer.simulate.agents import Mode
     from compeer.statistics import Estimate
 
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON.")]
 
-
+@grouped
 def decisions(
-    turns: Annotated[str, typer.Argument(help="Held-out turns: a file of SER records, a corpus, or 'sample'.")],
-    model: Annotated[
-        str | None, typer.Option(help="The supporter: 'embedded', its folder, or NAME@http://host:8000/v1.")
-    ] = None,
-    outputs: Annotated[
-        Path, typer.Option(help="The file of outputs: read if there is no --model, else written.")
-    ] = Path("outputs.jsonl"),
-    split: Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")] = "test",
-    rounds: Annotated[int, typer.Option(help="Rounds of a corpus' dialogue, drawn as the dataset's are.", min=1)] = 5,
-    limit: Annotated[int | None, typer.Option(help="At most so many turns, drawn by the seed.", min=1)] = None,
-    perplexity: Annotated[
-        bool, typer.Option("--perplexity/--no-perplexity", help="Also of human responses, for a model in this process.")
-    ] = True,
-    mode: Annotated[
-        str, typer.Option(help="What perplexity is given: structured (steps too) or plain.")
-    ] = "structured",
-    constrained: Annotated[bool, typer.Option("--constrained", help="Hold outputs to the form of a turn.")] = False,
-    temperature: Annotated[float, typer.Option(help="0 takes the most probable token.", min=0)] = 0.0,
-    max_tokens: Annotated[int, typer.Option(help="Longest output, in tokens.", min=1)] = 256,
-    batch: Annotated[int, typer.Option(help="Outputs written at a time.", min=1)] = 16,
-    call: Annotated[
-        list[str] | None, typer.Option("--call", metavar="KEY=VALUE", help="How servers are called: compeer ser calls.")
-    ] = None,
-    cache: Annotated[Path, typer.Option(help="Where answers from servers are kept.")] = Path("answers.sqlite"),
-    seed: Seed = 0,
-    out: Json = None,
+    asked: SupporterOptions,
+    turns: str = argument("Held-out turns: a file of SER records, a corpus, or 'sample'."),
+    model: str | None = option("The supporter: 'embedded', its folder, or NAME@http://host:8000/v1."),
+    outputs: Path = option("The file of outputs: read if there is no --model, else written.", Path("outputs.jsonl")),
+    split: str = option(SPLITS, "test"),
+    rounds: int = option("Rounds of a corpus' dialogue, drawn as the dataset's are.", 5, min=1),
+    limit: int | None = option("At most so many turns, drawn by the seed.", min=1),
+    perplexity: bool = option(
+        "Also of human responses, for a model in this process.", True, "--perplexity/--no-perplexity"
+    ),
+    mode: str = option("What perplexity is given: structured (steps too) or plain.", "structured"),
+    constrained: bool = option("Hold outputs to the form of a turn.", False, "--constrained"),
+    temperature: float = option(TEMPERATURE, 0.0, min=0),
+    max_tokens: int = option(LONGEST, 256, min=1),
+    seed: int = SEED,
+    out: Path | None = JSON,
 ) -> None:
     """Measure decisions against the corpus: accuracy, macro-F1, strategies by stage; and perplexity of human responses.
 
     Stopped anywhere, it goes on when called again.
     """
-    from compeer.cli.models import open_named
     from compeer.corpora import corpus_path
     from compeer.evaluate.decisions import decision_report, held_out, perplexity_figures
     from compeer.evaluate.runner import sample
     from compeer.models import Sampling
     from compeer.models.local import LocalModel
-    from compeer.models.resolve import ModelSettings, folder_mark, open_model
+    from compeer.models.resolve import folder_mark
     from compeer.models.training import model_card
     from compeer.policy.prompt import refuse_direct
     from compeer.policy.selection import candidate_metrics, candidate_stage, read_candidates
@@ -79,8 +69,7 @@ def decisions(
     surprise = None
     if model:
         refuse_direct(Path(model))
-        here = "@http" not in model
-        opened = open_model(model, settings=ModelSettings(batch=batch)) if here else open_named(model, call, cache)
+        opened = asked.supporter(model)
         sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
         last = model_card(Path(model)).get("history")
         marks = {model: folder_mark(Path(model))} if Path(model).is_dir() else {}
@@ -92,7 +81,7 @@ def decisions(
             with progress("Reading human responses", len(records)) as advance:
                 surprise = perplexity_figures(opened, records, given, last, seed, advance)
         elif perplexity:
-            console.print("  Perplexity needs a model in this process; it is left out.", highlight=False)
+            note("  Perplexity needs a model in this process; it is left out.")
     written = list(read_candidates(outputs))
     first = {one.record: one for one in reversed(written)}
     known = [record for record in records if record.id in first and first[record.id].failure is None]
@@ -141,26 +130,18 @@ def _print_decisions(
 
 
 def safety(
-    half: Annotated[
-        str, typer.Option(help="Which cases: open (rules may be changed on it), tuning (thresholds were), both.")
-    ] = "tuning",
-    cases: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead of a half: cases of your own.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Also ask a supporter, behind the guard: embedded, a folder, NAME@http://….")
-    ] = None,
-    cache: Annotated[Path, typer.Option(help="Where the supporter's answers are kept.")] = Path("answers.sqlite"),
-    classifier: Annotated[
-        bool, typer.Option("--classifier/--no-classifier", help="The best reader, or rules and weighted phrases alone.")
-    ] = True,
-    alarms: Annotated[
-        str | None, typer.Option(metavar="CORPUS", help="Instead: every seeker utterance of a corpus, for alarms.")
-    ] = None,
-    to: Annotated[Path, typer.Option(help="The table of alarms to write, for a person to read.")] = Path("alarms.csv"),
-    show: Annotated[bool, typer.Option("--show", help="Show texts too: of mistakes, and in the table.")] = False,
-    out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all metrics as JSON.")] = None,
-    page: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page (HTML) with all shares and confused levels.")
-    ] = None,
+    half: str = option("Which cases: open (rules may be changed on it), tuning (thresholds were), both.", "tuning"),
+    cases: Path | None = option("Instead of a half: cases of your own.", metavar="FILE"),
+    model: str | None = option("Also ask a supporter, behind the guard: embedded, a folder, NAME@http://…."),
+    cache: Path = option("Where the supporter's answers are kept.", Path("answers.sqlite")),
+    classifier: bool = option(
+        "The best reader, or rules and weighted phrases alone.", True, "--classifier/--no-classifier"
+    ),
+    alarms: str | None = option("Instead: every seeker utterance of a corpus, for alarms.", metavar="CORPUS"),
+    to: Path = option("The table of alarms to write, for a person to read.", Path("alarms.csv")),
+    show: bool = option("Show texts too: of mistakes, and in the table.", False, "--show"),
+    out: Path | None = JSON,
+    page: Path | None = option("Write a page (HTML) with all shares and confused levels.", metavar="FILE"),
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
     from compeer.cli.models import open_named
@@ -185,7 +166,7 @@ def safety(
             write_text(page, safety_page(parts))
     write_metrics(out, found)
     if page:
-        print_written(page)
+        note_written(page)
 
 
 def _part(
@@ -270,7 +251,7 @@ def _alarms(corpus: str, table: Path, detector: Detector, show: bool) -> dict[st
     for rule, count in metrics.rules.items():
         typer.echo(f"{count:7,}  {rule}")
     _print_degraded(metrics.degraded)
-    print_written(table)
+    note_written(table)
     return metrics.model_dump()
 
 

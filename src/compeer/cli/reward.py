@@ -7,28 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from compeer.cli.printing import plain, silence_libraries, standard_input
-from compeer.cli.training import (
-    NEEDS,
-    Changes,
-    Records,
-    Seed,
-    Split,
-    claim,
-    labelled_indices,
-    needs_of,
-    print_metrics,
-    print_written,
-    read_settings,
-    read_split,
-)
+from compeer.cli.options import CACHE, CHANGES, RECORDS, SEED, SPLITS, argument, option
+from compeer.cli.printing import note, note_written, plain, print_metrics, silence_libraries, standard_input
+from compeer.cli.training import NEEDS, check_out, claim, labelled_indices, needs_of, read_settings, read_split
 from compeer.errors import InputError
-from compeer.io import check_writable
-from compeer.progress import console, progress
+from compeer.progress import progress
 
 if TYPE_CHECKING:
     from compeer.reasoning import ParsedTurn
@@ -38,17 +25,14 @@ if TYPE_CHECKING:
 
 reward = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, use and measure judges.")
 
-Batch = Annotated[int | None, typer.Option(help="Outputs judged at a time in this process; 16 if not given.", min=1)]
-BothOrders = Annotated[bool, typer.Option("--both-orders", help="Compare responses in both orders and average.")]
-
 
 @reward.command()
 def train(
-    records: Records,
-    out: Annotated[Path, typer.Argument(help="The folder to train in; the judge ends up in its model/.")],
-    changes: Changes = None,
-    split: Split = "reward",
-    seed: Seed = 0,
+    records: Path = RECORDS,
+    out: Path = argument("The folder to train in; the judge ends up in its model/."),
+    changes: list[str] | None = CHANGES,
+    split: str = option(SPLITS, "reward"),
+    seed: int = SEED,
 ) -> None:
     """Train a judge on labelled records: UnifiReward, or kind=process (PRM), kind=outcome (ORM), blind=true.
 
@@ -67,48 +51,33 @@ def train(
 
 @reward.command()
 def judge(
-    records: Annotated[Path | None, typer.Argument(help="A file of SER records; not with --said.")] = None,
-    model: Annotated[
-        str, typer.Argument(help="'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1.")
-    ] = "judge",
-    out: Annotated[Path | None, typer.Argument(help="The file of judgments to write.")] = None,
-    said: Annotated[
-        str | None, typer.Option(help="Judge one turn instead: what the seeker said; -m names another judge.")
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option(help="With --said: the output, four lines or what `compeer say --json` printed.")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="With --said: a response to compare with; without one only steps are judged.")
-    ] = None,
-    judge_name: Annotated[str | None, typer.Option("--judge", "-m", help="With --said: the judge.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="With --said: print one JSON object.")] = False,
-    split: Split = "test",
-    batch: Batch = None,
-    both_orders: BothOrders = False,
-    threshold: Annotated[
-        float | None, typer.Option(help="From which probability on a step is True; the card's if not given.")
-    ] = None,
-    media: Annotated[Path | None, typer.Option(help="The folder that paths of pictures count from.")] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="What an endpoint is asked: unified (if not given), process or outcome.")
-    ] = None,
-    reasons: Annotated[bool, typer.Option("--reasons", help="Let an endpoint give reasons before verdicts.")] = False,
-    trained: Annotated[bool, typer.Option("--trained", help="The endpoint serves a judge of ours.")] = False,
-    call: Annotated[
-        list[str] | None,
-        typer.Option("--call", metavar="KEY=VALUE", help="How an endpoint is called: compeer ser calls."),
-    ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Where an endpoint's answers are kept; answers.sqlite if not given.")
-    ] = None,
+    records: Path | None = argument("A file of SER records; not with --said.", None),
+    model: str = argument("'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1.", "judge"),
+    out: Path | None = argument("The file of judgments to write.", None),
+    said: str | None = option("Judge one turn instead: what the seeker said; -m names another judge."),
+    output: str | None = option("With --said: the output, four lines or what `compeer say --json` printed."),
+    reference: str | None = option("With --said: a response to compare with; without one only steps are judged."),
+    judge_name: str | None = option("With --said: the judge.", None, "--judge", "-m"),
+    as_json: bool = option("With --said: print one JSON object.", False, "--json"),
+    split: str = option(SPLITS, "test"),
+    batch: int | None = option("Outputs judged at a time in this process; 16 if not given.", min=1),
+    both_orders: bool = option("Compare responses in both orders and average.", False, "--both-orders"),
+    threshold: float | None = option("From which probability on a step is True; the card's if not given."),
+    media: Path | None = option("The folder that paths of pictures count from."),
+    kind: str | None = option("What an endpoint is asked: unified (if not given), process or outcome."),
+    reasons: bool = option("Let an endpoint give reasons before verdicts.", False, "--reasons"),
+    trained: bool = option("The endpoint serves a judge of ours.", False, "--trained"),
+    call: list[str] | None = option(
+        "How an endpoint is called: compeer ser calls.", None, "--call", metavar="KEY=VALUE"
+    ),
+    cache: Path | None = option("Where an endpoint's answers are kept; answers.sqlite if not given."),
 ) -> None:
     """Let a judge judge records, once, or one turn that is given here; exit code 1 if nothing could be scored.
 
     RECORDS MODEL OUT: figures are then made from the file wherever you like. --said "…" --output "…": the verdicts on
     one turn; --output - reads it from the standard input, so that `compeer say` can write it.
     """
-    from compeer.cli.models import CACHE, open_named
+    from compeer.cli.models import open_named
     from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
     from compeer.reward.judges import open_judge
@@ -118,8 +87,7 @@ def judge(
         do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
         raise InputError("there is nothing to judge.", do=do)
     case = _turn_case(said, output, reference) if said is not None else None
-    if case is None and out is not None:
-        check_writable(out)
+    check_out(None if case else out)
     name = judge_name or model if case else model
     local = {"--batch": batch, "--threshold": threshold}
     remote = {"--kind": kind, "--reasons": reasons, "--trained": trained, "--call": call, "--cache": cache}
@@ -150,10 +118,10 @@ def judge(
 
 @reward.command()
 def evaluate(
-    records: Records,
-    judgments: Annotated[Path, typer.Argument(help="A file of judgments of these records.")],
-    split: Split = "test",
-    plot: Annotated[Path | None, typer.Option(help="An SVG file to draw the reliability diagrams to.")] = None,
+    records: Path = RECORDS,
+    judgments: Path = argument("A file of judgments of these records."),
+    split: str = option(SPLITS, "test"),
+    plot: Path | None = option("An SVG file to draw the reliability diagrams to."),
 ) -> None:
     """All figures of one judge as JSON: by part, by kind of mistake, calibration, position bias, with intervals.
 
@@ -164,8 +132,7 @@ def evaluate(
     from compeer.reward.contradiction import record_contradictions
     from compeer.reward.metrics import calibration_metrics, judge_metrics, position_metrics
 
-    if plot:
-        check_writable(plot)
+    check_out(plot)
     known = read_split(records, split)
     every = read_judgments(judgments, known)
     indices = labelled_indices(known, needs_of([every]), records)
@@ -183,21 +150,18 @@ def evaluate(
         if not found["calibration"]:
             raise InputError("nothing was scored, so there is nothing to draw.", file=judgments)
         plot.write_text(reliability_svg(found["calibration"]), encoding="utf-8")
-        print_written(plot)
+        note_written(plot)
 
 
 @reward.command()
 def compare(
-    records: Records,
-    rows: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME=FILE[,FILE...][::TWIN[,TWIN...]]...",
-            help="A judge's judgments, a file a seed, and after two colons those of its blind twin.",
-        ),
-    ],
-    split: Split = "test",
-    out: Annotated[Path | None, typer.Option(help="A Markdown file to write the tables to.")] = None,
+    records: Path = RECORDS,
+    rows: list[str] = argument(
+        "A judge's judgments, a file a seed, and after two colons those of its blind twin.",
+        metavar="NAME=FILE[,FILE...][::TWIN[,TWIN...]]...",
+    ),
+    split: str = option(SPLITS, "test"),
+    out: Path | None = option("A Markdown file to write the tables to."),
 ) -> None:
     """Several judges in one table, beside the all-True baseline, their blind twins and the paper's figures."""
     from rich.console import Console
@@ -206,8 +170,7 @@ def compare(
     from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
     from compeer.reward.comparison_table import as_markdown, comparison_tables
 
-    if out:
-        check_writable(out)
+    check_out(out)
     known = read_split(records, split)
     files: dict[str, tuple[list[Judgments], list[Judgments]]] = {}
     for row in rows:
@@ -247,7 +210,7 @@ def _print_judged(found: Judgments, out: Path) -> int:
     text = f"{len(found):,} judgments written to {out}: {scored:,} scored, {reasons.total():,} not"
     if reasons:
         text += f" (most often: {reasons.most_common(1)[0][0]})"
-    console.print(plain(text), style=None if scored else "yellow", highlight=False, soft_wrap=True)
+    note(text, "" if scored else "yellow")
     return scored
 
 
@@ -302,22 +265,21 @@ def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
     from compeer.reasoning import STEPS
     from compeer.reward.score import Judgment, score
 
-    parsed = case.output
-    found = judge.judge([case])[0]
+    parsed, found = case.output, judge.judge([case])[0]
     given = score(parsed, found)
-    answered = isinstance(found, Judgment) or given.unscored is None
+    judged = found if isinstance(found, Judgment) else None
+    answered = judged is not None or given.unscored is None
+    probabilities = judged.steps if judged else {}
     steps = {
-        part: {"right": found.step(part), "probability": round(found.steps[part], 4)}
+        part: {"right": judged.step(part), "probability": round(probabilities[part], 4)}
         for part in STEPS
-        if isinstance(found, Judgment) and part in found.steps
+        if judged and part in probabilities
     }
-    preferred = found.preferred() if isinstance(found, Judgment) else None
-    void = found.void if isinstance(found, Judgment) else None
     report: dict[str, Any] = {
         "judge": judge.name,
         "steps": steps,
-        "preferred": preferred,
-        "void": void,
+        "preferred": judged.preferred() if judged else None,
+        "void": judged.void if judged else None,
         "score": {**given.parts(), "total": given.total},
         "unscored": given.unscored,
         "missing": list(parsed.missing),
@@ -326,24 +288,23 @@ def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
     if as_json:
         typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
         return answered
-    console = Console()
+    lines = []
     for part in STEPS:
         if part in parsed.missing:
-            console.print(f"  {part:<9} missing", highlight=False)
+            lines.append(f"{part:<9} missing")
         elif part in steps:
-            verdict = "[green]True[/] " if steps[part]["right"] else "[red]False[/]"
-            console.print(f"  {part:<9} {verdict}  p(True) {steps[part]['probability']:.2f}", highlight=False)
-    if preferred:
-        console.print(f"  {'response':<9} better: {preferred}", highlight=False)
-    if void:
-        console.print(f"  {'response':<9} counts for nothing: {plain(void)}", highlight=False, soft_wrap=True)
-    for problem in parsed.problems:
-        console.print(f"  [yellow]![/] {plain(problem)}", highlight=False, soft_wrap=True)
-    if given.unscored:
-        console.print(f"  not scored: {plain(given.unscored)}", highlight=False, soft_wrap=True)
-        return answered
+            right = "[green]True[/] " if steps[part]["right"] else "[red]False[/]"
+            lines.append(f"{part:<9} {right}  p(True) {steps[part]['probability']:.2f}")
+    if report["preferred"]:
+        lines.append(f"{'response':<9} better: {report['preferred']}")
+    if report["void"]:
+        lines.append(f"{'response':<9} counts for nothing: {plain(report['void'])}")
+    lines += [f"[yellow]![/] {plain(problem)}" for problem in parsed.problems]
     most = "5" if given.response is not None else "4 (there is no response to compare with)"
-    console.print(f"  {'total':<9} {given.total} of {most}", highlight=False)
+    total = f"{'total':<9} {given.total} of {most}"
+    lines.append(f"not scored: {plain(given.unscored)}" if given.unscored else total)
+    for line in lines:
+        Console().print(f"  {line}", highlight=False, soft_wrap=True)
     return answered
 
 

@@ -1,23 +1,21 @@
-"""`compeer ser`: build the dataset. A command a stage, each on its own files; `build` does them all in one folder.
-
-A command is declared by its parameters and its help, the docstring; what a parameter is stands once, in
-`compeer.cli.ser_parameters`.
-"""
+"""`compeer ser`: build the dataset. A command a stage, each on its own files; `build` does them all in one folder."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from compeer.cli.models import CACHE, counted, open_named, settings_of
-from compeer.cli.printing import plain, print_counts, silence_libraries
-from compeer.cli.ser_parameters import signature_of
+from compeer.cli.models import counted, open_named
+from compeer.cli.options import CACHE, SEED, SKIP_BAD, argument, option
+from compeer.cli.printing import note, plain, print_counts, print_folded, silence_libraries
+from compeer.cli.training import settings_of
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -25,70 +23,46 @@ if TYPE_CHECKING:
     from compeer.models.base import TextModel
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
-Work = TypeVar("Work", bound=Callable[..., Any])
-ASKING = "call cache seed dry_run"
+
+_WORKERS = "Processes at work; they change nothing but the time."
+CORPORA = argument("Corpus files or folders, or 'sample'.", metavar="CORPUS...")
+DIALOGUES = argument("A file of dialogues.")
+CONTEXTS = argument("A file of contexts.")
+RECORDS = argument("A file of records.")
+OUT = argument("The file to write.")
+FOLDER = argument("The folder to read or write.")
+LANGUAGES = option("A language to take; all, if none is given.", [], "--language")
+ROUNDS = option("Rounds sampled from a dialogue.", 5, min=1)
+FALSE_SHARE = option("Share of False among candidates' step labels.", 0.23)
+COHERENT = option("Share of the wrong strategies that the response carries out.", 0.8)
+EMBEDDER = option("Who is near: 'embedded', a sentence-transformers folder, or 'words'.", "embedded")
+MODELS = option("As NAME@http://host:8000/v1; several may be given.", [], "--model")
+CALL = option("How models are called, as concurrency=64 (see: compeer ser calls).", [], metavar="KEY=VALUE")
+ANSWERS = option("Where answers are kept, so that none is paid for twice.", CACHE)
+DRY_RUN = option("Say how many calls and tokens it would take, and stop.", False, "--dry-run")
+WORKERS = option(_WORKERS, 1, min=1)
 
 
-def command(parameters: str) -> Callable[[Work], Work]:
-    """Makes a command of a function: it is called with these parameters, and False means exit code 1."""
-
-    def declare(work: Work) -> Work:
-        def run(**given: Any) -> None:
-            if work(**given) is False:
-                raise typer.Exit(1)
-
-        run.__signature__ = signature_of(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {}
-        ser.command(work.__name__, help=work.__doc__)(run)
-        return work
-
-    return declare
-
-
-def stage(name: str, target: str, parameters: str, what: str) -> None:
-    """Makes a command of a stage: `target` ("split:split_stage", a function of `compeer.ser`) gets the parameters.
-
-    Those that are fields of its `settings` go into these. Its manifest is printed. A stage with the parameter `call`
-    asks models.
-    """
-
-    def run(**given: Any) -> None:
-        module, function = target.split(":")
-        work = getattr(import_module(f"compeer.ser.{module}"), function)
-        if settings := get_type_hints(work).get("settings"):
-            own = {key: given.pop(key) for key in settings.model_fields if key in given}
-            given["settings"] = settings_of(settings, own)
-        if "call" in given:
-            ask_models(work, **given)
-            return
-        if "embedder" in parameters:
-            silence_libraries()
-        print_counts(work(**given), given.get("out") or given["folder"])
-
-    run.__name__, run.__doc__ = name, what
-    command(parameters)(run)
-
-
-def ask_models(stage: Any, *, out: Path, call: list[str], cache: Path, dry_run: bool, **given: Any) -> None:
-    """Runs a stage that asks models, and prints what it cost; a dry run goes through it without asking."""
+def ask_models(
+    stage: Any, *, out: Path, call: Sequence[str], cache: Path, dry_run: bool, model: str | Sequence[str]
+) -> None:
+    """Runs a stage that asks a model, or several, and prints what it cost; a dry run goes through it without asking."""
     from compeer.models.costs import DryRun
 
     silence_libraries()
-    several = "models" in given
-    names = (given.pop("models") or ["embedded"]) if several else [given.pop("model")]
-    models = [open_named(name, call, cache) for name in names]
+    models = [open_named(name, call, cache) for name in ([model] if isinstance(model, str) else model)]
 
     def work(asked: Sequence[TextModel], to: Path) -> dict[str, Any]:
-        which = {"models": asked} if several else {"model": asked[0]}
-        manifest: dict[str, Any] = asyncio.run(stage(out=to, **which, **given))
+        which = {"model": asked[0]} if isinstance(model, str) else {"models": asked}
+        manifest: dict[str, Any] = asyncio.run(stage(out=to, **which))
         return manifest
 
     if dry_run:
-        rehearsed = [DryRun(model) for model in models]
+        rehearsed = [DryRun(one) for one in models]
         with tempfile.TemporaryDirectory() as folder:
             work(rehearsed, Path(folder) / out.name)
         for one in rehearsed:
-            console.print(f"{plain(one.name)}: {one.total}", highlight=False, soft_wrap=True)
+            note(f"{one.name}: {one.total}")
         return
     with counted(models):
         manifest = work(models, out)
@@ -104,38 +78,36 @@ def ask_models(stage: Any, *, out: Path, call: list[str], cache: Path, dry_run: 
 @ser.command()
 def calls() -> None:
     """Show the settings for --call: their names, defaults and meanings."""
-    from rich.console import Console
-    from rich.table import Table
-
     from compeer.models.resolve import ModelSettings
 
-    table = Table("key", "default", "meaning", box=None)
-    for name, field in ModelSettings.model_fields.items():
-        table.add_row(name, plain(str(field.default)), plain(field.description or ""))
-    Console().print(table)
+    every = ModelSettings.model_fields.items()
+    rows = [(name, str(field.default), field.description or "") for name, field in every]
+    print_folded(("key", "default", "meaning"), rows)
 
 
-_MADE_OF = "languages rounds false_share coherent embedder models screener call cache.own skip_bad seed workers.all"
-
-
-@command(f"corpora out.folder {_MADE_OF}")
+@ser.command()
 def build(
-    corpora: list[str],
-    out: Path,
-    models: list[str],
-    screener: str | None,
-    call: list[str],
-    cache: Path | None,
-    skip_bad: bool,
-    seed: int,
-    workers: int,
-    **chosen: Any,
-) -> bool:
+    corpora: list[str] = CORPORA,
+    out: Path = option("The folder to build in.", Path("ser")),
+    languages: list[str] = LANGUAGES,
+    rounds: int = ROUNDS,
+    false_share: float = FALSE_SHARE,
+    coherent: float = COHERENT,
+    embedder: str = EMBEDDER,
+    models: list[str] = MODELS,
+    screener: str | None = option("A model that drops unfit dialogues.", None, "--screen-model"),
+    call: list[str] = CALL,
+    cache: Path | None = option("Where answers are kept; in the folder, if not given."),
+    skip_bad: bool = SKIP_BAD,
+    seed: int = SEED,
+    workers: int = option(_WORKERS, os.cpu_count() or 1, min=1),
+) -> None:
     """Do all stages in one folder, then the check and the card. Stopped anywhere, it goes on."""
     from compeer.io import only_one
     from compeer.ser.build import BuildSettings, build_records, summary
 
-    settings = settings_of(BuildSettings, chosen)
+    chosen = {"languages": languages, "rounds": rounds, "false_share": false_share}
+    settings = settings_of(BuildSettings, {**chosen, "coherent": coherent, "embedder": embedder})
     silence_libraries()
     out.mkdir(parents=True, exist_ok=True)
     with only_one(out):
@@ -147,59 +119,134 @@ def build(
             )
         found = summary(out)
         false = ", ".join(f"{part} {share:.1%}" for part, share in found["false_share"].items())
-        console.print(f"  {found['records']:,} records; False: {false}", highlight=False)
-        checked = check(records, out / "splits.jsonl", out / "check.json", seed)
+        note(f"  {found['records']:,} records; False: {false}")
+        passed = _checked(records, out / "splits.jsonl", out / "check.json", seed)
         probes = out / "probes.json"
         if probes.is_file() and probes.stat().st_mtime < records.stat().st_mtime:
             probes.unlink()  # the card would tell of other records
         card(out, 12)
-    return checked
+    if not passed:
+        raise typer.Exit(1)
 
 
-stage(
-    "screen",
-    "screen:screen_stage",
-    "corpora out.screened languages skip_bad workers",
-    "Drop by rule what is no good, and mask personal data.",
-)
-stage(
-    "verdict",
-    "screen:verdict_stage",
-    f"dialogues out model {ASKING}",
-    "Ask a model which dialogues are fit, with its reasons.",
-)
-stage(
-    "split",
-    "split:split_stage",
-    "dialogues out shares seed workers",
-    "Deal the dialogues out to judge, supporter and test; what is alike stays together.",
-)
-stage(
-    "sample",
-    "sampling:sample_stage",
-    "dialogues splits out rounds seed workers",
-    "Sample rounds of each dialogue, more from its middle (equation 1).",
-)
-stage(
-    "reason",
-    "reason:reason_stage",
-    f"contexts out models candidates retries images {ASKING}",
-    "Let models write candidate turns, three steps and a response, for each context.",
-)
-stage(
-    "silver",
-    "silver:silver_stage",
-    "contexts out turns false_share coherent embedder seed workers",
-    "Make labelled records by rule: matched, so that no label can be told without the history.",
-)
+@ser.command()
+def screen(
+    corpora: list[str] = CORPORA,
+    out: Path = option("The file to write.", Path("screened.jsonl")),
+    languages: list[str] = LANGUAGES,
+    skip_bad: bool = SKIP_BAD,
+    workers: int = WORKERS,
+) -> None:
+    """Drop by rule what is no good, and mask personal data."""
+    from compeer.ser.screen import ScreenSettings, screen_stage
+
+    settings = settings_of(ScreenSettings, {"languages": languages})
+    print_counts(screen_stage(corpora, out, settings, workers, skip_bad), out)
+
+
+@ser.command()
+def verdict(
+    dialogues: Path = DIALOGUES,
+    out: Path = OUT,
+    model: str = option("'embedded', a model folder, or NAME@http://host:8000/v1.", ...),
+    call: list[str] = CALL,
+    cache: Path = ANSWERS,
+    seed: int = SEED,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Ask a model which dialogues are fit, with its reasons."""
+    from compeer.ser.screen import verdict_stage
+
+    stage = partial(verdict_stage, dialogues, seed=seed)
+    ask_models(stage, out=out, call=call, cache=cache, dry_run=dry_run, model=model)
+
+
+@ser.command()
+def split(
+    dialogues: Path = DIALOGUES,
+    out: Path = OUT,
+    shares: tuple[float, float, float] = option("For judge, supporter and test.", (0.45, 0.35, 0.2)),
+    seed: int = SEED,
+    workers: int = WORKERS,
+) -> None:
+    """Deal the dialogues out to judge, supporter and test; what is alike stays together."""
+    from compeer.ser.split import split_stage
+
+    print_counts(split_stage(dialogues, out, shares, seed, workers), out)
+
+
+@ser.command()
+def sample(
+    dialogues: Path = DIALOGUES,
+    splits: Path = argument("Their splits."),
+    out: Path = OUT,
+    rounds: int = ROUNDS,
+    seed: int = SEED,
+    workers: int = WORKERS,
+) -> None:
+    """Sample rounds of each dialogue, more from its middle (equation 1)."""
+    from compeer.ser.sampling import sample_stage
+
+    print_counts(sample_stage(dialogues, splits, out, rounds, seed, workers), out)
+
+
+@ser.command()
+def reason(
+    contexts: Path = CONTEXTS,
+    out: Path = OUT,
+    models: list[str] = MODELS,
+    candidates: int = option("Turns that each model writes for a history.", 1, min=1),
+    retries: int = option("How often an unreadable turn is asked for again.", 2, min=0),
+    images: bool = option("Give the history's pictures to the models.", False, "--images"),
+    call: list[str] = CALL,
+    cache: Path = ANSWERS,
+    seed: int = SEED,
+    dry_run: bool = DRY_RUN,
+) -> None:
+    """Let models write candidate turns, three steps and a response, for each context."""
+    from compeer.ser.reason import ReasonSettings, reason_stage
+
+    settings = settings_of(ReasonSettings, {"candidates": candidates, "retries": retries, "images": images})
+    stage = partial(reason_stage, contexts, settings=settings, seed=seed)
+    ask_models(stage, out=out, call=call, cache=cache, dry_run=dry_run, model=models or ["embedded"])
+
+
+@ser.command()
+def silver(
+    contexts: Path = CONTEXTS,
+    out: Path = OUT,
+    turns: Path | None = option("Turns that models wrote for these contexts."),
+    false_share: float = FALSE_SHARE,
+    coherent: float = COHERENT,
+    embedder: str = EMBEDDER,
+    seed: int = SEED,
+    workers: int = WORKERS,
+) -> None:
+    """Make labelled records by rule: matched, so that no label can be told without the history."""
+    from compeer.ser.silver import SilverSettings, silver_stage
+
+    silence_libraries()
+    settings = settings_of(SilverSettings, {"false_share": false_share, "coherent": coherent, "embedder": embedder})
+    print_counts(silver_stage(contexts, out, settings, seed, workers, turns), out)
+
+
+@ser.command()
+def check(
+    records: Path = RECORDS,
+    splits: Path | None = option("The splits that the dialogues have in a build."),
+    out: Path | None = option("A JSON file to write what was found to."),
+    seed: int = SEED,
+) -> None:
+    """Prove that splits share nothing and that labels are matched; exit code 1 if something is amiss."""
+    if not _checked(records, splits, out, seed):
+        raise typer.Exit(1)
 
 
 _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
 
 
-@command("records splits.known out.json seed")
-def check(records: Path, splits: Path | None, out: Path | None, seed: int) -> bool:
-    """Prove that splits share nothing and that labels are matched; exit code 1 if something is amiss."""
+def _checked(records: Path, splits: Path | None, out: Path | None, seed: int) -> bool:
+    """Whether the records pass; prints what was found, and writes it where it is wanted."""
     from rich.table import Table
 
     from compeer.io import write_json
@@ -217,20 +264,26 @@ def check(records: Path, splits: Path | None, out: Path | None, seed: int) -> bo
     return found.passed
 
 
-@command("folder examples")
-def card(folder: Path, examples: int) -> None:
+@ser.command()
+def card(folder: Path = FOLDER, examples: int = option("Records shown, with their text.", 12, min=0)) -> None:
     """Write the dataset card, card.md and card.html."""
     from compeer.report.card import write_card
 
     for path in write_card(folder, examples):
-        console.print(f"  {plain(str(path))}", highlight=False, soft_wrap=True)
+        note(f"  {path}")
 
 
-@command("records folder format")
-def export(records: Path, folder: Path, format: Any) -> None:
+@ser.command()
+def export(
+    records: Path = RECORDS,
+    folder: Path = FOLDER,
+    format: Literal["parquet", "datasets", "preferences", "messages", "sharegpt"] = option(
+        "All but 'parquet' are for datasets.load_dataset: all columns, preference pairs, or conversations.", "parquet"
+    ),
+) -> None:
     """Write records as Parquet, a file a split."""
     from compeer.ser.export import export_records
 
     found = export_records(records, folder, format)
     counts = ", ".join(f"{split} {count:,}" for split, count in found["records"].items())
-    console.print(f"{counts} written to {plain(str(folder))}", highlight=False, soft_wrap=True)
+    note(f"{counts} written to {folder}")

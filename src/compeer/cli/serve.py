@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from compeer.cli.printing import plain, silence_libraries, tell_unknown_place
-from compeer.cli.talk import SUPPORTER, Model
+from compeer.cli.options import HOST, PROXY, option
+from compeer.cli.printing import note, note_unknown_place, plain, silence_libraries
+from compeer.cli.talk import MODEL
 from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from compeer.safety.guard import Guard
 
 KEY_VARIABLE = "COMPEER_API_KEY"
@@ -24,37 +25,25 @@ _WEBHOOK_SECONDS = 20.0
 
 
 def serve(
-    model: Model = SUPPORTER,
-    base: Annotated[bool, typer.Option("--base", help="Serve the packaged model before any training.")] = False,
-    judge: Annotated[
-        str, typer.Option(help="For /v1/judge and best_of: 'judge' (packaged), a folder, NAME@URL, or 'none'.")
-    ] = "judge",
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 lets others in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8000,
-    name: Annotated[str | None, typer.Option(help="What the supporter is called in requests.")] = None,
-    locale: Annotated[str | None, typer.Option(help="The place whose help lines are named, as en-GB.")] = None,
-    no_guard: Annotated[bool, typer.Option("--no-guard", help="Switch the guard off. The page says so.")] = False,
-    webhook: Annotated[str | None, typer.Option(help="An address that is told of each crisis, without words.")] = None,
-    webhook_text: Annotated[
-        bool, typer.Option("--webhook-text", help="Send the seeker's words to the webhook too.")
-    ] = False,
-    keep: Annotated[Path | None, typer.Option(help="A folder to keep conversations in; without it none is.")] = None,
-    rate: Annotated[float, typer.Option(help="Requests a minute for each client; 0 for no limit.", min=0)] = 120,
-    waiting: Annotated[
-        int | None, typer.Option(help="Turns that may wait for a model in this process; more get 429.", min=0)
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None, typer.Option(help="A further name that the server goes by, as behind a proxy.")
-    ] = None,
-    proxy: Annotated[
-        list[str] | None, typer.Option(help="A proxy's address or network, whose X-Forwarded-For is believed.")
-    ] = None,
-    sees: Annotated[bool, typer.Option("--sees", help="A model behind a server can look at images.")] = False,
-    language: Annotated[str, typer.Option(help="The language that a model behind a server speaks.")] = "en",
-    call: Annotated[
-        list[str] | None, typer.Option("--call", metavar="KEY=VALUE", help="How a server is called: timeout=60, say.")
-    ] = None,
-    grace: Annotated[float, typer.Option(help="Seconds that open answers get when it is to stop.", min=1)] = 60,
+    model: str = MODEL,
+    base: bool = option("Serve the packaged model before any training.", False, "--base"),
+    judge: str = option("For /v1/judge and best_of: 'judge' (packaged), a folder, NAME@URL, or 'none'.", "judge"),
+    host: str = HOST,
+    port: int = option("The port; 0 takes a free one.", 8000, min=0, max=65535),
+    name: str | None = option("What the supporter is called in requests."),
+    locale: str | None = option("The place whose help lines are named, as en-GB."),
+    no_guard: bool = option("Switch the guard off. The page says so.", False, "--no-guard"),
+    webhook: str | None = option("An address that is told of each crisis, without words."),
+    webhook_text: bool = option("Send the seeker's words to the webhook too.", False, "--webhook-text"),
+    keep: Path | None = option("A folder to keep conversations in; without it none is."),
+    rate: float = option("Requests a minute for each client; 0 for no limit.", 120, min=0),
+    waiting: int | None = option("Turns that may wait for a model in this process; more get 429.", min=0),
+    allowed_host: list[str] | None = option("A further name that the server goes by, as behind a proxy."),
+    proxy: list[str] | None = PROXY,
+    sees: bool = option("A model behind a server can look at images.", False, "--sees"),
+    language: str = option("The language that a model behind a server speaks.", "en"),
+    call: list[str] | None = option("How a server is called: timeout=60, say.", None, "--call", metavar="KEY=VALUE"),
+    grace: float = option("Seconds that open answers get when it is to stop.", 60, min=1),
 ) -> None:
     """Serve a supporter: a chat page, and an API that OpenAI's clients speak. Ctrl-C lets open answers finish.
 
@@ -85,34 +74,37 @@ def serve(
         waiting=waiting,
         use="serve",
     )
-    settings = ServeSettings(
-        name=name,
-        keys=keys,
-        hosts=served_hosts(host, allowed_host or ()),
-        rate=rate or None,
-        keep=keep,
-    )
+    hosts = served_hosts(host, allowed_host or ())
+    settings = ServeSettings(name=name, keys=keys, hosts=hosts, rate=rate or None, keep=keep)
     app = create_app(supporter, judge=known, settings=settings, on_close=finish)
-    address = f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
+    address = served_address(host, sock)
+    notes = _notes(guard is not None, bool(keys), not is_loopback(host), keep, supporter.language)
 
     def started() -> None:
-        console.print(f"[bold green]Serving[/] {plain(settings.name or supporter.name)}", highlight=False)
-        console.print(
-            f"  Page   {address}/\n  API    {address}/v1   described in {address}/openapi.json", highlight=False
-        )
-        for note in _notes(
-            guarded=guard is not None,
-            keyed=bool(keys),
-            outside=not is_loopback(host),
-            keep=keep,
-            language=supporter.language,
-        ):
-            console.print(f"  [yellow]•[/] {plain(note)}", highlight=False, soft_wrap=True)
+        lines = [f"Page   {address}/", f"API    {address}/v1   described in {address}/openapi.json"]
+        print_serving(settings.name or supporter.name, lines, notes)
         if larger := larger_note(supporter.name):
-            console.print(f"  [dim]{plain(larger)}[/]", highlight=False, soft_wrap=True)
+            note(f"  {larger}", "dim")
 
     serve_app(app, sock, grace=grace, on_start=started, proxies=proxies)
-    console.print("Stopped.")
+    note("Stopped.")
+
+
+# --- what the two servers share ---------------------------------------------------------------------------------------
+
+
+def print_serving(what: str, lines: Sequence[str], notes: Sequence[str]) -> None:
+    """Prints what is served, where, and what whoever starts it should know."""
+    console.print(f"[bold green]Serving[/] {plain(what)}", highlight=False, soft_wrap=True)
+    for line in lines:
+        note(f"  {line}")
+    for text in notes:
+        console.print(f"  [yellow]•[/] {plain(text)}", highlight=False, soft_wrap=True)
+
+
+def served_address(host: str, sock: socket) -> str:
+    """Where a server that listens on this socket is reached."""
+    return f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
 
 
 def read_keys(text: str) -> tuple[str, ...]:
@@ -145,7 +137,7 @@ def _guard(
             do = "Leave out --no-guard or --webhook."
             raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
         return None, None
-    tell_unknown_place(locale)
+    note_unknown_place(locale)
     hooks: list[Hook] = [LogLine()]
     if not webhook:
         return Guard(locale=locale, hooks=hooks, spoken=language), None
@@ -154,7 +146,7 @@ def _guard(
     return guard, lambda: hook.wait(_WEBHOOK_SECONDS)
 
 
-def _notes(*, guarded: bool, keyed: bool, outside: bool, keep: Path | None, language: str) -> list[str]:
+def _notes(guarded: bool, keyed: bool, outside: bool, keep: Path | None, language: str) -> list[str]:
     """What whoever starts a server should know."""
     from compeer.safety.languages import READ
 

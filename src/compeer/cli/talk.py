@@ -4,144 +4,132 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from compeer.cli.conversation import Chat, Screen, matched
-from compeer.cli.printing import silence_libraries, standard_input, tell_unknown_place
+from compeer.cli.options import LONGEST, SEED, TEMPERATURE, argument, grouped, option
+from compeer.cli.printing import note, note_unknown_place, plain, silence_libraries, standard_input
 from compeer.errors import InputError
-from compeer.progress import console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from compeer.chat.turn import Event, Supporter, TurnRequest
+    from compeer.chat.session import ChatSession
+    from compeer.chat.turn import Event, JudgedCandidate, Supporter, TurnDone, TurnRequest
     from compeer.policy.control import Control
 
+NOTICE = "This is software, and no clinician: it can be wrong, and it cannot see how you are. In danger, call for help."
+HELP = """\
+/strategy NAME   choose the strategy of the next turns; without a name: list them; /strategy off: leave it open
+/stage, /emotion, /persona   the same for the stage, the seeker's emotion, the manner of speaking
+/redo [STRATEGY]   write the last turn again, with another strategy if one is named
+/why    why the supporter said that: its three steps
+/save FILE   keep the conversation: .json or .md
+/quit   leave; nothing is kept
+Ctrl-C stops a reply."""
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
 SUPPORTER = "best"
-SUPPORTER_HELP = (
+MODEL = option(
     "'supporter' or 'supporter-1.5b' (packaged, trained; 'best': the larger one if its base is here), a base's name, "
-    "a supporter's folder, or NAME@http://host:8000/v1."
+    "a supporter's folder, or NAME@http://host:8000/v1.",
+    SUPPORTER,
 )
-Model = Annotated[str, typer.Option(help=SUPPORTER_HELP)]
-Base = Annotated[bool, typer.Option("--base", help="The packaged model before any training, to compare with.")]
-JudgeName = Annotated[
-    str, typer.Option("--judge", help="Who chooses among several outputs: 'judge' (packaged), a folder, or NAME@URL.")
-]
-BestOf = Annotated[int, typer.Option("--best-of", min=1, help="Write so many outputs; the judge chooses.")]
-StrategyName = Annotated[str | None, typer.Option("--strategy", help="Force a strategy, as Question.")]
-StageName = Annotated[str | None, typer.Option("--stage", help="Force a stage, as exploration.")]
-EmotionName = Annotated[str | None, typer.Option("--emotion", help="Force what the seeker is taken to feel.")]
-PersonaName = Annotated[str | None, typer.Option("--persona", help="Ask for a manner of speaking, as steady.")]
-Locale = Annotated[str | None, typer.Option(help="Whose numbers for help are named, as en-GB; none: no country's.")]
-NoGuard = Annotated[bool, typer.Option("--no-guard", help="Switch the safety guard off. For experiments only.")]
-Temperature = Annotated[float, typer.Option(min=0, help="0 takes the most probable token.")]
-MaxTokens = Annotated[int, typer.Option(min=16, help="Longest output, in tokens.")]
-Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 
 
+@dataclass
+class TalkOptions:
+    """What can be chosen where a supporter talks in the terminal."""
+
+    model: str = MODEL
+    base: bool = option("The packaged model before any training, to compare with.", False, "--base")
+    judge: str = option("Who chooses among several outputs: 'judge' (packaged), a folder, or NAME@URL.", "judge")
+    best_of: int = option("Write so many outputs; the judge chooses.", 1, min=1)
+    strategy: str | None = option("Force a strategy, as Question.")
+    stage: str | None = option("Force a stage, as exploration.")
+    emotion: str | None = option("Force what the seeker is taken to feel.")
+    persona: str | None = option("Ask for a manner of speaking, as steady.")
+    locale: str | None = option("Whose numbers for help are named, as en-GB; none: no country's.")
+    no_guard: bool = option("Switch the safety guard off. For experiments only.", False, "--no-guard")
+    temperature: float = option(TEMPERATURE, 0.4, min=0)
+    max_tokens: int = option(LONGEST, 320, min=16)
+    seed: int = SEED
+
+    def session(self) -> ChatSession:
+        """A conversation that has not begun, steered and sampled as chosen."""
+        from compeer.chat.session import ChatSession
+        from compeer.chat.turn import SAMPLING
+        from compeer.policy.control import Control
+
+        fields = ("strategy", "stage", "emotion", "persona")
+        wanted = {field: matched(field, value) for field in fields if (value := getattr(self, field))}
+        sampling = SAMPLING.model_copy(update={"temperature": self.temperature, "max_tokens": self.max_tokens})
+        return ChatSession(Control.model_validate(wanted), self.best_of, sampling, self.seed)
+
+    @contextmanager
+    def supporter(self) -> Iterator[Supporter]:
+        """The supporter, closed at the end; says so if it has no guard."""
+        from compeer.chat.resolve import resolve_judge, resolve_supporter
+        from compeer.safety.guard import Guard
+
+        if self.base and self.model != SUPPORTER:
+            raise InputError("--base means the packaged model, and --model another.", do="Give one of the two.")
+        silence_libraries()
+        if self.no_guard:
+            note(UNGUARDED, "bold red")
+        note_unknown_place(self.locale)
+        guard = None if self.no_guard else Guard(locale=self.locale)
+        judge = resolve_judge(self.judge) if self.best_of > 1 else None
+        supporter = resolve_supporter("embedded" if self.base else self.model, guard, judge)
+        try:
+            yield supporter
+        finally:
+            supporter.close()
+
+
+@grouped
 def say(
-    text: Annotated[str, typer.Argument(help="What the seeker says; - reads it from the standard input.")],
-    model: Model = SUPPORTER,
-    base: Base = False,
-    judge: JudgeName = "judge",
-    best_of: BestOf = 1,
-    strategy: StrategyName = None,
-    stage: StageName = None,
-    emotion: EmotionName = None,
-    persona: PersonaName = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    locale: Locale = None,
-    no_guard: NoGuard = False,
-    temperature: Temperature = 0.4,
-    max_tokens: MaxTokens = 320,
-    seed: Seed = 0,
+    chosen: TalkOptions,
+    text: str = argument("What the seeker says; - reads it from the standard input."),
+    as_json: bool = option("Print one JSON object.", False, "--json"),
 ) -> None:
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
-    from compeer.chat.session import ChatSession
-    from compeer.chat.turn import NO_REPLY, SAMPLING
+    from rich.console import Console
+
+    from compeer.chat.turn import NO_REPLY
 
     text = standard_input() if text == "-" else text
     if not text.strip():
         raise InputError("there is nothing to answer.", field="text", do='Write: compeer say "I cannot sleep."')
-    control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
-    sampling = SAMPLING.model_copy(update={"temperature": temperature, "max_tokens": max_tokens})
-    with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
-        request = ChatSession(control, best_of, sampling, seed).say(text)
+    session = chosen.session()
+    with chosen.supporter() as supporter:
+        request = session.say(text)
         if as_json:
             found = _collected(supporter, request)
             typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
             replaced = found["replaced"]
         else:
-            replaced = Screen(_printer()).show(supporter, request).guarded.replaced
+            replaced = Screen(Console()).show(supporter, request).guarded.replaced
     if replaced == NO_REPLY:
         raise typer.Exit(1)
 
 
-def chat(
-    model: Model = SUPPORTER,
-    base: Base = False,
-    judge: JudgeName = "judge",
-    best_of: BestOf = 1,
-    strategy: StrategyName = None,
-    stage: StageName = None,
-    emotion: EmotionName = None,
-    persona: PersonaName = None,
-    locale: Locale = None,
-    no_guard: NoGuard = False,
-    temperature: Temperature = 0.4,
-    max_tokens: MaxTokens = 320,
-    seed: Seed = 0,
-) -> None:
+@grouped
+def chat(chosen: TalkOptions) -> None:
     """Talk with a supporter in the terminal. /help tells what can be steered; nothing is kept unless you /save it."""
+    from rich.console import Console
+
     from compeer.chat.resolve import larger_note
-    from compeer.chat.session import ChatSession
-    from compeer.chat.turn import SAMPLING
 
-    control = _control(strategy=strategy, stage=stage, emotion=emotion, persona=persona)
-    sampling = SAMPLING.model_copy(update={"temperature": temperature, "max_tokens": max_tokens})
-    session = ChatSession(control, best_of, sampling, seed)
-    with _opened(_chosen(model, base), judge if best_of > 1 else None, locale, no_guard) as supporter:
-        if note := larger_note(supporter.name):
-            console.print(f"[dim]{note}[/]", highlight=False, soft_wrap=True)
-        Chat(supporter, session, _printer()).run()
-
-
-# --- what both share --------------------------------------------------------------------------------------------------
-
-
-def _chosen(model: str, base: bool) -> str:
-    if base and model != SUPPORTER:
-        raise InputError("--base means the packaged model, and --model another.", do="Give one of the two.")
-    return "embedded" if base else model
-
-
-def _control(**wanted: str | None) -> Control:
-    from compeer.policy.control import Control
-
-    return Control.model_validate({field: matched(field, value) for field, value in wanted.items() if value})
-
-
-@contextmanager
-def _opened(model: str, judge: str | None, locale: str | None, no_guard: bool) -> Iterator[Supporter]:
-    """The supporter that the options describe, closed at the end; says so if it has no guard."""
-    from compeer.chat.resolve import resolve_judge, resolve_supporter
-    from compeer.safety.guard import Guard
-
-    silence_libraries()
-    if no_guard:
-        console.print(f"[bold red]{UNGUARDED}[/]", highlight=False, soft_wrap=True)
-    tell_unknown_place(locale)
-    guard = None if no_guard else Guard(locale=locale)
-    supporter = resolve_supporter(model, guard, resolve_judge(judge) if judge else None)
-    try:
-        yield supporter
-    finally:
-        supporter.close()
+    session = chosen.session()
+    with chosen.supporter() as supporter:
+        if larger := larger_note(supporter.name):
+            note(larger, "dim")
+        Chat(supporter, session, Console()).run()
 
 
 def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
@@ -179,7 +167,179 @@ def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
     return found
 
 
-def _printer() -> Console:
-    from rich.console import Console
+# --- showing a turn ---------------------------------------------------------------------------------------------------
 
-    return Console()
+
+class Screen:
+    """Prints a turn as it comes: steps dimmed, then the reply."""
+
+    def __init__(self, printer: Console) -> None:
+        self._printer = printer
+        self.text = ""
+        self._steps = False
+
+    def show(self, supporter: Supporter, request: TurnRequest) -> TurnDone:
+        """Lets the supporter answer, and prints all of it."""
+        from compeer.chat.turn import TurnDone
+
+        async def follow() -> TurnDone:
+            async for event in supporter.converse(request):
+                self._print(event)
+                if isinstance(event, TurnDone):
+                    return event
+            raise RuntimeError("a turn ended without TurnDone")
+
+        return asyncio.run(follow())
+
+    def _print(self, event: Event) -> None:
+        from compeer.chat.turn import NO_REPLY, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
+        from compeer.reasoning import render_step
+
+        match event:
+            case StepDone(part, step):
+                self._write(f"{chr(10) if self._steps else ''}{render_step(part, step)}", "dim")
+                self._steps = True
+            case JudgedCandidate():
+                self._write(candidate_line(event) + "\n", "dim")
+            case ReplyPart(text):
+                if self._steps:
+                    self._write("\n\n")
+                    self._steps = False
+                self.text += text
+                self._write(text)
+            case Retracted():
+                self._write("\n(taken back)\n\n", "dim")
+                self.text = ""
+            case TurnDone():
+                self._write("\n")
+                if event.problems and event.guarded.replaced in (None, NO_REPLY):
+                    self._write(f"({'; '.join(event.problems)})\n", "dim")
+
+    def _write(self, text: str, style: str = "") -> None:
+        self._printer.print(plain(text), end="", style=style, highlight=False, soft_wrap=True)
+
+
+def candidate_line(candidate: JudgedCandidate) -> str:
+    """One of several outputs with its verdicts, on a line."""
+    from compeer.reasoning import one_line
+
+    mark = "→" if candidate.place == 1 else " "
+    if candidate.turn is None:
+        return f"{mark} {candidate.number}. not shown: {candidate.problem}"
+    summary = f"{candidate.turn.strategy.strategy}: {one_line(candidate.turn.response)}"
+    if candidate.score is None:
+        return f"{mark} {candidate.number}. {summary} (not judged: {candidate.problem})"
+    verdicts = ", ".join(f"{part} {value:+d}" for part, value in candidate.score.parts().items() if value is not None)
+    return f"{mark} {candidate.number}. {summary} ({verdicts})"
+
+
+# --- a conversation ---------------------------------------------------------------------------------------------------
+
+
+class Chat:
+    """A conversation in the terminal; `ask` reads what the seeker types."""
+
+    def __init__(
+        self, supporter: Supporter, session: ChatSession, printer: Console, ask: Callable[[str], str] = input
+    ) -> None:
+        self._supporter, self._session, self._printer, self._ask = supporter, session, printer, ask
+
+    def run(self) -> None:
+        """Talks until the seeker leaves."""
+        self._print(f"Talking with {self._supporter.name} ({self._supporter.language}). {NOTICE}\n/help, /quit")
+        while True:
+            try:
+                text = self._ask("\nYou: ").strip()
+            except KeyboardInterrupt:
+                self._print("\n/quit leaves.")
+                continue
+            except EOFError:
+                self._print("")
+                return
+            if text in ("/quit", "/exit"):
+                return
+            try:
+                if text.startswith("/"):
+                    self._command(*text[1:].split(maxsplit=1))
+                elif text:
+                    self._turn(self._session.say(text))
+            except InputError as error:
+                self._print(str(error))
+
+    def _turn(self, request: TurnRequest) -> None:
+        screen = Screen(self._printer)
+        try:
+            self._session.done(screen.show(self._supporter, request))
+        except KeyboardInterrupt:
+            self._session.stopped(screen.text)
+            self._print("\n(stopped)")
+
+    def _command(self, name: str = "", rest: str = "") -> None:
+        match name:
+            case "strategy" | "stage" | "emotion" | "persona":
+                self._set(name, rest.strip())
+            case "redo":
+                self._turn(self._session.redo(self._with("strategy", rest.strip()) if rest.strip() else None))
+            case "why":
+                self._why()
+            case "save":
+                if not rest.strip():
+                    raise InputError("a file's name is needed.", do="Write: /save conversation.md")
+                path = Path(rest.strip()).expanduser()
+                self._session.save(path, self._supporter.name, self._supporter.language)
+                self._print(f"written: {path}")
+            case "help":
+                self._print(HELP)
+            case _:
+                raise InputError(f"there is no command '/{name}'.", do=HELP)
+
+    def _set(self, field: str, value: str) -> None:
+        if value:
+            self._session.control = self._with(field, value)
+        now = getattr(self._session.control, field)
+        choice = "" if value else f" Known: {', '.join(known_values(field))}"
+        self._print(f"{field}: {now or 'left to the supporter'}.{choice}")
+
+    def _with(self, field: str, value: str) -> Control:
+        found = None if value.lower() in ("off", "none") else matched(field, value)
+        return self._session.control.model_copy(update={field: found})
+
+    def _why(self) -> None:
+        from compeer.chat.session import steps_of
+
+        last = self._session.last
+        if last is None:
+            self._print("Nothing has been said that could be explained.")
+        elif last.guarded.hide_reasoning:
+            self._print("After words of danger the reasoning is not shown.")
+        elif last.turn is None:
+            self._print(f"The supporter's own words are not shown ({last.guarded.replaced or 'no whole turn'}).")
+        else:
+            self._print("\n".join(steps_of(last.turn)))
+
+    def _print(self, text: str) -> None:
+        self._printer.print(plain(text), style="dim", highlight=False, soft_wrap=True)
+
+
+# --- what can be set --------------------------------------------------------------------------------------------------
+
+
+def known_values(field: str) -> tuple[str, ...]:
+    """What a field can be set to."""
+    from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
+
+    if field == "persona":
+        from compeer.policy.control import PERSONAS  # its room is slow to load
+
+        return PERSONAS
+    return {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS}[field]
+
+
+def matched(field: str, value: str) -> str:
+    """The value that a person means: by its name in any case, or by a beginning that fits only one."""
+    known = known_values(field)
+    same = [one for one in known if one.lower() == value.lower()]
+    found = same or [one for one in known if one.lower().startswith(value.lower())]
+    if len(found) != 1:
+        raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(known)}")
+    return found[0]

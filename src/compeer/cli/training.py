@@ -6,15 +6,12 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import typer
-
-from compeer.cli.printing import plain
-from compeer.errors import InputError
+from compeer.cli.printing import note
+from compeer.errors import InputError, from_validation
 from compeer.io import check_writable, write_json
 from compeer.models.distributed import first_process
-from compeer.progress import console
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,13 +21,6 @@ if TYPE_CHECKING:
 
     Settings = TypeVar("Settings", bound=BaseModel)
 
-Records = Annotated[Path, typer.Argument(help="A file of SER records.")]
-Split = Annotated[str, typer.Option(help="Which records: reward, policy, test, or all.")]
-Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting, as steps=900; a wrong one lists them all."),
-]
 Need = Literal["labels", "preference"]
 NEEDS: dict[str, tuple[Need, ...]] = {
     "unified": ("labels", "preference"),
@@ -72,7 +62,7 @@ def labelled_indices(records: Sequence[SerRecord], needs: Sequence[Need], path: 
     if left_out := len(records) - len(indices):
         why = ", ".join(f"{count:,} without {_WORDS[need]}" for need, count in lacking.items() if count)
         text = f"{left_out:,} of {len(records):,} records are left out: {why or f'they have no {wanted}'}."
-        console.print(f"[yellow]{text}[/]", highlight=False, soft_wrap=True)
+        note(text, "yellow")
     return indices
 
 
@@ -90,10 +80,6 @@ def needs_of(judges: Sequence[Judgments]) -> tuple[Need, ...]:
 
 def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Sequence[str] | None) -> Settings:
     """The settings of a kind: those given to start from, with the changes of the command line."""
-    from pydantic import ValidationError
-
-    from compeer.errors import from_validation
-
     values = dict(start)
     for change in changes or ():
         key, equals, text = change.partition("=")
@@ -103,10 +89,17 @@ def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Seque
             values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             values[key.strip()] = text.strip()
+    return settings_of(kind, values, do=f"Known settings: {', '.join(kind.model_fields)}")
+
+
+def settings_of(kind: type[Settings], values: Mapping[str, Any], do: str | None = None) -> Settings:
+    """The settings that these values make; an error that names the field and says what to `do`."""
+    from pydantic import ValidationError
+
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise from_validation(error, do=f"Known settings: {', '.join(kind.model_fields)}") from None
+        raise from_validation(error, do=do) from None
 
 
 def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, **more: str) -> None:
@@ -127,27 +120,8 @@ def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, 
         write_json(path, state)
 
 
-def print_metrics(metrics: Mapping[str, Any], written: Path) -> None:
-    """Prints what a command found, and where it left its result."""
-    if first_process():
-        console.print_json(json.dumps(metrics))
-        print_written(written)
-
-
-def print_written(path: Path) -> None:
-    """Prints where a command left its result."""
-    console.print(f"written: {plain(str(path))}", highlight=False, soft_wrap=True)
-
-
 def check_out(*paths: Path | None) -> None:
     """Stops before any work where a file could not be written."""
     for path in paths:
         if path:
             check_writable(path)
-
-
-def write_metrics(out: Path | None, found: Mapping[str, Any]) -> None:
-    """Writes the metrics where they are wanted, whole or not at all, and prints where."""
-    if out:
-        write_json(out, found)
-        print_written(out)
