@@ -19,7 +19,7 @@ from sqlalchemy import select, text
 
 from compeer.annotate import store as migrated
 from compeer.annotate.backup import backup, restore, verify
-from compeer.annotate.exchange import export_project, export_tasks
+from compeer.annotate.exchange import export_project
 from compeer.annotate.items import delete_dialogue
 from compeer.annotate.labels import give_back, submit
 from compeer.annotate.people import leave
@@ -324,7 +324,6 @@ def test_only_the_owner_can_read_a_store_its_backups_and_exports(tmp_path: Path)
         (tmp_path / "there").mkdir(mode=0o755)
         for folder in ("out", "there"):
             export_project(store, project, tmp_path / folder)
-        export_tasks(store, project, tmp_path / "tasks.json")
         copy = restore(tmp_path / "copy.backup", str(tmp_path / "again.db"))
         modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
         assert len(modes) > 10

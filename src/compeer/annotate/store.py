@@ -252,15 +252,8 @@ def make_private(*paths: Path) -> None:
                 path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-def make_private_file(path: Path) -> None:
-    """Makes an empty file that only its owner may read and write, before anything is in it."""
-    if not path.exists():
-        path.touch(mode=0o600)
-    make_private(path)
-
-
 def make_private_folder(folder: Path) -> None:
-    """Makes a folder of which, with all that is in it, the same is true."""
+    """Makes a folder that only its owner may read, with all that is in it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     make_private(folder, *folder.iterdir())
 
@@ -287,10 +280,11 @@ def _connected(name: str) -> Iterator[Connection]:
     """A first connection; what the database says against it is an error that a person can mend."""
     if file := _file_of(name):  # SQLite gives its journals the permissions of the database
         try:
-            make_private_file(file)
+            if not file.exists():
+                file.touch(mode=0o600)
         except OSError as error:
             raise InputError(f"the database cannot be opened: {error.strerror}", file=file) from None
-        make_private(*(file.with_name(file.name + journal) for journal in ("-wal", "-shm", "-journal")))
+        make_private(*(file.with_name(file.name + journal) for journal in ("", "-wal", "-shm", "-journal")))
     engine = _engine(name)
     try:
         with engine.connect() as connection:
