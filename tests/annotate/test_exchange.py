@@ -44,7 +44,9 @@ def label_all(store: Store, who: Person, project: Project, **changes: Any) -> in
     while not isinstance(task := next_task(store, who, project.id), Rest):
         number = task.history[0].text.rpartition(" ")[2].rstrip(".")
         answers = {**RIGHT, **changes.get(f"_{number}", {})}
-        submit(store, who, task.item, {name: answers[name] for name in task.asked}, seconds=10)
+        submit(
+            store, who, task.item, {question.name: answers[question.name] for question in task.questions}, seconds=10
+        )
         count += 1
     return count
 
@@ -154,7 +156,7 @@ def test_conversations_are_rated(store: Store, tmp_path: Path) -> None:
         submit(store, who, task.item, {**scores, "humanoid": number})
     task = next_task(store, person(store, "Cleo", "adjudicator"), project.id)
     assert not isinstance(task, Rest)
-    assert tuple(task.asked) == ("humanoid",)
+    assert [question.name for question in task.questions] == ["humanoid"]
 
 
 def test_the_commands(tmp_path: Path) -> None:

@@ -47,7 +47,13 @@ def lived(store: Store) -> list[int]:
         task = next_task(store, who, project.id)
         assert not isinstance(task, Rest)
         answers: dict[str, Any] = {**RIGHT, "history": number % 2 == 0, "preference": "first"}
-        submit(store, who, task.item, {name: answers[name] for name in task.asked}, remark=f"Remark {number}.")
+        submit(
+            store,
+            who,
+            task.item,
+            {question.name: answers[question.name] for question in task.questions},
+            remark=f"Remark {number}.",
+        )
     task = next_task(store, ann, project.id)
     assert not isinstance(task, Rest)
     give_back(store, ann, task.item, "skip", "Too short.")

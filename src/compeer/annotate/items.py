@@ -283,11 +283,6 @@ class Task(Frozen):
         default=True, description="whether one's own label may still be corrected: for a while after it was given"
     )
 
-    @property
-    def asked(self) -> list[str]:
-        """The names of the questions."""
-        return [question.name for question in self.questions]
-
 
 def task_of(
     connection: Connection, project: Project, me: Person, seat: Row[Any], answers: Mapping[str, Any], **more: Any
