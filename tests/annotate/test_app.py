@@ -140,7 +140,6 @@ def test_the_whole_life(bench: Bench) -> None:
     found = list(read_records(folder))
     assert {one.preference.value for one in found if one.preference} == {"both"}
     assert boss("GET", f"/export?project={pid}&format=records").content == folder.read_bytes()
-    assert boss("GET", f"/export?project={pid}&format=label-studio").headers["content-type"] == "application/zip"
     assert boss.got("DELETE", "/dialogues/d1") == {"items": 1}
     assert boss("DELETE", "/dialogues/d1").status_code == 404
     kinds = [row["kind"] for row in boss.got("GET", "/audit?limit=500")["rows"]]

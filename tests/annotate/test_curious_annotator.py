@@ -173,7 +173,7 @@ def _adjudicates(store: Store, who: Person, project: int, leave_open: bool) -> N
         if leave_open:
             give_back(store, who, task.item, "flag", "odd")
             return
-        submit(store, who, task.item, {name: YES[name] for name in task.asked})
+        submit(store, who, task.item, {question.name: YES[question.name] for question in task.questions})
     assert isinstance(task, Rest)
 
 
@@ -232,7 +232,7 @@ def test_a_label_can_be_corrected_for_a_while_and_counts_after_it(tmp_path: Path
     clock.seconds += 299
     task = next_task(store, cleo, project.id)
     assert isinstance(task, Task)
-    assert (task.kind, tuple(task.asked), stage()) == ("adjudication", ("history",), "adjudicating")
+    assert (task.kind, [one.name for one in task.questions], stage()) == ("adjudication", ["history"], "adjudicating")
     store.close()
 
 

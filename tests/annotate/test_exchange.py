@@ -1,4 +1,4 @@
-"""What goes in and out: files of items, exports with consensus and pseudonyms, Label Studio, and the commands."""
+"""What goes in and out: files of items, exports with consensus and pseudonyms, and the commands."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from compeer.annotate.backup import verify
-from compeer.annotate.exchange import export_project, export_tasks, import_tasks, label_config
+from compeer.annotate.exchange import export_project
 from compeer.annotate.items import import_items, read_items
 from compeer.annotate.labels import submit
 from compeer.annotate.people import Person
@@ -45,7 +44,9 @@ def label_all(store: Store, who: Person, project: Project, **changes: Any) -> in
     while not isinstance(task := next_task(store, who, project.id), Rest):
         number = task.history[0].text.rpartition(" ")[2].rstrip(".")
         answers = {**RIGHT, **changes.get(f"_{number}", {})}
-        submit(store, who, task.item, {name: answers[name] for name in task.asked}, seconds=10)
+        submit(
+            store, who, task.item, {question.name: answers[question.name] for question in task.questions}, seconds=10
+        )
         count += 1
     return count
 
@@ -155,27 +156,7 @@ def test_conversations_are_rated(store: Store, tmp_path: Path) -> None:
         submit(store, who, task.item, {**scores, "humanoid": number})
     task = next_task(store, person(store, "Cleo", "adjudicator"), project.id)
     assert not isinstance(task, Rest)
-    assert tuple(task.asked) == ("humanoid",)
-
-
-def test_label_studio_there_and_back(store: Store, tmp_path: Path, clock: Clock) -> None:
-    project = steps_project(store, 3)
-    label_all(store, person(store, "Ann"), project)
-    label_all(store, person(store, "Ben"), project, _1={"history": False})
-    assert export_tasks(store, project, tmp_path / "tasks.json") == 3
-    assert "Ann" not in (tmp_path / "tasks.json").read_text()
-    assert label_config("steps").count("<Choices ") == 4
-    other = create_store(str(tmp_path / "other.sqlite"), clock)
-    theirs = add_project(other, "theirs", "steps")
-    counts = import_tasks(other, theirs, tmp_path / "tasks.json")
-    assert (counts["added"], counts["labels"]) == (3, 6)
-    assert verify(other).problems == ()
-    assert export_project(other, theirs, tmp_path / "out")["with consensus"] == 2
-    assert import_tasks(other, theirs, tmp_path / "tasks.json")["labels left out"] == 6, "nothing twice"
-    assert {one.id for one in read_records(tmp_path / "out" / "records.jsonl")} == {"r0", "r2"}
-    (tmp_path / "bad.json").write_text('[{"data": {"text": "x"}}]')
-    with pytest.raises(InputError, match="task 1 cannot be used"):
-        import_tasks(other, theirs, tmp_path / "bad.json")
+    assert [question.name for question in task.questions] == ["humanoid"]
 
 
 def test_the_commands(tmp_path: Path) -> None:

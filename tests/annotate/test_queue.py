@@ -68,7 +68,8 @@ def test_a_third_person_adjudicates_what_differs(store: Store) -> None:
     assert stage(store, item) == "adjudicate"
     assert next_task(store, ann, project.id) == Rest("done"), "nobody settles their own dispute, or hears of it"
     task = given(store, cleo, project)
-    assert (task.item, task.kind, tuple(task.asked)) == (item, "adjudication", ("emotion", "strategy"))
+    assert (task.item, task.kind) == (item, "adjudication")
+    assert [question.name for question in task.questions] == ["emotion", "strategy"]
     assert sorted(other.note or "" for other in task.others) == ["", "The plan is off."]
     assert all(set(dict(other)) == {"answers", "note"} for other in task.others), "no names"
     with pytest.raises(Refused, match="'strategy' is not answered"):
@@ -299,7 +300,7 @@ def test_many_at_once_break_no_rule(store: Store) -> None:
                     continue
                 answers: dict[str, Any] = {**RIGHT, "history": draw.random() < 0.7, "strategy": draw.random() < 0.7}
                 answers["preference"] = draw.choice(["first", "second", "both"])
-                submit(store, who, task.item, {name: answers[name] for name in task.asked})
+                submit(store, who, task.item, {question.name: answers[question.name] for question in task.questions})
                 acknowledged.append((task.item, who.id, task.kind))
         except BaseException as error:
             failures.append(error)

@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import select, text
+from sqlalchemy import inspect, select, text
 
-from compeer.annotate import store as migrated
 from compeer.annotate.backup import backup, restore, verify
-from compeer.annotate.exchange import export_project, export_tasks
+from compeer.annotate.exchange import export_project
 from compeer.annotate.items import delete_dialogue
 from compeer.annotate.labels import give_back, submit
 from compeer.annotate.people import leave
@@ -50,7 +47,13 @@ def lived(store: Store) -> list[int]:
         task = next_task(store, who, project.id)
         assert not isinstance(task, Rest)
         answers: dict[str, Any] = {**RIGHT, "history": number % 2 == 0, "preference": "first"}
-        submit(store, who, task.item, {name: answers[name] for name in task.asked}, remark=f"Remark {number}.")
+        submit(
+            store,
+            who,
+            task.item,
+            {question.name: answers[question.name] for question in task.questions},
+            remark=f"Remark {number}.",
+        )
     task = next_task(store, ann, project.id)
     assert not isinstance(task, Rest)
     give_back(store, ann, task.item, "skip", "Too short.")
@@ -60,24 +63,37 @@ def lived(store: Store) -> list[int]:
         return list(connection.execute(select(ITEMS.c.id).order_by(ITEMS.c.id)).scalars())
 
 
-def test_the_migrations_make_the_schema(store: Store) -> None:
+def differences_from_the_schema(store: Store) -> list[Any]:
     with store.engine.connect() as connection:
-        found = compare_metadata(MigrationContext.configure(connection), METADATA)
-    assert found == []
+        return list(compare_metadata(MigrationContext.configure(connection), METADATA))
+
+
+def test_a_new_store_has_the_schema(store: Store) -> None:
+    assert differences_from_the_schema(store) == []
     names = {table.name for table in (*KEPT, *STATE)}
     assert names == set(METADATA.tables) - {"sessions"}, "a new table is either kept or made again"
 
 
 def test_an_older_store_is_brought_up_to_date_whole(store: Store, database: str) -> None:
     lived(store)
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrated.__file__).parent / "migrations"))
+    older = (
+        "DROP INDEX items_waiting",
+        "CREATE INDEX items_waiting ON items (lane, priority DESC, id)",
+        "DROP INDEX ix_labels_until",
+        "ALTER TABLE labels DROP COLUMN until",
+        "UPDATE alembic_version SET version_num = '0001'",
+    )
     with store.engine.connect().execution_options(compeer_writes="FULL") as connection, connection.begin():
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0001")
+        for statement in older:
+            connection.exec_driver_sql(statement)
     with pytest.raises(InputError, match=r"schema 0001, .* reads"):
         open_store(database)
     again = create_store(database)
+    assert differences_from_the_schema(again) == []
+    with again.engine.connect() as connection:
+        indexes = inspect(connection).get_indexes("items")
+        (queue,) = [index for index in indexes if index["name"] == "items_waiting"]
+    assert "content" in str(queue)
     assert verify(again).problems == ()
     again.close()
 
@@ -300,8 +316,9 @@ def test_opening_says_what_is_wrong(tmp_path: Path) -> None:
     create_store(str(tmp_path / "old.sqlite")).close()
     with sqlite3.connect(tmp_path / "old.sqlite") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0000'")
-    with pytest.raises(InputError, match="schema 0000"):
-        open_store(str(tmp_path / "old.sqlite"))
+    for opened in (open_store, create_store):
+        with pytest.raises(InputError, match="schema 0000"):
+            opened(str(tmp_path / "old.sqlite"))
 
 
 def test_the_order_of_keys_does_not_change_a_hash(store: Store) -> None:
@@ -324,7 +341,6 @@ def test_only_the_owner_can_read_a_store_its_backups_and_exports(tmp_path: Path)
         (tmp_path / "there").mkdir(mode=0o755)
         for folder in ("out", "there"):
             export_project(store, project, tmp_path / folder)
-        export_tasks(store, project, tmp_path / "tasks.json")
         copy = restore(tmp_path / "copy.backup", str(tmp_path / "again.db"))
         modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
         assert len(modes) > 10

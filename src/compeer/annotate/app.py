@@ -25,7 +25,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from compeer import __version__
 from compeer.annotate import forms, labels, metrics, people
 from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
-from compeer.annotate.exchange import export_project, export_tasks, import_tasks, label_config
+from compeer.annotate.exchange import export_project
 from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.people import Person
@@ -293,7 +293,6 @@ def import_file(
     me: Admin,
     kind: ItemKind = "real",
     priority: Annotated[int, Query(ge=-1000, le=1000, description="items with a higher number come first")] = 0,
-    format: Literal["ours", "label-studio"] = "ours",
     file: Annotated[
         bytes, Body(media_type="application/octet-stream", description="JSON lines (docs/annotate.md)")
     ] = b"",
@@ -305,8 +304,6 @@ def import_file(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.jsonl"
         path.write_bytes(file)
-        if format == "label-studio":
-            return {"counts": import_tasks(store, chosen, path, me)}
         return {"counts": import_items(store, chosen, path, kind, priority, me)}
 
 
@@ -316,8 +313,7 @@ def export_file(
     store: StoreHere,
     me: Admin,
     format: Annotated[
-        Literal["ours", "records", "label-studio"],
-        Query(description="ours: a zip of all; records: SER records with the consensus; label-studio: its tasks"),
+        Literal["ours", "records"], Query(description="ours: a zip of all; records: SER records with the consensus")
     ] = "ours",
 ) -> Response:
     """A project's labels as a file: records with the consensus, every label by itself, the agreement."""
@@ -326,17 +322,12 @@ def export_file(
         raise Refusal(400, "Only the task 'steps' makes records. Ask for format=ours.", field="format")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        if format == "label-studio":
-            out.mkdir()
-            export_tasks(store, chosen, out / "tasks.json", me)
-            (out / "interface.xml").write_text(label_config(chosen.task), encoding="utf-8")
+        export_project(store, chosen, out, me)
+        if format == "records":
+            content, kind, name = (out / "records.jsonl").read_bytes(), "application/x-ndjson", "-records.jsonl"
         else:
-            export_project(store, chosen, out, me)
-        made, kind = out / "records.jsonl", "application/x-ndjson"
-        if format != "records":
-            made, kind = Path(shutil.make_archive(f"{folder}/all", "zip", out)), "application/zip"
-        content = made.read_bytes()
-    name = {"ours": ".zip", "records": "-records.jsonl", "label-studio": "-label-studio.zip"}[format]
+            archive = Path(shutil.make_archive(f"{folder}/all", "zip", out))
+            content, kind, name = archive.read_bytes(), "application/zip", ".zip"
     attached = {"Content-Disposition": f'attachment; filename="project-{project}{name}"'}
     return Response(content, media_type=kind, headers=attached)
 

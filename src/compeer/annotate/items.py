@@ -176,20 +176,6 @@ def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewI
             yield item
 
 
-def checked_content(content: Mapping[str, Any], task: TaskKind) -> NewItem:
-    """An item from what is kept of one, as another tool returns it; a ValueError says what does not fit."""
-    json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair could be kept, but never sent
-    source = dict(content)
-    if task == "compare":
-        one, other = source.pop("models")
-        source |= {"responses": dict(zip((one, other), content["responses"], strict=True))}
-        source |= {"id": str(content["id"]).removesuffix(f"/{one}/{other}")}
-    item = next(_items(_SOURCES[task].model_validate(source)))
-    if fault := _fault(item):
-        raise ValueError(": ".join(fault))
-    return item
-
-
 def _fault(item: NewItem) -> tuple[str, str] | None:
     """What the columns of a database cannot hold: the field, and what is wrong."""
     fields = {"id": item.content["id"], "dialogue": item.content.get("dialogue") or "", "language": item.language}
@@ -296,11 +282,6 @@ class Task(Frozen):
     changeable: bool = Field(
         default=True, description="whether one's own label may still be corrected: for a while after it was given"
     )
-
-    @property
-    def asked(self) -> list[str]:
-        """The names of the questions."""
-        return [question.name for question in self.questions]
 
 
 def task_of(

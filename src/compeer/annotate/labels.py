@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row, select
 from compeer.annotate.items import Task, questions_of, task_of
 from compeer.annotate.people import Person, admin_writes, person_by_id, require
 from compeer.annotate.projects import kept_answers, positional_answers, project_by_id
-from compeer.annotate.queue import given_as, held_task
+from compeer.annotate.queue import given_as
 from compeer.annotate.schema import ITEMS, LABELS, LEASES, PASSES, PEOPLE, one_row
 from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.dialogue import Media
@@ -134,7 +134,8 @@ def own_task(store: Store, person: Person, item: int) -> Task:
     """An item that this person holds or has labelled, with their answers, as they got it."""
     with store.read() as connection:
         if lease := one_row(connection, LEASES, item=item, person=person.id):
-            return held_task(connection, project_by_id(connection, lease.project), lease, person)
+            project = project_by_id(connection, lease.project)
+            return task_of(connection, project, person, lease, lease.draft or {}, expires=lease.expires)
         label = needed_row(connection, LABELS, "item", item=item, person=person.id)
         more = {"changeable": _is_changeable(label, store.now()), "note": text_of(connection, label.remark)}
         project = project_by_id(connection, label.project)

@@ -72,7 +72,7 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
             body = {"project": project, "role": role, "expires": expires, "shown": order}
             writing.record("leased", body, item=item)
             held = needed_row(connection, LEASES, "lease", item=item, person=me.id)
-        return held_task(connection, chosen, held, me)
+        return task_of(connection, chosen, me, held, held.draft or {}, expires=held.expires)
 
 
 def next_task_anywhere(store: Store, person: Person) -> Task | Rest:
@@ -267,8 +267,3 @@ def given_as(connection: Connection, item: int, person: Person) -> dict[str, Any
     chosen = (EVENTS.c.item == item, EVENTS.c.kind == "leased", EVENTS.c.actor == person.id)
     last = connection.execute(select(EVENTS.c.body).where(*chosen).order_by(EVENTS.c.seq.desc()).limit(1)).scalar()
     return json.loads(last) if last is not None else None
-
-
-def held_task(connection: Connection, project: Project, lease: Row[Any], me: Person) -> Task:
-    """An item that a person holds, with what they have answered so far."""
-    return task_of(connection, project, me, lease, lease.draft or {}, expires=lease.expires)

@@ -154,6 +154,17 @@ STATE = (PROJECTS, GUIDELINES, PEOPLE, INVITATIONS, ITEMS, LANES, LEASES, LABELS
 KEPT = (EVENTS, HEAD, TEXTS)
 """The tables that cannot be rebuilt."""
 
+REVISION = "0002"
+"""The version of these tables, which a store keeps in the one row of `VERSION`."""
+VERSION = sa.Table("alembic_version", sa.MetaData(), sa.Column("version_num", String(32), primary_key=True))
+FROM_0001 = (
+    "ALTER TABLE labels ADD COLUMN until BIGINT",
+    "CREATE INDEX ix_labels_until ON labels (until)",
+    "DROP INDEX items_waiting",
+    "CREATE INDEX items_waiting ON items (lane, priority DESC, content)",
+)
+"""Brings an older store up to date: its labels are frozen, its items wait in the order of their contents' ids."""
+
 
 # --- rows by the values of their columns ------------------------------------------------------------------------------
 # Statements are built once: to put one together costs more than to execute it.

@@ -27,13 +27,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compeer.annotate.events import Event
-from compeer.annotate.schema import EVENTS, HEAD, TEXTS, one_row
+from compeer.annotate.schema import EVENTS, FROM_0001, HEAD, METADATA, REVISION, TEXTS, VERSION, one_row
 from compeer.errors import InputError
 
 START = "0" * 64
 """The hash before the first event."""
-REVISION = "0002"
-"""The newest version of the schema, as the migrations name it."""
 MOST_CONNECTIONS = 60
 """More than a server has threads, so that none of them waits for a connection."""
 
@@ -211,18 +209,20 @@ def needed_row(connection: Connection, table: Table, what: str, **key: Any) -> R
 
 def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     """Makes a store, or brings an older one up to the newest schema, and opens it."""
-    from alembic import command
-    from alembic.config import Config
-
     if (file := _file_of(name)) and not file.absolute().parent.is_dir():
         raise InputError("there is no such folder.", file=file.parent, do="Make it first.")
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     with _connected(name) as plain:
         connection = plain.execution_options(compeer_writes="FULL")
         with connection.begin():
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            METADATA.create_all(connection)
+            VERSION.create(connection, checkfirst=True)
+            found = connection.execute(select(VERSION)).scalar()
+            if found not in (None, "0001", REVISION):
+                raise _of_another_version(name, found)
+            for statement in FROM_0001 if found == "0001" else ():
+                connection.exec_driver_sql(statement)
+            connection.execute(delete(VERSION))
+            connection.execute(insert(VERSION), {"version_num": REVISION})
             if connection.execute(_HEAD).first() is None:
                 connection.execute(insert(HEAD), {"id": 1, "seq": 0, "hash": START})
     return Store(plain.engine, clock)
@@ -236,12 +236,16 @@ def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     with _connected(name) as connection:
         if not inspect(connection).has_table("head"):
             raise InputError("this is no annotation store.", file=_printable(name), do=do)
-        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+        found = connection.execute(select(VERSION)).scalar()
     if found != REVISION:
-        what = f"the store has schema {found}, this version of compeer reads {REVISION}."
-        do = f"Back it up, then: compeer annotate init {_printable(name)}"
-        raise InputError(what, file=_printable(name), do=do)
+        raise _of_another_version(name, found)
     return Store(connection.engine, clock)
+
+
+def _of_another_version(name: str, found: str | None) -> InputError:
+    what = f"the store has schema {found}, this version of compeer reads {REVISION}."
+    do = f"Back it up, then: compeer annotate init {_printable(name)}"
+    return InputError(what, file=_printable(name), do=do if found == "0001" else "Use the version that made it.")
 
 
 def make_private(*paths: Path) -> None:
@@ -252,15 +256,8 @@ def make_private(*paths: Path) -> None:
                 path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-def make_private_file(path: Path) -> None:
-    """Makes an empty file that only its owner may read and write, before anything is in it."""
-    if not path.exists():
-        path.touch(mode=0o600)
-    make_private(path)
-
-
 def make_private_folder(folder: Path) -> None:
-    """Makes a folder of which, with all that is in it, the same is true."""
+    """Makes a folder that only its owner may read, with all that is in it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     make_private(folder, *folder.iterdir())
 
@@ -287,10 +284,11 @@ def _connected(name: str) -> Iterator[Connection]:
     """A first connection; what the database says against it is an error that a person can mend."""
     if file := _file_of(name):  # SQLite gives its journals the permissions of the database
         try:
-            make_private_file(file)
+            if not file.exists():
+                file.touch(mode=0o600)
         except OSError as error:
             raise InputError(f"the database cannot be opened: {error.strerror}", file=file) from None
-        make_private(*(file.with_name(file.name + journal) for journal in ("-wal", "-shm", "-journal")))
+        make_private(*(file.with_name(file.name + journal) for journal in ("", "-wal", "-shm", "-journal")))
     engine = _engine(name)
     try:
         with engine.connect() as connection:

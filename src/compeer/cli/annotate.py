@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 annotate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Annotation by people, blind and double.")
 
 STORE = argument("An SQLite file, or postgresql://…", metavar="STORE")
-FORMAT = option("ours, or label-studio.", "ours")
 PROJECT = option("The project's name, where there are several.")
 
 
@@ -90,10 +89,9 @@ def import_(
     guidelines: Path | None = option("Guidelines in Markdown; a new text is a new version."),
     kind: Literal["real", "training", "gold"] = option("The last two need known answers.", "real"),
     priority: int = option("Items with a higher number come first.", 0),
-    format: Literal["ours", "label-studio"] = FORMAT,
 ) -> None:
     """Add items to a project, which is made if it is new."""
-    from compeer.annotate import exchange, items, projects
+    from compeer.annotate import items, projects
 
     if not path.is_file():
         raise InputError("there is no such file.", file=path)
@@ -109,31 +107,21 @@ def import_(
         raise InputError(f"this project's task is {chosen.task}.", field="task", do="Choose another project name.")
     if words is not None:
         projects.set_guidelines(opened, chosen.id, words)
-    if format == "label-studio":
-        _print_counts(exchange.import_tasks(opened, chosen, path))
-    else:
-        _print_counts(items.import_items(opened, chosen, path, kind, priority))
+    _print_counts(items.import_items(opened, chosen, path, kind, priority))
 
 
 @annotate.command()
 def export(
     store: str = STORE,
-    out: Path = argument("The folder to write; a file for label-studio."),
+    out: Path = argument("The folder to write."),
     project: str | None = PROJECT,
-    format: Literal["ours", "label-studio"] = FORMAT,
 ) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
-    from compeer.annotate.exchange import export_project, export_tasks, label_config
+    from compeer.annotate.exchange import export_project
     from compeer.annotate.projects import project_by_name
 
     opened = _open(store)
     chosen = project_by_name(opened, project)
-    if format == "label-studio":
-        count = export_tasks(opened, chosen, out)
-        config = out.with_suffix(".xml")
-        config.write_text(label_config(chosen.task), encoding="utf-8")
-        note(f"{count:,} tasks written to {out}, their labelling interface to {config}")
-        return
     counts = export_project(opened, chosen, out)
     if chosen.task == "steps" and counts["with consensus"]:
         from compeer.annotate.store import make_private_folder

@@ -29,22 +29,21 @@ function newProject(page) {
 function importCard(page, project) {
   const file = make("input", { type: "file", required: true, accept: ".jsonl,.json,.ndjson", id: "import-file" });
   const kind = select(["real", "training", "gold"], (value) => say(`kinds.${value}`), "real");
-  const format = select(["ours", "label-studio"], (value) => say(`formats.${value}`), "ours");
   const priority = make("input", { type: "number", value: "0", required: true });
   const result = make("p", { class: "result", role: "status", id: "import-result" });
   const act = async () => {
-    const asked = `kind=${kind.value}&priority=${Number(priority.value)}&format=${format.value}`;
+    const asked = `kind=${kind.value}&priority=${Number(priority.value)}`;
     const told = await page.attempt(() => call("POST", `/api/projects/${project.id}/items?${asked}`, file.files[0]));
     const { counts } = told ?? {};
     result.textContent = counts ? say("imported", { added: number(counts.added ?? 0), there: number(counts["already there"] ?? 0), crisis: number(counts["marked as crisis"] ?? 0) }) : "";
     if (counts) file.value = "";
   };
   return formCard(`${say("import_title")} · ${project.name}`, say("import"), act, make("p", { class: "soft", text: say("import_why") }), field(say("file"), file),
-    make("div", { class: "three" }, field(say("kind"), kind), field(say("format"), format), field(say("priority"), priority)), result);
+    make("div", { class: "pair" }, field(say("kind"), kind), field(say("priority"), priority)), result);
 }
 
 function exportCard(project) {
-  const ways = [["ours", "export_zip"], ...(project.task === "steps" ? [["records", "export_records"]] : []), ["label-studio", "export_studio"]];
+  const ways = [["ours", "export_zip"], ...(project.task === "steps" ? [["records", "export_records"]] : [])];
   return make("section", { class: "card" }, make("h3", { text: `${say("export_title")} · ${project.name}` }), make("p", { class: "soft", text: say("export_why") }),
     make("ul", { class: "links" }, ...ways.map(([format, words]) => make("li", {}, make("a", { href: `/api/export?project=${project.id}&format=${format}`, download: true, "data-format": format, text: say(words) })))));
 }
