@@ -18,7 +18,7 @@ from compeer.engine.rows import Row
 from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
 from compeer.io import file_hash
-from compeer.models import Failure, Generation, Request, Sampling, ScriptedModel, ask
+from compeer.models import Failure, Generation, Request, Sampling, ask
 from compeer.models.local import LocalModel
 from compeer.models.packaged import MINILM, PACKAGED_FILES, SMOLLM2, PackagedFile, packaged_base, packaged_embedder
 from compeer.models.resolve import model_folder
@@ -38,6 +38,7 @@ from compeer.reward.judge import LocalJudge
 from compeer.reward.score import Judgment, Unscored
 from compeer.statistics import generator
 from tests.support.clear import clear_requests, clearly_drawn
+from tests.support.scripted_model import ScriptedModel
 
 CPU = torch.device("cpu")
 

@@ -7,8 +7,7 @@ A command is declared by its parameters and its help, the docstring; what a para
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -22,11 +21,11 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.models.base import TextModel
+    pass
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
 Work = TypeVar("Work", bound=Callable[..., Any])
-ASKING = "call cache seed dry_run"
+ASKING = "call cache seed"
 
 
 def command(parameters: str) -> Callable[[Work], Work]:
@@ -69,29 +68,15 @@ def stage(name: str, target: str, parameters: str, what: str) -> None:
     command(parameters)(run)
 
 
-def ask_models(stage: Any, *, out: Path, call: list[str], cache: Path, dry_run: bool, **given: Any) -> None:
-    """Runs a stage that asks models, and prints what it cost; a dry run goes through it without asking."""
-    from compeer.models.costs import DryRun
-
+def ask_models(stage: Any, *, out: Path, call: list[str], cache: Path, **given: Any) -> None:
+    """Runs a stage that asks models, and prints what it cost."""
     silence_libraries()
     several = "models" in given
     names = (given.pop("models") or ["embedded"]) if several else [given.pop("model")]
     models = [open_named(name, call, cache) for name in names]
-
-    def work(asked: Sequence[TextModel], to: Path) -> dict[str, Any]:
-        which = {"models": asked} if several else {"model": asked[0]}
-        manifest: dict[str, Any] = asyncio.run(stage(out=to, **which, **given))
-        return manifest
-
-    if dry_run:
-        rehearsed = [DryRun(model) for model in models]
-        with tempfile.TemporaryDirectory() as folder:
-            work(rehearsed, Path(folder) / out.name)
-        for one in rehearsed:
-            console.print(f"{plain(one.name)}: {one.total}", highlight=False, soft_wrap=True)
-        return
+    which = {"models": models} if several else {"model": models[0]}
     with counted(models):
-        manifest = work(models, out)
+        manifest: dict[str, Any] = asyncio.run(stage(out=out, **which, **given))
     print_counts(manifest, out)
     if failed := manifest.get("failed"):
         do = "Call the same command again to ask those again."

@@ -57,7 +57,6 @@ PARAMETERS: dict[str, tuple[Any, Any]] = {
     "call": _option(list[str], [], _CALL, metavar="KEY=VALUE"),
     "cache": _option(Path, CACHE, "Where answers are kept, so that none is paid for twice."),
     "cache.own": _option(Path | None, None, "Where answers are kept; in the folder, if not given."),
-    "dry_run": _option(bool, False, "Say how many calls and tokens it would take, and stop.", "--dry-run"),
     "seed": _option(int, 0, "All randomness comes from it."),
     "workers": _option(int, 1, _WORKERS, min=1),
     "workers.all": _option(int, os.cpu_count() or 1, _WORKERS, min=1),

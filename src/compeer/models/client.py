@@ -212,22 +212,12 @@ class EndpointModel:
             for task in tasks:  # those that are left when one could not be stored, say
                 task.cancel()
 
-    def remembered(self, requests: Sequence[Request], sampling: Sampling) -> list[bool]:
-        """For each request, whether it needs no call of its own: the cache has it, or it was named before."""
-        named: set[str] = set()
-        found = []
-        for request in requests:
-            key = self._cache_key(request, self._endpoint.body(request, sampling))
-            found.append(key in named or self._cached(key) is not None)
-            named.add(key)
-        return found
-
     async def _answer(self, request: Request, sampling: Sampling) -> Generation | Failure:
         """From the cache, from the same request under way, or from the server; stored before it is returned."""
         self.counters.requests += 1
         body = self._endpoint.body(request, sampling)
         key = self._cache_key(request, body)
-        if found := self._cached(key):
+        if self._cache and (found := self._cache.get(key)):
             self.counters.cached += 1
             return found
         loop = asyncio.get_running_loop()
@@ -244,7 +234,7 @@ class EndpointModel:
             async with session.limit:
                 answer = await self._ask(session, request, sampling, body)
             if self._cache and isinstance(answer, Generation):
-                await asyncio.to_thread(self._cache.put, {key: [answer]})  # the disk does not hold up the others
+                await asyncio.to_thread(self._cache.put, key, answer)  # the disk does not hold up the others
             future.set_result(answer)
             return answer
         finally:
@@ -321,10 +311,6 @@ class EndpointModel:
 
     def _cache_key(self, request: Request, body: bytes) -> str:
         return cache_key(self._endpoint.url, body, request.prefix.encode("utf-8", "surrogatepass"))
-
-    def _cached(self, key: str) -> Generation | None:
-        found = self._cache.get(key, 1) if self._cache else None
-        return found[0] if found else None
 
 
 def used_tokens(usage: Any, what: str) -> int:

@@ -28,6 +28,7 @@ from compeer.engine.rows import Ending, Row
 from compeer.engine.sampling import Grammars
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
+from compeer.models.costs import Counters
 from compeer.models.resolve import model_folder
 
 
@@ -53,6 +54,7 @@ class LocalModel:
         self._limit = decoding_limit(self.network)
         self.batch_size, self.at_once = batch_size, 1
         self.name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
+        self.counters = Counters()
         self._progress = progress or (lambda done: None)
         self._grammars = Grammars(self.tokenizer, vocabulary_size(self.network))
         self._table = TorchTable(self.network, batch_size, self._reader)
@@ -66,6 +68,10 @@ class LocalModel:
             for request, row in zip(batch, begun, strict=True):
                 answers.append(self._generation(request, row) if isinstance(row, Row) else row)
             self._progress(len(batch))
+        self.counters.requests += len(answers)
+        self.counters.calls += len(answers)
+        for answer in answers:
+            self.counters.count(answer)
         return answers
 
     def prompt_text(self, messages: Sequence[Message], prefix: str = "") -> str:

@@ -38,7 +38,7 @@ from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash, read_json, text_hash
 from compeer.models.base import CallSettings, EndpointSettings, TextModel
-from compeer.models.cache import AnswerCache, CachedModel
+from compeer.models.cache import AnswerCache
 from compeer.models.catalogue import base_file, base_folder, catalogue, find_base, is_base
 from compeer.models.client import EndpointModel
 from compeer.models.packaged import (
@@ -66,7 +66,7 @@ class ModelSettings(CallSettings):
 
 
 def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path | None = None) -> TextModel:
-    """The model that a name means: a packaged one, a folder, or `NAME@URL`; its answers go to `cache`, if given."""
+    """The model that a name means: a packaged one, a folder, or `NAME@URL`, whose answers `cache` keeps."""
     settings = settings or ModelSettings()
     model, at, url = name.partition("@http")
     if at:
@@ -86,10 +86,7 @@ def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path 
         )
     from compeer.models.local import LocalModel  # torch is heavy
 
-    local = LocalModel(name, batch_size=settings.batch)
-    if cache is None:
-        return local
-    return CachedModel(local, AnswerCache(cache), model_mark(name) or folder_mark(Path(name)))
+    return LocalModel(name, batch_size=settings.batch)
 
 
 def display_name(name: str | Path) -> str:
