@@ -385,7 +385,7 @@ def test_connections_are_kept_and_then_closed(server: Server, model: Making) -> 
             assert len(ask(asked, [request(f"x{number}") for number in range(40)], Sampling())) == 40
         gc.collect()
     assert server.connections <= 8
-    assert not asked._endpoint._clients
+    assert not asked._endpoint._loops
     assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
 
 
@@ -759,9 +759,9 @@ We used to walk along the river on Sundays, and now I cross the road when I see 
 def test_tokens_are_guessed_within_a_third() -> None:
     from tokenizers import Tokenizer
 
-    from compeer.models import packaged_base
+    from compeer.models import model_folder
 
-    tokenizer = Tokenizer.from_file(str(packaged_base() / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(model_folder("embedded") / "tokenizer.json"))
     for text in (*ENGLISH.split("\n"), ENGLISH):
         assert text_tokens(text) == pytest.approx(len(tokenizer.encode(text).ids), rel=0.35)
     assert text_tokens("我最近总是睡不着。") == 9

@@ -4,11 +4,9 @@ from compeer.models.base import EndpointSettings, Failure, Generation, Message, 
 from compeer.models.cache import AnswerCache
 from compeer.models.client import EndpointModel
 from compeer.models.costs import Counters, counters_table
-from compeer.models.packaged import PACKAGED_FILES, packaged_base, packaged_embedder
-from compeer.models.resolve import ModelSettings, open_model
+from compeer.models.resolve import ModelSettings, model_folder, open_model
 
 __all__ = [
-    "PACKAGED_FILES",
     "AnswerCache",
     "Counters",
     "EndpointModel",
@@ -22,7 +20,6 @@ __all__ = [
     "TextModel",
     "ask",
     "counters_table",
+    "model_folder",
     "open_model",
-    "packaged_base",
-    "packaged_embedder",
 ]

@@ -39,18 +39,16 @@ class LocalModel:
         self,
         model: str | Path = "embedded",
         device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
         batch_size: int = 16,
         name: str | None = None,
         progress: Callable[[int], None] | None = None,
-        media: str | Path = "",
     ) -> None:
         folder = model_folder(model)
-        self._reader = picture_reader(folder, media)
+        self._reader = picture_reader(folder)
         self.sees = self._reader is not None  # what judge and supporter ask a model for by this name
         self.device = device or best_device()
         self.tokenizer = load_tokenizer(folder)
-        self.network = load_network(folder, self.device, dtype or fast_dtype(self.device))
+        self.network = load_network(folder, self.device, fast_dtype(self.device))
         self._limit = decoding_limit(self.network)
         self.batch_size, self.at_once = batch_size, 1
         self.name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
