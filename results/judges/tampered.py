@@ -81,7 +81,7 @@ def _accepted(scores: Sequence[Any]) -> float:
 def main() -> None:
     import torch
 
-    from compeer.models.packaged import PACKAGED_MODELS
+    from compeer.models.catalogue import PACKAGED_MODELS
     from compeer.reward.judge import LocalJudge
     from compeer.ser.record import read_records
 
@@ -96,7 +96,8 @@ def main() -> None:
             LocalJudge("judge", batch_size=64 if torch.cuda.is_available() else 8, both_orders=True), chosen
         )
     }
-    found["judge"], found["torch"], found["machine"] = PACKAGED_MODELS["judge"], torch.__version__, platform.machine()
+    found["judge"] = PACKAGED_MODELS["judge"].sha256
+    found["torch"], found["machine"] = torch.__version__, platform.machine()
     (Path(__file__).with_name("tampered.json")).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for name, one in found["attempts"].items():
         print(f"{name:40}", *(f"{key} {value:.2f}" for key, value in one.items()))

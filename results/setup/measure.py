@@ -15,7 +15,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from compeer.models.packaged import SMALL, packaged_base, packaged_model
+from compeer.models.catalogue import SMALL
+from compeer.models.resolve import model_folder
 
 CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
 
@@ -29,7 +30,7 @@ def size_figures() -> dict[str, Any]:
         if (name := _key(package.name)) in wanted:
             paths = {Path(str(file.locate())).resolve() for file in package.files or ()}
             sizes[name] = sum(path.stat().st_size for path in paths if path.is_file())
-    folders = [packaged_base(), *map(packaged_model, SMALL)]
+    folders = [model_folder(name) for name in ("embedded", *SMALL)]
     unpacked = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
     largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
     return {

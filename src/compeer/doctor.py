@@ -14,8 +14,7 @@ from typing import Literal
 
 from compeer.engine.gguf import cache_folder
 from compeer.io import file_hash
-from compeer.models.catalogue import catalogue, is_verified
-from compeer.models.packaged import PACKAGED_FILES
+from compeer.models.catalogue import PACKAGED_FILES, catalogue, is_verified
 
 Verdict = Literal["good", "note", "wrong"]
 

@@ -31,9 +31,8 @@ from compeer.errors import InputError, from_validation
 from compeer.evaluate import EvaluateSettings, evaluate_run
 from compeer.evaluate.supporters import starting_supporters
 from compeer.io import file_hash, folder_hash, only_one, value_hash, write_json
-from compeer.models.catalogue import find_base, is_base
+from compeer.models.catalogue import SMOLLM2, find_base, is_base
 from compeer.models.embedder import Embedder
-from compeer.models.packaged import SMOLLM2
 from compeer.models.resolve import model_folder
 from compeer.pipeline import FolderStage, run_stage
 from compeer.policy import SupporterSettings, train_supporter

@@ -14,7 +14,7 @@ from compeer.chat import TurnDone, TurnRequest
 from compeer.chat.resolve import resolve_supporter
 from compeer.dialogue import Utterance
 from compeer.models import Generation, Request, Sampling, ask, open_model
-from compeer.models.packaged import SMOLLM2
+from compeer.models.catalogue import SMOLLM2
 from compeer.policy.control import Control
 
 SERVE = """

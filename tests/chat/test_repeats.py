@@ -15,11 +15,11 @@ from compeer.dialogue import Utterance
 from compeer.engine import batching
 from compeer.models import Sampling
 from compeer.models.base import Request
-from compeer.models.scripted import ScriptedModel
 from compeer.policy import Output, generate_turns, repeats
 from compeer.policy.repeats import RepetitionFilter, until_repetition
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
+from tests.support.scripted_model import ScriptedModel
 
 STEPS = """History: The job is gone. It came at once. [exploration]
 Emotion: The job is gone. [negative, anxiety, 4]

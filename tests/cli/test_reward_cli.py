@@ -12,7 +12,6 @@ from compeer import cli
 from compeer.cli.training import NEEDS
 from compeer.errors import InputError
 from compeer.models.base import Request
-from compeer.models.scripted import ScriptedModel
 from compeer.reward.compare import write_judgments
 from compeer.reward.conversation import JudgeForm
 from compeer.reward.judges import open_judge
@@ -20,6 +19,7 @@ from compeer.reward.score import Judgment
 from compeer.reward.train import RewardSettings, is_usable, sampling_weights
 from compeer.ser import SerSettings, build_ser, read_records, write_records
 from compeer.ser.record import SerRecord
+from tests.support.scripted_model import ScriptedModel
 
 ENDPOINT = "m@http://127.0.0.1:9/v1"
 """Nobody listens there."""

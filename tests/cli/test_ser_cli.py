@@ -95,18 +95,6 @@ def test_a_check_that_fails_ends_with_one(built: Path, tmp_path: Path, monkeypat
     assert run_cli(monkeypatch, "check", str(path)) == 1
 
 
-def test_a_dry_run_counts_calls_and_asks_nobody(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    out = tmp_path / "turns.jsonl"
-    words = ["reason", str(built / "contexts.jsonl"), str(out), "--model", "m@http://127.0.0.1:9/v1", "--dry-run"]
-    assert run_cli(monkeypatch, *words, "--candidates", "2") == 0
-    contexts = sum(1 for _ in (built / "contexts.jsonl").open(encoding="utf-8"))
-    assert f"{2 * contexts:,} calls" in capsys.readouterr().err.replace("\n", " ")
-    assert not out.exists()
-
-
 def test_a_server_that_cannot_be_reached_leaves_the_stage_unfinished(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

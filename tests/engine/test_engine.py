@@ -33,8 +33,7 @@ from compeer.engine.rows import Ending, NotWritten, Row
 from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
 from compeer.models import Request, Sampling
-from compeer.models.packaged import add_adapters
-from compeer.models.resolve import prepare
+from compeer.models.resolve import add_adapters, prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn

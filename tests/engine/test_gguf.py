@@ -17,9 +17,8 @@ from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.io import file_hash
 from compeer.models import Generation, Request, Sampling, ask, catalogue
-from compeer.models.catalogue import Base, Wheels, remember
+from compeer.models.catalogue import SMOLLM2, Base, Wheels, remember
 from compeer.models.local import LocalModel
-from compeer.models.packaged import SMOLLM2, packaged_base
 from compeer.models.resolve import display_name, model_folder, model_mark, open_model
 
 LAYERS, HIDDEN, INNER, HEADS, SHARED, LENGTH = 2, 64, 96, 4, 2, 128
@@ -109,7 +108,7 @@ def test_tensors_are_those_of_transformers(tmp_path: Path, kind: str, tied: bool
 
 def test_a_real_file_of_llamas_kind_comes_out_as_by_transformers() -> None:
     source = SMOLLM2.checked_path()
-    mine = load_file(packaged_base() / "model.safetensors")
+    mine = load_file(model_folder("embedded") / "model.safetensors")
     config = GgufConfig(gguf_file=source.name, dequantize=True)
     theirs = AutoModelForCausalLM.from_pretrained(
         source.parent, gguf_file=source.name, dtype=torch.float32, quantization_config=config

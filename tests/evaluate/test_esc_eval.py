@@ -25,8 +25,9 @@ from compeer.evaluate.judging import (
     score_stage,
 )
 from compeer.evaluate.players import Talk
-from compeer.models import Failure, Generation, Request, Sampling, ScriptedModel, TextModel
+from compeer.models import Failure, Generation, Request, Sampling, TextModel
 from compeer.simulate import Conversation, Outcome, Turn
+from tests.support.scripted_model import ScriptedModel
 
 Said = Sequence[tuple[Speaker, str]]
 TALK: Said = (("seeker", "My flat was flooded."), ("supporter", "All of it? Where are you now?"))

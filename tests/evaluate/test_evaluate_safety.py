@@ -33,10 +33,11 @@ from compeer.evaluate.safety_alarms import (
     seeker_utterances,
     write_alarms,
 )
-from compeer.models import Generation, ScriptedModel
+from compeer.models import Generation
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import Level, Risk, Trigger
 from compeer.statistics import Estimate
+from tests.support.scripted_model import ScriptedModel
 
 
 class WordDetector:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from compeer.errors import InputError
 from compeer.evaluate.sage import rescore, rescore_command, update
-from compeer.models import Generation, Request, ScriptedModel
+from compeer.models import Generation, Request
 from compeer.simulate import (
     Ask,
     Complaint,
@@ -55,6 +55,7 @@ from compeer.simulate.sentient import (
     read_profiles,
 )
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.scripted_model import ScriptedModel
 
 # --- rules ------------------------------------------------------------------------------------------------------------
 

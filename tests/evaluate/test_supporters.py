@@ -6,7 +6,7 @@ from pathlib import Path
 from compeer.dialogue import Utterance
 from compeer.evaluate.supporters import choose_best, starting_supporters
 from compeer.models import Failure
-from compeer.models.packaged import packaged_model
+from compeer.models.resolve import model_folder
 from compeer.models.training import model_card
 from compeer.policy import Output, SupporterSettings, train_supporter
 from compeer.reasoning import STEPS, parse_turn
@@ -81,7 +81,7 @@ def test_a_supporter_that_comes_trained_stands_beside_what_it_was_trained_from()
 
     assert names("supporter", 0) == ["untrained"]
     assert names("supporter", 3) == ["untrained", "packaged"]
-    assert names(str(packaged_model("supporter")), 3) == ["untrained"]
+    assert names(str(model_folder("supporter")), 3) == ["untrained"]
 
 
 def test_no_step_leaves_the_model_as_it_is_with_the_card_of_its_role(tiny_model: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from compeer.evaluate.runner import run_evaluation, sample
 from compeer.evaluate.safety import LOCALES, cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage, SageSettings
 from compeer.integrations import inspect_tasks
-from compeer.models import Request, Sampling, ScriptedModel
+from compeer.models import Request, Sampling
 from compeer.policy.selection import generate_turns
 from compeer.safety import Detector, Guard, check_reply
 from compeer.safety.resources import load_resources
@@ -34,6 +34,7 @@ from compeer.simulate import read_conversations
 from compeer.simulate.emotion import preset
 from compeer.simulate.seekers import own_cards, read_cards
 from compeer.simulate.sentient import own_profiles, read_profiles
+from tests.support.scripted_model import ScriptedModel
 
 Answer = Callable[[str, int], str]
 """What a scripted model says to the last message, drawn by the request's seed."""

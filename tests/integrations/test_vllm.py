@@ -19,8 +19,8 @@ import pytest
 
 from compeer.evaluate.decisions import corpus_records
 from compeer.models import Request, Sampling, ask
-from compeer.models.packaged import packaged_adapters, packaged_base
-from compeer.models.resolve import open_model
+from compeer.models.catalogue import packaged_adapters
+from compeer.models.resolve import model_folder, open_model
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import STEPS, parse_turn
 from compeer.reward import Judgment, LocalJudge
@@ -39,7 +39,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     modules = [f"{name}={packaged_adapters(name)}" for name in ("supporter", "judge")]
-    options = {"--model": packaged_base(), "--served-model-name": "base", "--port": port, "--max-model-len": 2048}
+    options = {
+        "--model": model_folder("embedded"),
+        "--served-model-name": "base",
+        "--port": port,
+        "--max-model-len": 2048,
+    }
     options |= {"--max-num-seqs": 8, "--dtype": "float32", "--max-lora-rank": 16}
     words = [str(part) for pair in options.items() for part in pair]
     command = [str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", *words, "--enforce-eager", "--enable-lora"]

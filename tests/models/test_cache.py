@@ -5,31 +5,25 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from compeer.errors import InputError
 from compeer.models import (
     AnswerCache,
-    CachedModel,
     EndpointModel,
     EndpointSettings,
-    Failure,
     Generation,
     ModelSettings,
     Request,
     Sampling,
-    ScriptedModel,
     ask,
-    estimate,
     open_model,
 )
+from compeer.models.local import LocalModel
 from compeer.models.resolve import folder_mark
 
 ANSWER = Generation("That sounds hard. 很难。\ud83d", cut_off=True, prompt_tokens=7, tokens=3)
@@ -45,10 +39,11 @@ def request(text: str, **more: Any) -> Request:
 def test_what_is_put_is_got_again(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "a.sqlite")
     assert cache.get("k") is None
-    cache.put({"k": [ANSWER, Generation("")], "l": []})
+    cache.put("k", ANSWER)
+    cache.put("l", Generation(""))
     for reader in (cache, AnswerCache(tmp_path / "a.sqlite")):
-        assert reader.get("k") == [ANSWER, Generation("")]
-        assert reader.get("l") == []
+        assert reader.get("k") == ANSWER
+        assert reader.get("l") == Generation("")
         assert reader.get("m") is None
         assert reader.count() == 2
         reader.close()
@@ -67,7 +62,8 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     cache = AnswerCache(path)
-    cache.put({f"{number}": [ANSWER] for number in range(500)})
+    for number in range(500):
+        cache.put(f"{number}", ANSWER)
     cache.close()
     data = bytearray(path.read_bytes())
     data[4096:] = b"\xff" * (len(data) - 4096)
@@ -80,34 +76,29 @@ def test_an_answer_under_another_key_or_altered_is_not_given(tmp_path: Path) -> 
     path = tmp_path / "a.sqlite"
     cache = AnswerCache(path)
     good, bad = Generation("You are not alone."), Generation("You are worthless.")
-    cache.put({"asked": [good], "other": [bad], "altered": [good], "batch": [good, good]})
+    for key, answer in (("asked", good), ("other", bad), ("altered", good), ("kept", good)):
+        cache.put(key, answer)
     with sqlite3.connect(path) as hand:
         hand.execute("DELETE FROM answers WHERE key = 'asked'")
         hand.execute("UPDATE answers SET key = 'asked' WHERE key = 'other'")
         hand.execute("UPDATE answers SET answers = replace(answers, 'not alone', 'worthless') WHERE key = 'altered'")
-        hand.execute("INSERT INTO answers (key, answers) SELECT 'forged', answers FROM answers WHERE key = 'batch'")
+        hand.execute("INSERT INTO answers (key, answers) SELECT 'forged', answers FROM answers WHERE key = 'kept'")
     hand.close()
     assert [cache.get(key) for key in ("asked", "other", "altered", "forged")] == [None] * 4
-    assert cache.get("batch", 2) == [good, good]
-    assert cache.get("batch", 3) is None, "each answer would be taken for another request's"
-    cache.put({"asked": [good]})
-    assert cache.get("asked") == [good], "what was asked again takes its place"
+    assert cache.get("kept") == good
+    cache.put("asked", good)
+    assert cache.get("asked") == good, "what was asked again takes its place"
     cache.close()
 
 
-def test_a_cache_from_before_digests_keeps_its_answers(tmp_path: Path) -> None:
+def test_a_cache_of_another_version_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    cache = AnswerCache(path)
-    cache.put({"k": [ANSWER], "l": [Generation("")]})
-    cache.close()
+    AnswerCache(path).close()
     with sqlite3.connect(path, isolation_level=None) as hand:
-        hand.execute("ALTER TABLE answers DROP COLUMN digest")
         hand.execute("PRAGMA user_version = 0")
     hand.close()
-    for _ in range(2):
-        cache = AnswerCache(path)
-        assert (cache.get("k"), cache.get("l")) == ([ANSWER], [Generation("")])
-        cache.close()
+    with pytest.raises(InputError, match="another version"):
+        AnswerCache(path)
 
 
 def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
@@ -134,11 +125,11 @@ def test_a_cache_that_stays_locked_is_told(tmp_path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(InputError, match="cannot be used"):
-        cache.put({"k": [ANSWER]})
+        cache.put("k", ANSWER)
     assert cache.get("k") is None  # reading goes on
     other.execute("ROLLBACK")
-    cache.put({"k": [ANSWER]})
-    assert cache.get("k") == [ANSWER]
+    cache.put("k", ANSWER)
+    assert cache.get("k") == ANSWER
     other.close()
 
 
@@ -165,15 +156,16 @@ GOOD = {"text": "x", "cut_off": False, "prompt_tokens": 1, "tokens": 1}
 )
 def test_a_row_that_cannot_be_read_is_a_miss(tmp_path: Path, value: object) -> None:
     cache = AnswerCache(tmp_path / "a.sqlite")
-    cache.put({"k": [ANSWER], "l": [ANSWER]})
+    cache.put("k", ANSWER)
+    cache.put("l", ANSWER)
     with sqlite3.connect(tmp_path / "a.sqlite") as other:
         other.execute("UPDATE answers SET answers = ? WHERE key = 'k'", (value,))
         other.execute("UPDATE answers SET answers = CAST(x'ff22' AS TEXT) WHERE key = 'l'")
     other.close()
     assert cache.get("k") is None
     assert cache.get("l") is None
-    cache.put({"k": [ANSWER]})
-    assert cache.get("k") == [ANSWER]
+    cache.put("k", ANSWER)
+    assert cache.get("k") == ANSWER
 
 
 WRITE = """
@@ -181,7 +173,7 @@ import sys
 from compeer.models import AnswerCache, Generation
 cache = AnswerCache(sys.argv[1])
 for number in range(150):
-    cache.put({f"{sys.argv[2]} {number}": [Generation("x" * number)]})
+    cache.put(f"{sys.argv[2]} {number}", Generation("x" * number))
     assert cache.get(f"{sys.argv[2]} {number}")
 """
 
@@ -194,7 +186,7 @@ def test_processes_and_threads_share_a_file(tmp_path: Path) -> None:
 
     def write(name: int) -> None:
         for number in range(50):
-            cache.put({f"thread {name} {number}": [ANSWER]})
+            cache.put(f"thread {name} {number}", ANSWER)
 
     threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
     for thread in threads:
@@ -202,7 +194,7 @@ def test_processes_and_threads_share_a_file(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert cache.count() == 3 * 150 + 4 * 50
-    assert cache.get("2 149") == [Generation("x" * 149)]
+    assert cache.get("2 149") == Generation("x" * 149)
 
 
 def test_many_can_make_the_file_at_once(tmp_path: Path) -> None:
@@ -211,7 +203,7 @@ def test_many_can_make_the_file_at_once(tmp_path: Path) -> None:
     def make(path: Path, start: threading.Barrier) -> None:
         start.wait()
         try:
-            AnswerCache(path).put({"k": [ANSWER]})
+            AnswerCache(path).put("k", ANSWER)
         except BaseException as error:
             problems.append(error)
 
@@ -253,7 +245,7 @@ SAMPLING = Sampling(temperature=0.5, stop=("END",))
     ],
 )
 def test_whatever_matters_is_in_the_key(
-    tmp_path: Path, setting: dict[str, Any], asked: dict[str, Any], sampling: dict[str, Any]
+    setting: dict[str, Any], asked: dict[str, Any], sampling: dict[str, Any]
 ) -> None:
     def key(model: EndpointModel, one: Request, how: Sampling) -> str:
         return model._cache_key(one, model._endpoint.body(one, how))
@@ -262,15 +254,12 @@ def test_whatever_matters_is_in_the_key(
     other = EndpointModel(SETTINGS.model_copy(update=setting))
     changed = key(other, replace(ASKED, **asked), SAMPLING.model_copy(update=sampling))
     assert changed != key(first, ASKED, SAMPLING)
-    cache = AnswerCache(tmp_path / "a.sqlite")
-    cache.put({changed: [ANSWER]})
-    assert EndpointModel(SETTINGS, cache).remembered([ASKED], SAMPLING) == [False]
 
 
 def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = AnswerCache(tmp_path / "a.sqlite")
     first = EndpointModel(SETTINGS, cache)
-    cache.put({first._cache_key(ASKED, first._endpoint.body(ASKED, SAMPLING)): [ANSWER]})
+    cache.put(first._cache_key(ASKED, first._endpoint.body(ASKED, SAMPLING)), ANSWER)
     monkeypatch.setenv("ANOTHER", "key")
     caps = {
         "concurrency": 3,
@@ -284,76 +273,6 @@ def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyP
     other = EndpointModel(SETTINGS.model_copy(update=more), cache)
     assert ask(other, [ASKED], SAMPLING) == [ANSWER]
     assert (other.counters.calls, other.counters.cached) == (0, 1)
-
-
-# --- models in this process -------------------------------------------------------------------------------------------
-
-
-class Together:
-    """A model whose answer to a request depends on which others are asked along with it, as the last bits can."""
-
-    name, at_once = "together", 1
-
-    def __init__(self, batch_size: int) -> None:
-        self.batch_size = batch_size
-        self.asked: list[list[Request]] = []
-
-    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        found: list[Generation | Failure] = []
-        for start in range(0, len(requests), self.batch_size):
-            batch = list(requests[start : start + self.batch_size])
-            self.asked.append(batch)
-            told = "+".join(str(one.messages[0]["content"]) for one in batch)
-            found += [Generation(f"{one.messages[0]['content']} of {told} {sampling.temperature}") for one in batch]
-        return found
-
-
-CALLS = st.lists(st.lists(st.sampled_from("abc"), max_size=7), max_size=6)
-
-
-@settings(max_examples=30)
-@given(before=CALLS, calls=CALLS, size=st.integers(1, 4))
-def test_the_cache_never_changes_an_answer(
-    tmp_path_factory: pytest.TempPathFactory, before: list[list[str]], calls: list[list[str]], size: int
-) -> None:
-    cache = AnswerCache(tmp_path_factory.mktemp("cache") / "a.sqlite")
-    filled = CachedModel(Together(size), cache)
-    for texts in before:
-        ask(filled, [request(text) for text in texts], Sampling())
-    plain, inner = Together(size), Together(size)
-    model = CachedModel(inner, cache)
-    for texts in calls:
-        requests = [request(text) for text in texts]
-        assert ask(model, requests, Sampling()) == ask(plain, requests, Sampling())
-    assert [batch for batch in inner.asked if batch not in plain.asked] == []
-    asked = sum(len(batch) for batch in inner.asked)
-    assert model.counters.calls == model.counters.successes == asked
-    assert model.counters.requests == asked + model.counters.cached
-    inner.asked.clear()
-    for texts in calls:
-        ask(model, [request(text) for text in texts], Sampling())
-    assert inner.asked == []
-    cache.close()
-
-
-def test_a_batch_with_a_failure_is_asked_again(tmp_path: Path) -> None:
-    cache = AnswerCache(tmp_path / "a.sqlite")
-    requests, sampling = [request(text) for text in "abcd"], Sampling(max_tokens=9)
-    short = CachedModel(ScriptedModel(["1", "2", "3"], batch_size=2), cache)
-    found = ask(short, requests, sampling)
-    assert [isinstance(one, Generation) for one in found] == [True, True, True, False]
-    assert short.counters.failed == {"script": 1}
-    assert estimate(requests, sampling, short).completion_tokens_at_most == 18
-    again = CachedModel(ScriptedModel(["7", "8"], batch_size=2), cache)
-    assert ask(again, requests, sampling) == [Generation(text) for text in "1278"]
-    assert (again.name, again.batch_size, again.at_once) == ("scripted", 2, 1)
-
-
-def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    cache = AnswerCache(tmp_path / "a.sqlite")
-    for identity in ("one", "two"):
-        model = CachedModel(ScriptedModel([identity]), cache, identity)
-        assert ask(model, [request("a")], Sampling()) == [Generation(identity)]
 
 
 # --- models by name -------------------------------------------------------------------------------------------------
@@ -393,19 +312,14 @@ def test_an_endpoint_needs_no_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_a_folder_by_name_with_its_cache(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_folder_by_name_is_counted_and_keeps_no_answers(tiny_model: Path, tmp_path: Path) -> None:
     requests = [request(f"hello {number}", seed=number) for number in range(3)]
-    sampling = Sampling(max_tokens=4)
-    path = tmp_path / "a.sqlite"
-    model = open_model(str(tiny_model), settings=ModelSettings(batch=2), cache=path)
-    assert isinstance(model, CachedModel)
+    model = open_model(str(tiny_model), settings=ModelSettings(batch=2), cache=tmp_path / "a.sqlite")
+    assert isinstance(model, LocalModel)
     assert (model.batch_size, model.at_once) == (2, 1)
-    found = ask(model, requests, sampling)
-    assert (model.counters.calls, model.counters.successes) == (3, 3)
-    again = open_model(str(tiny_model), settings=ModelSettings(batch=2), cache=path)
-    assert ask(again, requests, sampling) == found
-    assert isinstance(again, CachedModel)
-    assert (again.counters.calls, again.counters.cached) == (0, 3)
+    ask(model, requests, Sampling(max_tokens=4))
+    assert (model.counters.requests, model.counters.calls, model.counters.successes) == (3, 3, 3)
+    assert not (tmp_path / "a.sqlite").exists()
 
 
 def test_a_folders_mark_changes_with_its_files(tmp_path: Path) -> None:

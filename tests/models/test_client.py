@@ -14,7 +14,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -38,13 +37,11 @@ from compeer.models import (
     Sampling,
     ask,
     counters_table,
-    estimate,
-    live_counters,
 )
 from compeer.models import client as endpoint
 from compeer.models import costs as pacing
 from compeer.models.client import seconds_until
-from compeer.models.costs import IMAGE_TOKENS, SLACK, Gate, text_tokens
+from compeer.models.costs import IMAGE_TOKENS, SLACK, Gate, prompt_tokens, text_tokens
 
 KEY = "sk-this-must-stay-secret"
 
@@ -388,7 +385,7 @@ def test_connections_are_kept_and_then_closed(server: Server, model: Making) -> 
             assert len(ask(asked, [request(f"x{number}") for number in range(40)], Sampling())) == 40
         gc.collect()
     assert server.connections <= 8
-    assert not asked._endpoint._clients
+    assert not asked._endpoint._loops
     assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
 
 
@@ -713,7 +710,7 @@ def test_when_the_first_is_cancelled_the_second_asks(server: Server, model: Maki
     assert_counters_add_up(asked.counters)
 
 
-# --- counters and estimates -----------------------------------------------------------------------------------------
+# --- counters and guesses -------------------------------------------------------------------------------------------
 
 
 def assert_counters_add_up(counters: Counters) -> None:
@@ -745,30 +742,10 @@ def test_the_table_tells_what_the_server_saw(server: Server, model: Making, tmp_
     assert "7 calls, 1 from the cache, 2 tried again, 2 failed, 10 tokens" in asked.counters.line()
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_figures_are_shown_while_work_goes_on(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
-    file = io.StringIO()
-    monkeypatch.setattr("compeer.models.costs.LINE_EVERY", 0.01)
-    monkeypatch.setattr("compeer.models.costs.console", Console(file=file, force_terminal=terminal, width=80))
-    end = time.monotonic() + 60
-    with live_counters("Asking", Counters(calls=3)):
-        while not file.getvalue() and time.monotonic() < end:
-            time.sleep(0.01)
-    assert "Asking: 3 calls, 0 from the cache" in file.getvalue()
-
-
-def test_an_estimate_knows_what_needs_no_call(server: Server, model: Making, tmp_path: Path) -> None:
-    asked = model(AnswerCache(tmp_path / "cache.sqlite"))
-    requests = [request("abcdefgh", seed=number) for number in (1, 2, 3, 3)]
-    ask(asked, requests[:1], Sampling(max_tokens=50))
-    calls = len(server.seen)
-    found = estimate(requests, Sampling(max_tokens=50), asked)
-    assert asdict(found) == {"calls": 2, "cached": 2, "prompt_tokens": 12, "completion_tokens_at_most": 100}
-    assert estimate(requests, Sampling(max_tokens=51), asked).calls == 3
-    assert len(server.seen) == calls
+def test_a_picture_counts_as_so_many_tokens() -> None:
     blocks = [{"type": "text", "text": "abcd"}, {"type": "image_url", "image_url": {"url": "x"}}]
-    seeing = Request(messages=({"role": "user", "content": blocks},))
-    assert estimate([seeing], Sampling(), asked).prompt_tokens == 4 + 1 + IMAGE_TOKENS
+    assert prompt_tokens(request("abcdefgh")) == 4 + 2
+    assert prompt_tokens(Request(messages=({"role": "user", "content": blocks},))) == 4 + 1 + IMAGE_TOKENS
 
 
 ENGLISH = """I have been lying awake since the letter came, and every night I go through the same three numbers.
@@ -782,9 +759,9 @@ We used to walk along the river on Sundays, and now I cross the road when I see 
 def test_tokens_are_guessed_within_a_third() -> None:
     from tokenizers import Tokenizer
 
-    from compeer.models import packaged_base
+    from compeer.models import model_folder
 
-    tokenizer = Tokenizer.from_file(str(packaged_base() / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(model_folder("embedded") / "tokenizer.json"))
     for text in (*ENGLISH.split("\n"), ENGLISH):
         assert text_tokens(text) == pytest.approx(len(tokenizer.encode(text).ids), rel=0.35)
     assert text_tokens("我最近总是睡不着。") == 9

@@ -18,9 +18,9 @@ from compeer.engine.rows import Row
 from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
 from compeer.io import file_hash
-from compeer.models import Failure, Generation, Request, Sampling, ScriptedModel, ask
+from compeer.models import Failure, Generation, Request, Sampling, ask
+from compeer.models.catalogue import PACKAGED_FILES, SMOLLM2, PackagedFile
 from compeer.models.local import LocalModel
-from compeer.models.packaged import MINILM, PACKAGED_FILES, SMOLLM2, PackagedFile, packaged_base, packaged_embedder
 from compeer.models.resolve import model_folder
 from compeer.models.training import CARD, last_checkpoint, model_card
 from compeer.reasoning import (
@@ -38,6 +38,7 @@ from compeer.reward.judge import LocalJudge
 from compeer.reward.score import Judgment, Unscored
 from compeer.statistics import generator
 from tests.support.clear import clear_requests, clearly_drawn
+from tests.support.scripted_model import ScriptedModel
 
 CPU = torch.device("cpu")
 
@@ -378,13 +379,11 @@ def test_the_cache_folder_is_the_one_asked_for(tmp_path: Path, monkeypatch: pyte
     ready.mkdir(parents=True)
     for name in ("model.safetensors", "tokenizer.json"):
         (ready / name).touch()
-    assert packaged_base() == ready
+    assert model_folder("embedded") == ready
 
 
 def test_the_embedded_folders(tiny_model: Path) -> None:
-    assert model_folder("embedded") == packaged_base()
-    assert (packaged_base() / "config.json").is_file()
-    assert packaged_embedder() == MINILM.checked_path().parent
+    assert (model_folder("embedded") / "config.json").is_file()
     assert model_folder(tiny_model) == tiny_model
 
 

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from compeer.cli import app
+from compeer.engine.gguf import cache_folder
 from compeer.engine.network import load_network
 from compeer.errors import InputError
-from compeer.models import packaged
-from compeer.models.catalogue import find_base
-from compeer.models.packaged import ADAPTERS, PACKAGED_MODELS, SMALL, best_supporter, packaged_adapters, packaged_model
+from compeer.models import catalogue
+from compeer.models.catalogue import ADAPTERS, PACKAGED_MODELS, SMALL, best_supporter, find_base, packaged_adapters
 from compeer.models.resolve import model_folder, model_mark, open_model, prepare
 from compeer.models.training import model_card
 
@@ -24,9 +24,9 @@ from compeer.models.training import model_card
 def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
     for name in SMALL:
         folder = model_folder(name)
-        assert folder == packaged_model(name)
+        assert folder == model_folder(name)
         assert model_card(folder)["role"] == name
-        assert model_mark(name) == PACKAGED_MODELS[name]
+        assert model_mark(name) == PACKAGED_MODELS[name].sha256
     before, after = (load_file(model_folder(name) / "model.safetensors") for name in ("embedded", "supporter"))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if name.endswith("_proj.weight")}
@@ -34,9 +34,10 @@ def test_the_packaged_models_are_unpacked_once_with_their_cards() -> None:
 
 def test_adapters_that_were_changed_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPEER_CACHE", str(tmp_path))
-    monkeypatch.setattr(packaged, "PACKAGED_MODELS", {"supporter": "0" * 64})
+    other = PACKAGED_MODELS["supporter"].model_copy(update={"sha256": "0" * 64})
+    monkeypatch.setitem(PACKAGED_MODELS, "supporter", other)
     with pytest.raises(InputError, match="hash differs"):
-        packaged_model("supporter")
+        model_folder("supporter")
     assert not list(tmp_path.iterdir())
 
 
@@ -45,7 +46,7 @@ def test_a_folder_of_that_name_is_not_meant_and_others_must_be_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("supporter").mkdir()
-    assert model_folder("supporter") == packaged_model("supporter")
+    assert model_folder("supporter").parent == cache_folder()
     with pytest.raises(InputError, match="no such folder"):
         open_model("./supporter")
 
@@ -99,7 +100,7 @@ def test_a_turn_can_be_piped_as_json_and_nonsense_is_named() -> None:
 
 def test_adapters_lie_where_they_are_looked_for() -> None:
     for name in PACKAGED_MODELS:
-        folder = Path(packaged.__file__).parents[1] / "weights" / name
+        folder = Path(catalogue.__file__).parents[1] / "weights" / name
         assert {path.name for path in folder.iterdir()} >= {
             ADAPTERS,
             "adapter_config.json",

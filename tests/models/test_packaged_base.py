@@ -4,7 +4,7 @@ import pytest
 
 from compeer.dialogue import Utterance
 from compeer.engine.torch_table import PromptMemory
-from compeer.models import Generation, Request, Sampling, ask, packaged_base
+from compeer.models import Generation, Request, Sampling, ask, model_folder
 from compeer.models.local import LocalModel
 from compeer.policy import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
@@ -46,9 +46,9 @@ def test_a_step_can_be_forced_by_a_prefix(model: LocalModel) -> None:
 
 
 def test_it_is_converted_only_once() -> None:
-    folder = packaged_base()
+    folder = model_folder("embedded")
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
-    assert packaged_base() == folder
+    assert model_folder("embedded") == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from compeer.errors import InputError
 from compeer.models.base import Request
-from compeer.models.scripted import ScriptedModel
 from compeer.models.training import run_trainer
 from compeer.policy import grpo
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
@@ -40,6 +39,7 @@ from compeer.reward.endpoint import ModelJudge
 from compeer.ser.record import SerRecord
 from tests.support.grpo_worker import HashSource, WordRows, scripted_scorer, whole
 from tests.support.judging import record, words_of
+from tests.support.scripted_model import ScriptedModel
 
 SETTINGS = GrpoSettings(steps=1, learning_rate=1e-3, lora_rank=0, prompts=1, max_tokens=8, history=1)
 RECORD = record(1)

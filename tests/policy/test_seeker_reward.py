@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from compeer.dialogue import Utterance
-from compeer.models import Request, ScriptedModel
+from compeer.models import Request
 from compeer.models.base import Failure, Generation, Sampling
 from compeer.models.embedder import WordEmbedder
 from compeer.policy.rewards import JudgeAway, Scorer, Weighted
@@ -19,6 +19,7 @@ from compeer.simulate import Said, View
 from compeer.simulate.emotion import RLVER, SAGE
 from compeer.simulate.sentient import SentientSeeker
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.scripted_model import ScriptedModel
 
 OUTPUT = (
     "History: Just began. [exploration]\nEmotion: Tense. [negative, anxiety, 3]\n"

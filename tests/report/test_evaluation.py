@@ -21,11 +21,11 @@ from compeer.evaluate.players import Player, Players
 from compeer.evaluate.runner import run_evaluation
 from compeer.evaluate.sage import Sage, SageSettings
 from compeer.models.base import Request
-from compeer.models.scripted import ScriptedModel
 from compeer.report.charts import Curve, emotion_chart, mean_emotions
 from compeer.report.evaluation import bands, write_evaluation
 from compeer.simulate import Scenario
 from compeer.statistics import generator
+from tests.support.scripted_model import ScriptedModel
 
 HOSTILE = "</noscript></details></script><script>alert(1)</script> {{ 7 * 7 }} \" onload='x' &amp; <img src=x>"
 SEEKER = (

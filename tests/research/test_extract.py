@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from compeer.errors import InputError
-from compeer.models.packaged import add_adapters
+from compeer.models.resolve import add_adapters
 
 _SPEC = importlib.util.spec_from_file_location(
     "extract", Path(__file__).parents[2] / "results" / "weights" / "extract.py"

@@ -31,9 +31,9 @@ from compeer.corpora import read_corpus, write_jsonlines
 from compeer.dialogue import Dialogue, Speaker, Utterance, merge_consecutive
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling
-from compeer.models.scripted import ScriptedModel
 from compeer.ser.personality import TRAITS, Profile, Scores, Trait, read_profiles
 from compeer.statistics import generator
+from tests.support.scripted_model import ScriptedModel
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="the public corpora are not at hand")

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 from compeer.corpora import write_jsonlines
 from compeer.dialogue import Dialogue, Speaker, Utterance
 from compeer.errors import InputError
-from compeer.models import Request, ScriptedModel
+from compeer.models import Request
 from compeer.models.embedder import WordEmbedder
 from compeer.models.training import model_card
 from compeer.simulate.seekers import card_messages
+from tests.support.scripted_model import ScriptedModel
 
 
 def dialogue(number: int, said: Sequence[tuple[Speaker, str]] = (), **more: str | None) -> Dialogue:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from compeer.dialogue import Media, Utterance
 from compeer.models.base import Failure, Generation, Request, Sampling
-from compeer.models.scripted import ScriptedModel
 from compeer.reasoning import parse_turn
 from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS, Case, JudgeForm, chat
 from compeer.reward.endpoint import ModelJudge, read_verdict, untrained_system, verdict_grammar
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.asking import AnswerFault
 from tests.support.judging import words_of
+from tests.support.scripted_model import ScriptedModel
 
 HISTORY = (Utterance(speaker="seeker", text="The river took our shed last night."),)
 OUTPUT = parse_turn(

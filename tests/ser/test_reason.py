@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
-from compeer.models import Failure, Generation, Request, Sampling, ScriptedModel
+from compeer.models import Failure, Generation, Request, Sampling
 from compeer.reasoning import EMOTIONS, LABELS, STAGES, STRATEGIES, parse_turn, render_turn
 from compeer.ser.reason import EXAMPLE, CandidateTurn, ReasonSettings, candidate_turns, reason_stage
 from compeer.ser.record import read_stage
 from compeer.ser.sampling import Context
+from tests.support.scripted_model import ScriptedModel
 
 GOOD = (
     "History: The boiler has been broken for a week. [comforting]\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compeer.corpora import read_corpus, write_jsonlines
 from compeer.dialogue import Dialogue, Media, Notes, Utterance
 from compeer.errors import InputError
-from compeer.models import Failure, Request, Sampling, ScriptedModel, ask
+from compeer.models import Failure, Request, Sampling, ask
 from compeer.ser import screen
 from compeer.ser.asking import AnswerFault, prompt
 from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, mask_text
@@ -28,6 +28,7 @@ from compeer.ser.screen import (
     verdict_grammar,
     verdict_stage,
 )
+from tests.support.scripted_model import ScriptedModel
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 SETTINGS = ScreenSettings()

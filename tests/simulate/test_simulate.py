@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.errors import InputError
-from compeer.models import Failure, Generation, Message, Request, Sampling, ScriptedModel
+from compeer.models import Failure, Generation, Message, Request, Sampling
 from compeer.simulate import (
     Agent,
     Ask,
@@ -34,6 +34,7 @@ from compeer.simulate.agents import Turning, read_plain, read_structured, split_
 from compeer.simulate.conversation import view_of
 from compeer.simulate.runner import RunningDialogue
 from tests.support.scripted_agent import ScriptedAgent
+from tests.support.scripted_model import ScriptedModel
 
 STRUCTURED = (
     "History: They lost a job and say so for the first time. [exploration]\n"

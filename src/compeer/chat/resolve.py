@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from compeer.errors import InputError
 from compeer.models.base import CallSettings
-from compeer.models.packaged import OVER, best_supporter
+from compeer.models.catalogue import PACKAGED_MODELS, best_supporter
 from compeer.models.resolve import Use, display_name, model_mark
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def larger_note(name: str) -> str | None:
     """How to get the larger supporter, for who talks to the small packaged one."""
     if name != display_name("supporter"):
         return None
-    base = next(iter(OVER.values()))
+    base = PACKAGED_MODELS["supporter-1.5b"].base
     return f"A small model answers, in English only. For a larger one, English and Chinese: compeer models get {base}"
 
 

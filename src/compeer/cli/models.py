@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,13 +100,19 @@ class SupporterOptions:
 @contextmanager
 def counted(models: Sequence[TextModel]) -> Iterator[None]:
     """Shows what the models are asked while the work inside goes on, and in a table at its end, however it ends."""
-    from compeer.models.costs import counters_table, live_counters
+    from rich.live import Live
+    from rich.text import Text
+
+    from compeer.models.costs import counters_table
 
     asked = [(model.name, counters) for model in models if (counters := getattr(model, "counters", None))]
+
+    def lines() -> Text:
+        return Text("\n".join(f"{name}: {counters.line()}" for name, counters in asked))
+
     try:
-        with ExitStack() as stack:
-            for name, counters in asked:
-                stack.enter_context(live_counters(name, counters))
+        live = asked and console.is_terminal
+        with Live(get_renderable=lines, console=console, transient=True) if live else nullcontext():
             yield
     finally:
         for name, counters in asked:

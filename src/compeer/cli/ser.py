@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.models.base import TextModel
+    pass
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
 
@@ -39,33 +38,16 @@ EMBEDDER = option("Who is near: 'embedded', a sentence-transformers folder, or '
 MODELS = option("As NAME@http://host:8000/v1; several may be given.", [], "--model")
 CALL = option("How models are called, as concurrency=64 (see: compeer ser calls).", [], metavar="KEY=VALUE")
 ANSWERS = option("Where answers are kept, so that none is paid for twice.", CACHE)
-DRY_RUN = option("Say how many calls and tokens it would take, and stop.", False, "--dry-run")
 WORKERS = option(_WORKERS, 1, min=1)
 
 
-def ask_models(
-    stage: Any, *, out: Path, call: Sequence[str], cache: Path, dry_run: bool, model: str | Sequence[str]
-) -> None:
-    """Runs a stage that asks a model, or several, and prints what it cost; a dry run goes through it without asking."""
-    from compeer.models.costs import DryRun
-
+def ask_models(stage: Any, *, out: Path, call: Sequence[str], cache: Path, model: str | Sequence[str]) -> None:
+    """Runs a stage that asks a model, or several, and prints what it cost."""
     silence_libraries()
     models = [open_named(name, call, cache) for name in ([model] if isinstance(model, str) else model)]
-
-    def work(asked: Sequence[TextModel], to: Path) -> dict[str, Any]:
-        which = {"model": asked[0]} if isinstance(model, str) else {"models": asked}
-        manifest: dict[str, Any] = asyncio.run(stage(out=to, **which))
-        return manifest
-
-    if dry_run:
-        rehearsed = [DryRun(one) for one in models]
-        with tempfile.TemporaryDirectory() as folder:
-            work(rehearsed, Path(folder) / out.name)
-        for one in rehearsed:
-            note(f"{one.name}: {one.total}")
-        return
+    which = {"model": models[0]} if isinstance(model, str) else {"models": models}
     with counted(models):
-        manifest = work(models, out)
+        manifest: dict[str, Any] = asyncio.run(stage(out=out, **which))
     print_counts(manifest, out)
     if failed := manifest.get("failed"):
         do = "Call the same command again to ask those again."
@@ -152,13 +134,12 @@ def verdict(
     call: list[str] = CALL,
     cache: Path = ANSWERS,
     seed: int = SEED,
-    dry_run: bool = DRY_RUN,
 ) -> None:
     """Ask a model which dialogues are fit, with its reasons."""
     from compeer.ser.screen import verdict_stage
 
     stage = partial(verdict_stage, dialogues, seed=seed)
-    ask_models(stage, out=out, call=call, cache=cache, dry_run=dry_run, model=model)
+    ask_models(stage, out=out, call=call, cache=cache, model=model)
 
 
 @ser.command()
@@ -201,14 +182,13 @@ def reason(
     call: list[str] = CALL,
     cache: Path = ANSWERS,
     seed: int = SEED,
-    dry_run: bool = DRY_RUN,
 ) -> None:
     """Let models write candidate turns, three steps and a response, for each context."""
     from compeer.ser.reason import ReasonSettings, reason_stage
 
     settings = settings_of(ReasonSettings, {"candidates": candidates, "retries": retries, "images": images})
     stage = partial(reason_stage, contexts, settings=settings, seed=seed)
-    ask_models(stage, out=out, call=call, cache=cache, dry_run=dry_run, model=models or ["embedded"])
+    ask_models(stage, out=out, call=call, cache=cache, model=models or ["embedded"])
 
 
 @ser.command()

@@ -19,8 +19,7 @@ from compeer import __version__
 from compeer.errors import InputError
 from compeer.io import LOCK, write_json
 from compeer.models.base import TextModel
-from compeer.models.catalogue import base_file, is_base
-from compeer.models.packaged import is_packaged
+from compeer.models.catalogue import base_file, is_base, is_packaged
 from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
 from compeer.simulate import Conversation
 from compeer.simulate.runner import read_log

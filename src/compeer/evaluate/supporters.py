@@ -19,9 +19,9 @@ from compeer.evaluate.diversity import diversity_figures
 from compeer.evaluate.runner import sample
 from compeer.io import Frozen, write_json
 from compeer.models import Failure, Sampling
+from compeer.models.catalogue import is_packaged
 from compeer.models.embedder import Embedder
 from compeer.models.local import LocalModel
-from compeer.models.packaged import is_packaged
 from compeer.models.resolve import model_folder
 from compeer.models.training import model_card
 from compeer.pipeline import in_blocks

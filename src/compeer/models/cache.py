@@ -14,21 +14,19 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from compeer.errors import InputError
-from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
-from compeer.models.costs import Counters
+from compeer.models.base import Generation
 
 _APPLICATION = 0x636F6D70
 """SQLite's mark for whose file this is: "comp"."""
-_TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answers TEXT NOT NULL, digest TEXT) WITHOUT ROWID"
 _VERSION = 1
-"""0 had no digests; its rows get theirs when it is opened."""
+"""Of the table; 0 had no digests."""
+_TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answers TEXT NOT NULL, digest TEXT) WITHOUT ROWID"
 
 
 def cache_key(*parts: str | bytes) -> str:
@@ -49,31 +47,28 @@ class AnswerCache:
         with self._readable_errors():
             self._writer = self._connected()
             try:
-                self._prepare_in_turn()
+                self._prepare()
             except BaseException:
                 self._writer.close()
                 raise
             self._reader = self._connected()  # so that reading need not wait for the disk to write
 
-    def get(self, key: str, count: int | None = None) -> list[Generation] | None:
-        """The answers kept under a key; None if there are none, not `count` of them, or they are not what was put."""
+    def get(self, key: str) -> Generation | None:
+        """The answer kept under a key; None if there is none, or it is not what was put there."""
         with self._read_lock, self._readable_errors():
             row = self._reader.execute("SELECT answers, digest FROM answers WHERE key = ?", (key,)).fetchone()
-        try:
-            if row is None or row[1] != _digest(key, row[0]).encode():
-                return None
-            found = _generations(json.loads(row[0]))
-        except (ValueError, TypeError, AttributeError):
+        if row is None or not isinstance(row[0], bytes) or row[1] != _digest(key, row[0]).encode():
             return None
-        return found if count is None or len(found) == count else None
+        (answer,) = json.loads(row[0])
+        return Generation(**answer)
 
-    def put(self, answers: Mapping[str, Sequence[Generation]]) -> None:
-        """Keeps answers by their keys; they are in the file when this returns."""
-        texts = {key: json.dumps([asdict(answer) for answer in kept]) for key, kept in answers.items()}
-        rows = [(key, text, _digest(key, text.encode())) for key, text in texts.items()]
+    def put(self, key: str, answer: Generation) -> None:
+        """Keeps an answer; it is in the file when this returns."""
+        text = json.dumps([asdict(answer)])
         with self._write_lock, self._readable_errors(), self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
-            self._writer.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+            row = (key, text, _digest(key, text.encode()))
+            self._writer.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", row)
 
     def count(self) -> int:
         """How many rows there are."""
@@ -93,46 +88,37 @@ class AnswerCache:
         connection.text_factory = bytes  # text that is not UTF-8 must not be an error
         return connection
 
-    def _prepare_in_turn(self) -> None:
-        """Prepares the file; where others do so at this moment, SQLite does not wait for them, so we do."""
+    def _prepare(self) -> None:
+        """Makes sure that the file is ours and that many can use it."""
+        with self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            mark, version, tables = (
+                self._writer.execute(query).fetchone()[0]
+                for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+            )
+            do = "Give another name for the cache."
+            if mark != _APPLICATION and (mark or tables):
+                raise InputError("this database belongs to another program.", file=self._path, do=do)
+            if tables and version != _VERSION:
+                raise InputError("this cache is of another version of compeer.", file=self._path, do=do)
+            if not tables:
+                self._writer.execute(_TABLE)
+                self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
+                self._writer.execute(f"PRAGMA user_version = {_VERSION}")
         patience = time.monotonic() + self._busy_seconds
-        while True:
+        while True:  # where others do so at this moment, SQLite does not wait for them, so we do
             try:
-                return self._prepare()
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                break
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
                     raise
             time.sleep(0.01)
-
-    def _prepare(self) -> None:
-        """Makes sure that the file is ours, and that many can use it."""
-        with self._writer:
-            self._writer.execute("BEGIN IMMEDIATE")
-            mark = self._writer.execute("PRAGMA application_id").fetchone()[0]
-            tables = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if mark != _APPLICATION and (mark or tables):
-                do = "Give another name for the cache."
-                raise InputError("this database belongs to another program.", file=self._path, do=do)
-            if not tables:
-                self._writer.execute(_TABLE)
-            elif self._writer.execute("PRAGMA user_version").fetchone()[0] < _VERSION:
-                self._add_digests()
-            self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
-            self._writer.execute(f"PRAGMA user_version = {_VERSION}")
-        self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = NORMAL")
-
-    def _add_digests(self) -> None:
-        def digest(key: bytes, answers: bytes) -> str:
-            return _digest(key.decode(errors="replace"), answers)
-
-        self._writer.create_function("digest_of", 2, digest, deterministic=True)
-        self._writer.execute("ALTER TABLE answers ADD COLUMN digest TEXT")
-        self._writer.execute("UPDATE answers SET digest = digest_of(CAST(key AS BLOB), CAST(answers AS BLOB))")
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:
-        """Turns what SQLite says into an error that names the file and what to do."""
+        """Turns an error of SQLite into one that names the file and what to do."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -145,63 +131,3 @@ class AnswerCache:
 
 def _digest(key: str, answers: bytes) -> str:
     return cache_key("answers", key, answers)
-
-
-def _generations(stored: Any) -> list[Generation]:
-    """Answers as they were stored; an error if it is anything else."""
-    types = {"text": str, "cut_off": bool, "prompt_tokens": int, "tokens": int}
-    if not isinstance(stored, list):
-        raise ValueError
-    for answer in stored:
-        if answer.keys() != types.keys() or any(type(answer[name]) is not kind for name, kind in types.items()):
-            raise ValueError
-    return [Generation(**answer) for answer in stored]
-
-
-class CachedModel:
-    """A model with its answers kept, batch by batch: a batch is taken from the cache whole or asked whole.
-
-    For models whose last bits depend on which requests share a batch: what is asked together never depends on what the
-    cache holds. A batch in which a request failed is not kept.
-    """
-
-    def __init__(self, model: TextModel, cache: AnswerCache, identity: str = "") -> None:
-        """`identity` tells models of the same name apart, such as a hash of the weights."""
-        self._model, self._cache, self._identity = model, cache, identity
-        self.name, self.batch_size, self.at_once = model.name, model.batch_size, model.at_once
-        self.counters = Counters()
-
-    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        found: list[Generation | Failure] = []
-        for batch in self._batches(requests):
-            self.counters.requests += len(batch)
-            key = self._key(batch, sampling)
-            kept = self._cache.get(key, len(batch))
-            if kept is not None:
-                self.counters.cached += len(batch)
-                found += kept
-                continue
-            answers = await self._model.generate(batch, sampling)
-            good = [answer for answer in answers if isinstance(answer, Generation)]
-            if len(good) == len(batch):
-                self._cache.put({key: good})
-            self.counters.calls += len(answers)
-            for answer in answers:
-                self.counters.count(answer)
-            found += answers
-        return found
-
-    def remembered(self, requests: Sequence[Request], sampling: Sampling) -> list[bool]:
-        """For each request, whether the cache has its batch."""
-        found = []
-        for batch in self._batches(requests):
-            found += [self._cache.get(self._key(batch, sampling), len(batch)) is not None] * len(batch)
-        return found
-
-    def _batches(self, requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
-        for start in range(0, len(requests), self.batch_size):
-            yield requests[start : start + self.batch_size]
-
-    def _key(self, batch: Sequence[Request], sampling: Sampling) -> str:
-        asked = json.dumps([asdict(request) for request in batch], sort_keys=True)
-        return cache_key(self.name, self._identity, sampling.model_dump_json(), asked)

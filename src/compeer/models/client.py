@@ -27,7 +27,6 @@ from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 from compeer import __version__
 from compeer.errors import InputError
@@ -57,14 +56,15 @@ class CallError(Exception):
 
 
 @dataclass
-class _Clients:
-    """The clients of one event loop that no call is using, one connection each.
-
-    In one client with many connections, `httpx` would look at every pair of them for each call.
-    """
+class _Loop:
+    """What belongs to one event loop."""
 
     closing: AsyncGenerator[None, None]
+    limit: asyncio.Semaphore
     idle: list[httpx.AsyncClient] = field(default_factory=list)
+    """The clients that no call is using, one connection each: of many in one, `httpx` would look at every pair."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    under_way: dict[str, asyncio.Future[Generation | Failure]] = field(default_factory=dict)
 
 
 class Endpoint:
@@ -72,7 +72,7 @@ class Endpoint:
 
     def __init__(self, settings: EndpointSettings) -> None:
         self.settings, self.url, self.key = settings, checked_url(settings.url), checked_key(settings.key_variable)
-        self._clients: dict[asyncio.AbstractEventLoop, _Clients] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     def body(self, request: Request, sampling: Sampling, **more: Any) -> bytes:
         """What is sent. A grammar goes along only without a prefix, since servers hold the *new* text to it."""
@@ -108,8 +108,8 @@ class Endpoint:
         """
         import httpx
 
-        clients = await self._open()
-        client = clients.idle.pop() if clients.idle else self._made()
+        idle = (await self.loop()).idle
+        client = idle.pop() if idle else self._made()
         try:
             target, headers = httpx.URL(f"{self.url}/chat/completions"), {"Accept": accept}
             async with client.stream("POST", target, content=body, headers=headers, timeout=timeout) as reply:
@@ -132,7 +132,7 @@ class Endpoint:
                 why = "it hung up"
             raise CallError("connection", f"no answer from {self.url}: {why}") from None
         finally:
-            clients.idle.append(client)
+            idle.append(client)
 
     async def post(self, body: bytes) -> tuple[httpx.Response, bytes]:
         """The answer and its whole body. A call that is cancelled, or fails, takes its connection with it."""
@@ -145,13 +145,14 @@ class Endpoint:
                     raise CallError("answer", f"{self.url} gave an answer without an end")
         return reply, b"".join(parts)
 
-    async def _open(self) -> _Clients:
-        """The clients of the running loop."""
+    async def loop(self) -> _Loop:
+        """What belongs to the running event loop."""
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = _Clients(self._close_in_the_end(loop))
-            await anext(self._clients[loop].closing)
-        return self._clients[loop]
+        if loop not in self._loops:
+            limit = asyncio.Semaphore(self.settings.concurrency)
+            self._loops[loop] = _Loop(self._close_in_the_end(loop), limit)
+            await anext(self._loops[loop].closing)
+        return self._loops[loop]
 
     def _made(self) -> httpx.AsyncClient:
         import httpx
@@ -178,17 +179,8 @@ class Endpoint:
         try:
             yield
         finally:
-            for client in self._clients.pop(loop).idle:
+            for client in self._loops.pop(loop).idle:
                 await client.aclose()
-
-
-@dataclass
-class _LoopState:
-    """What belongs to one event loop."""
-
-    limit: asyncio.Semaphore
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    under_way: dict[str, asyncio.Future[Generation | Failure]] = field(default_factory=dict)
 
 
 class EndpointModel:
@@ -198,7 +190,6 @@ class EndpointModel:
         self._settings, self._cache = settings, cache
         self._endpoint = Endpoint(settings)
         self._gate = Gate(settings.requests_per_minute, settings.tokens_per_minute)
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
         self.counters = Counters()
         self.name, self.batch_size, self.at_once = settings.model, 1, 4 * settings.concurrency
 
@@ -212,55 +203,40 @@ class EndpointModel:
             for task in tasks:  # those that are left when one could not be stored, say
                 task.cancel()
 
-    def remembered(self, requests: Sequence[Request], sampling: Sampling) -> list[bool]:
-        """For each request, whether it needs no call of its own: the cache has it, or it was named before."""
-        named: set[str] = set()
-        found = []
-        for request in requests:
-            key = self._cache_key(request, self._endpoint.body(request, sampling))
-            found.append(key in named or self._cached(key) is not None)
-            named.add(key)
-        return found
-
     async def _answer(self, request: Request, sampling: Sampling) -> Generation | Failure:
         """From the cache, from the same request under way, or from the server; stored before it is returned."""
         self.counters.requests += 1
         body = self._endpoint.body(request, sampling)
         key = self._cache_key(request, body)
-        if found := self._cached(key):
+        if self._cache and (found := self._cache.get(key)):
             self.counters.cached += 1
             return found
-        loop = asyncio.get_running_loop()
-        if loop not in self._sessions:
-            self._sessions[loop] = _LoopState(asyncio.Semaphore(self._settings.concurrency))
-        session = self._sessions[loop]
-        while same := session.under_way.get(key):
+        loop = await self._endpoint.loop()
+        while same := loop.under_way.get(key):
             await asyncio.wait([same])
             if not same.cancelled():
                 self.counters.shared += 1
                 return same.result()
-        session.under_way[key] = future = loop.create_future()
+        loop.under_way[key] = future = asyncio.get_running_loop().create_future()
         try:
-            async with session.limit:
-                answer = await self._ask(session, request, sampling, body)
+            async with loop.limit:
+                answer = await self._ask(loop.turn, request, sampling, body)
             if self._cache and isinstance(answer, Generation):
-                await asyncio.to_thread(self._cache.put, {key: [answer]})  # the disk does not hold up the others
+                await asyncio.to_thread(self._cache.put, key, answer)  # the disk does not hold up the others
             future.set_result(answer)
             return answer
         finally:
             future.cancel()  # nothing happens if it has its result
-            del session.under_way[key]
+            del loop.under_way[key]
 
-    async def _ask(
-        self, session: _LoopState, request: Request, sampling: Sampling, body: bytes
-    ) -> Generation | Failure:
+    async def _ask(self, turn: asyncio.Lock, request: Request, sampling: Sampling, body: bytes) -> Generation | Failure:
         """Calls until there is an answer or no sense in another try."""
         tokens = prompt_tokens(request) + sampling.max_tokens if self._settings.tokens_per_minute else 0
         deadline = time.monotonic() + self._settings.deadline
         pause, tries_left = self._settings.first_pause, self._settings.retries
         while True:
             start = time.monotonic()
-            async with session.turn:
+            async with turn:
                 await self._gate.enter(tokens, self.counters)
             deadline += time.monotonic() - start  # waiting for the caps and the server is not counted
             found, wait = await self._call(body, request.prefix, deadline - time.monotonic())
@@ -321,10 +297,6 @@ class EndpointModel:
 
     def _cache_key(self, request: Request, body: bytes) -> str:
         return cache_key(self._endpoint.url, body, request.prefix.encode("utf-8", "surrogatepass"))
-
-    def _cached(self, key: str) -> Generation | None:
-        found = self._cache.get(key, 1) if self._cache else None
-        return found[0] if found else None
 
 
 def used_tokens(usage: Any, what: str) -> int:

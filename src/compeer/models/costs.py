@@ -1,31 +1,25 @@
-"""What asking costs: estimated before any call is made, paced and counted while a run goes on, in a table at its end.
+"""What asking costs: paced and counted while a run goes on, and in a table at its end.
 
 Each call over the wire ends in exactly one way, so that calls = successes + retried + failed; each request ends in
 exactly one way too: from the cache, shared with the same request at the same time, a success, or a failure.
 
-Estimates are rough: about four Latin characters to a token, one token to a Chinese, Japanese or Korean character, two
-characters to a token in other scripts, and a fixed number for an image. A tokenizer may differ by a third.
+Tokens are guessed until an answer counts them: about four Latin characters to a token, one token to a Chinese, Japanese
+or Korean character, two characters to a token in other scripts, and a fixed number for an image. A tokenizer may differ
+by a third.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
-from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
-from compeer.progress import console
+from compeer.models.base import Failure, Generation, Message, Request
 
-LINE_EVERY = 20.0
 SLACK = 0.05
 """Seconds that the caps may be overdrawn by: sleeping always takes a little too long."""
 LONGEST_SLEEP = 0.1
@@ -133,58 +127,6 @@ def counters_table(counters: Counters) -> Table:
     return table
 
 
-@contextmanager
-def live_counters(what: str, counters: Counters) -> Iterator[None]:
-    """Shows the numbers while the work inside goes on: a line that changes on a terminal, now and then one in a log."""
-    if console.is_terminal:
-        live = Live(get_renderable=lambda: Text(f"{what}: {counters.line()}"), console=console, transient=True)
-        with live:
-            yield
-        return
-    done = threading.Event()
-
-    def speak() -> None:
-        while not done.wait(LINE_EVERY):
-            console.print(f"  {what}: {counters.line()}", highlight=False)
-
-    thread = threading.Thread(target=speak, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    """What asking would cost. `cached` requests need no call; completion tokens are at most so many."""
-
-    calls: int
-    cached: int
-    prompt_tokens: int
-    completion_tokens_at_most: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.calls:,} calls ({self.cached:,} answers are in the cache), about {self.prompt_tokens:,} prompt "
-            f"tokens, at most {self.completion_tokens_at_most:,} completion tokens; retries come on top"
-        )
-
-
-def estimate(requests: Sequence[Request], sampling: Sampling, model: TextModel) -> CostEstimate:
-    """What asking the model these requests would cost, retries apart."""
-    remembered = getattr(model, "remembered", None)  # one with a cache knows which requests need no call
-    known = remembered(requests, sampling) if remembered else [False] * len(requests)
-    asked = [request for request, is_known in zip(requests, known, strict=True) if not is_known]
-    return CostEstimate(
-        calls=len(asked),
-        cached=len(requests) - len(asked),
-        prompt_tokens=sum(prompt_tokens(request) for request in asked),
-        completion_tokens_at_most=len(asked) * sampling.max_tokens,
-    )
-
-
 def prompt_tokens(request: Request) -> int:
     """About how many tokens a request's messages and prefix have."""
     return sum(_message_tokens(message) for message in request.messages) + text_tokens(request.prefix)
@@ -206,17 +148,3 @@ def _message_tokens(message: Message) -> int:
     return MESSAGE_TOKENS + sum(
         text_tokens(str(block["text"])) if "text" in block else IMAGE_TOKENS for block in content
     )
-
-
-class DryRun:
-    """Stands in for a model on a dry run: adds up what it is asked, and answers nothing."""
-
-    def __init__(self, model: TextModel) -> None:
-        self._model = model
-        self.name, self.batch_size, self.at_once = model.name, model.batch_size, model.at_once
-        self.total = CostEstimate(0, 0, 0, 0)
-
-    async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        found = estimate(requests, sampling, self._model)
-        self.total = CostEstimate(*map(sum, zip(astuple(self.total), astuple(found), strict=True)))
-        return [Failure("refused", "a dry run")] * len(requests)

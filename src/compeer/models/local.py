@@ -28,6 +28,7 @@ from compeer.engine.rows import Ending, Row
 from compeer.engine.sampling import Grammars
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
+from compeer.models.costs import Counters
 from compeer.models.resolve import model_folder
 
 
@@ -38,21 +39,20 @@ class LocalModel:
         self,
         model: str | Path = "embedded",
         device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
         batch_size: int = 16,
         name: str | None = None,
         progress: Callable[[int], None] | None = None,
-        media: str | Path = "",
     ) -> None:
         folder = model_folder(model)
-        self._reader = picture_reader(folder, media)
+        self._reader = picture_reader(folder)
         self.sees = self._reader is not None  # what judge and supporter ask a model for by this name
         self.device = device or best_device()
         self.tokenizer = load_tokenizer(folder)
-        self.network = load_network(folder, self.device, dtype or fast_dtype(self.device))
+        self.network = load_network(folder, self.device, fast_dtype(self.device))
         self._limit = decoding_limit(self.network)
         self.batch_size, self.at_once = batch_size, 1
         self.name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
+        self.counters = Counters()
         self._progress = progress or (lambda done: None)
         self._grammars = Grammars(self.tokenizer, vocabulary_size(self.network))
         self._table = TorchTable(self.network, batch_size, self._reader)
@@ -66,6 +66,10 @@ class LocalModel:
             for request, row in zip(batch, begun, strict=True):
                 answers.append(self._generation(request, row) if isinstance(row, Row) else row)
             self._progress(len(batch))
+        self.counters.requests += len(answers)
+        self.counters.calls += len(answers)
+        for answer in answers:
+            self.counters.count(answer)
         return answers
 
     def prompt_text(self, messages: Sequence[Message], prefix: str = "") -> str:

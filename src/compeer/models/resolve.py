@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -31,6 +32,7 @@ from compeer.engine.gguf import (
     opened,
     read_pairs,
     split,
+    write_folder,
     write_pairs,
     write_settings,
 )
@@ -38,21 +40,25 @@ from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash, read_json, text_hash
 from compeer.models.base import CallSettings, EndpointSettings, TextModel
-from compeer.models.cache import AnswerCache, CachedModel
-from compeer.models.catalogue import base_file, base_folder, catalogue, find_base, is_base
-from compeer.models.client import EndpointModel
-from compeer.models.packaged import (
+from compeer.models.cache import AnswerCache
+from compeer.models.catalogue import (
     ADAPTERS,
-    OVER,
     PACKAGED_MODELS,
     SMOLLM2,
-    checked_adapters,
+    base_file,
+    base_folder,
+    catalogue,
+    find_base,
+    is_base,
     is_packaged,
     packaged_adapters,
-    packaged_base,
-    packaged_model,
 )
+from compeer.models.client import EndpointModel
+from compeer.models.distributed import merged_weights
 from compeer.progress import console
+
+if TYPE_CHECKING:
+    import torch
 
 _CONFIG = "adapter_config.json"
 Use = Literal["chat", "serve", "judge"]
@@ -66,7 +72,7 @@ class ModelSettings(CallSettings):
 
 
 def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path | None = None) -> TextModel:
-    """The model that a name means: a packaged one, a folder, or `NAME@URL`; its answers go to `cache`, if given."""
+    """The model that a name means: a packaged one, a folder, or `NAME@URL`, whose answers `cache` keeps."""
     settings = settings or ModelSettings()
     model, at, url = name.partition("@http")
     if at:
@@ -86,10 +92,7 @@ def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path 
         )
     from compeer.models.local import LocalModel  # torch is heavy
 
-    local = LocalModel(name, batch_size=settings.batch)
-    if cache is None:
-        return local
-    return CachedModel(local, AnswerCache(cache), model_mark(name) or folder_mark(Path(name)))
+    return LocalModel(name, batch_size=settings.batch)
 
 
 def display_name(name: str | Path) -> str:
@@ -105,7 +108,9 @@ def model_mark(name: str | Path) -> str | None:
     """The hash of a model that is known by its name, packaged or of the catalogue; None for all other names."""
     if is_base(name):
         return find_base(str(name)).sha256
-    return SMOLLM2.sha256 if str(name) == "embedded" else PACKAGED_MODELS.get(str(name))
+    if is_packaged(name):
+        return PACKAGED_MODELS[str(name)].sha256
+    return SMOLLM2.sha256 if str(name) == "embedded" else None
 
 
 def folder_mark(folder: Path) -> str:
@@ -115,13 +120,18 @@ def folder_mark(folder: Path) -> str:
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder for transformers that a name means: `embedded`, a packaged model, a base, or a path."""
-    if str(model) == "embedded":
-        return packaged_base()
-    if is_packaged(model):
-        return packaged_model(str(model))
-    if is_base(model):
-        return base_folder(str(model))
+    """The folder for transformers that a name means, made on the first call: seconds, or minutes for a large model."""
+    name = str(model)
+    if name == "embedded":
+        folder = cache_folder() / f"smollm2-135m-instruct-{SMOLLM2.sha256[:12]}"
+        if not folder.is_dir():
+            write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
+        return folder
+    if is_packaged(name):
+        folder = cache_folder() / f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
+        return _made(folder, lambda to: _merge(name, to), f"Unpacking the packaged {name} (some seconds, once)")
+    if is_base(name):
+        return base_folder(name)
     folder = Path(model)
     if not (folder / "config.json").is_file():
         raise InputError(
@@ -131,6 +141,25 @@ def model_folder(model: str | Path) -> Path:
             "(compeer models list).",
         )
     return folder
+
+
+def _merge(name: str, to: Path) -> None:
+    """Writes the model that a packaged one's adapters make of their base."""
+    from safetensors.torch import load_file, save_file
+
+    adapters, base = packaged_adapters(name), model_folder(PACKAGED_MODELS[name].base)
+    weights = "model.safetensors"
+    shutil.copytree(base, to, ignore=shutil.ignore_patterns(weights), dirs_exist_ok=True)
+    save_file(add_adapters(load_file(base / weights), adapters), to / weights, metadata={"format": "pt"})
+    shutil.copyfile(adapters / "compeer.json", to / "compeer.json")
+
+
+def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[str, torch.Tensor]:
+    """The weights with the changes added that a folder of adapters holds."""
+    from safetensors.torch import load_file
+
+    config = json.loads((adapters / _CONFIG).read_text(encoding="utf-8"))
+    return merged_weights(weights, load_file(adapters / ADAPTERS), config["lora_alpha"] / config["r"])
 
 
 def card_folder(model: str | Path) -> Path:
@@ -143,16 +172,6 @@ def card_folder(model: str | Path) -> Path:
 # --- for llama.cpp ----------------------------------------------------------------------------------------------------
 
 
-def engine_cache() -> Path:
-    """The folder of files made for llama.cpp."""
-    return cache_folder() / "engine"
-
-
-def is_file(model: str | Path) -> bool:
-    """Whether a name means a GGUF file."""
-    return str(model).endswith(".gguf")
-
-
 def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
     """The files of a model that llama.cpp is to run on this CPU; None where torch is faster, or llama.cpp cannot.
 
@@ -161,7 +180,8 @@ def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
     which only reads prompts, is on torch everywhere.
     """
     name = str(model)
-    quantised = is_base(name) or is_file(name) or name in OVER or _are_adapters(Path(model))
+    base = PACKAGED_MODELS[name].base if is_packaged(name) else name
+    quantised = is_base(base) or name.endswith(".gguf") or _are_adapters(Path(model))
     if quantised or use == "chat" or (use == "serve" and platform.machine() != "x86_64"):
         return prepare(model)
     return None
@@ -171,14 +191,14 @@ def prepare(model: str | Path) -> ModelFiles | None:
     """The files of a model, made where they are missing; None for a folder that llama.cpp cannot run."""
     name = str(model)
     if name == "embedded":
-        made = _made(f"smollm2-{SMOLLM2.sha256[:12]}", _split_smollm2, "the packaged language model")
+        made = _prepared(f"smollm2-{SMOLLM2.sha256[:12]}", _split_smollm2, "the packaged language model")
         return _files(made / "base.gguf", made / "offsets.gguf", _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
     if is_packaged(name):
-        return _over(OVER.get(name, "embedded"), checked_adapters(name))
+        return _over(PACKAGED_MODELS[name].base, packaged_adapters(name))
     if is_base(name):
         path = base_file(name)
         return _files(path, None, _tokenizer(path, catalogue()[name].sha256))
-    if is_file(name):
+    if name.endswith(".gguf"):
         path = Path(name).absolute()
         if not path.is_file():
             raise InputError("there is no such file.", file=path, do="Give a GGUF file, or a base's name.")
@@ -191,7 +211,7 @@ def prepare(model: str | Path) -> ModelFiles | None:
     if not (folder / "config.json").is_file() or family(folder) is None:
         return None
     mark = text_hash(" ".join(map(file_hash, [folder / "config.json", *sorted(folder.glob("*.safetensors"))])))
-    made = _made(f"model-{mark[:16]}", lambda to: convert_folder(folder, to / "base.gguf"), folder.name)
+    made = _prepared(f"model-{mark[:16]}", lambda to: convert_folder(folder, to / "base.gguf"), folder.name)
     return _files(made / "base.gguf", None, folder, folder)
 
 
@@ -200,7 +220,7 @@ def _are_adapters(folder: Path) -> bool:
 
 
 def _files(base: Path, adapter: Path | None, tokenizer: Path, card: Path | None = None) -> ModelFiles:
-    return ModelFiles(base, adapter, tokenizer, card, engine_cache() / "states")
+    return ModelFiles(base, adapter, tokenizer, card, cache_folder() / "engine" / "states")
 
 
 def _named_base(adapters: Path) -> str:
@@ -224,7 +244,7 @@ def _over(base: str, adapters: Path) -> ModelFiles:
     def convert(to: Path) -> None:
         convert_adapter(adapters, over.base, to / "adapter.gguf", read_pairs(offsets) if offsets else None)
 
-    made = _made(f"adapter-{mark[:16]}", convert)
+    made = _prepared(f"adapter-{mark[:16]}", convert)
     return _files(over.base, made / "adapter.gguf", over.tokenizer, adapters)
 
 
@@ -235,15 +255,19 @@ def _split_smollm2(to: Path) -> None:
 
 def _tokenizer(source: Path, mark: str) -> Path:
     """A folder with a file's tokenizer and chat template."""
-    return _made(f"tokenizer-{mark[:16]}", lambda to: write_settings(source, to))
+    return _prepared(f"tokenizer-{mark[:16]}", lambda to: write_settings(source, to))
 
 
-def _made(name: str, make: Callable[[Path], None], title: str = "") -> Path:
-    """A folder of the engine's cache, made the first time that it is asked for."""
-    folder = engine_cache() / name
+def _prepared(name: str, make: Callable[[Path], None], title: str = "") -> Path:
+    """A folder of the engine's cache."""
+    return _made(cache_folder() / "engine" / name, make, f"Preparing {title} for the CPU (once)" if title else "")
+
+
+def _made(folder: Path, make: Callable[[Path], None], message: str = "") -> Path:
+    """A folder that is made the first time that it is asked for, whole or not at all."""
     if not folder.is_dir():
-        if title:
-            console.print(f"  Preparing {title} for the CPU (once)", highlight=False)
+        if message:
+            console.print(f"  {message}", highlight=False)
         with atomic_folder(folder) as unfinished:
             make(unfinished)
     return folder

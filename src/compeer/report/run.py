@@ -11,8 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from compeer.models.catalogue import find_base, is_base
-from compeer.models.packaged import is_packaged
+from compeer.models.catalogue import find_base, is_base, is_packaged
 from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
 from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page

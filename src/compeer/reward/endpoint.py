@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
-from compeer.models.cache import CachedModel
 from compeer.pipeline import in_blocks
 from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import (
@@ -272,7 +271,7 @@ def picture_blocks(paths: Sequence[str], model: TextModel, media: str | Path = "
     if not paths:
         return []
     multimodal: bool | None = getattr(model, "sees", None)
-    if multimodal is False or isinstance(model, CachedModel):  # a cache of answers does not read the files
+    if multimodal is False:
         raise PicturesRefused("the history has pictures, and the judge's model cannot be shown any")
     if multimodal:
         return [{"type": "image", "path": path if "://" in path else str(Path(media) / path)} for path in paths]

@@ -24,7 +24,7 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from compeer.models.packaged import PackagedFile
+from compeer.models.catalogue import PackagedFile
 from compeer.safety.risk import KINDS, Kind
 from compeer.safety.rules import languages_of, scanned
 from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, read_weights, runs

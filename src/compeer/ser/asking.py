@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from compeer.errors import InputError, from_validation
 from compeer.io import Model
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.models.catalogue import SMOLLM2
 from compeer.models.embedder import Embedder, Embeds, Matrix, WordEmbedder
-from compeer.models.packaged import SMOLLM2
 from compeer.pipeline import Done, Stage, ask_through, work_through
 from compeer.statistics import generator
 

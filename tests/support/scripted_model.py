@@ -1,4 +1,4 @@
-"""A model that answers from a list, for tests and for rehearsing a pipeline without one."""
+"""A model that answers from a list."""
 
 from __future__ import annotations
 
