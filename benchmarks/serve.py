@@ -46,7 +46,7 @@ from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
 from compeer.engine.llama_table import CpuEngine
 from compeer.engine.network import load_tokenizer
-from compeer.models import Request, Sampling, packaged_base
+from compeer.models import Request, Sampling, model_folder
 from compeer.models.resolve import prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
@@ -328,7 +328,7 @@ def outputs(options: argparse.Namespace) -> dict[str, Any]:
 
 def random_model(folder: str) -> str:
     """Writes a Llama of two layers with random weights and the packaged tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(packaged_base())
+    tokenizer = AutoTokenizer.from_pretrained(model_folder("embedded"))
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     torch.manual_seed(7)
