@@ -104,5 +104,5 @@ def record_contradictions(records: Sequence[SerRecord], judgments: Judgments) ->
         record.response_strategy == record.candidate.strategy.strategy if record.response_strategy else None
         for record in records
     ]
-    judges = {"judge": {0: judgments}, "the labels themselves": {0: labels}}
+    judges: dict[str, dict[int, Judgments]] = {"judge": {0: judgments}, "the labels themselves": {0: labels}}
     return contradiction_metrics([record.dialogue for record in records], follows, judges)
