@@ -430,8 +430,7 @@ def test_half_a_character_is_mended(real_guard: Served, body: str) -> None:
     assert "988" in answer.text
 
 
-@pytest.mark.parametrize("what", TOO_MUCH)
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("what", "stream"), [(what, n % 2 == 0) for n, what in enumerate(TOO_MUCH)])
 def test_nobody_in_danger_is_refused_for_sending_too_much(real_guard: Served, what: str, stream: bool) -> None:
     messages, dropped = TOO_MUCH[what]
     body = {"messages": messages, "stream": stream, "best_of": 2 if what == "no judge" else 1}

@@ -258,8 +258,12 @@ def test_chats_for_the_training_are_written(tmp_path: Path, monkeypatch: pytest.
     rows = [json.loads(line) for line in (tmp_path / "chats.jsonl").read_text("utf-8").splitlines()]
     assert len(rows) >= 805
     assert [message["role"] for message in rows[0]["messages"]] == ["system", "user", "assistant"]
-    (job,) = json.loads((tmp_path / "plan.json").read_text("utf-8"))
-    assert job["train"] == "guard-1.5b"
+    training, checking = json.loads((tmp_path / "plan.json").read_text("utf-8"))
+    assert training["train"] == checking["first"] == "guard-1.5b"
+    asked = [json.loads(line)["prompt"] for line in (tmp_path / "replies.jsonl").read_text("utf-8").splitlines()]
+    assert all("\nProgram: " in prompt[-1]["content"] for prompt in asked)
+    answers = {row["messages"][-1]["content"] for row in rows if "Program: " in row["messages"][1]["content"]}
+    assert answers == set(checking["words"])
 
 
 class HearsAll:
