@@ -5,7 +5,7 @@ pills at hand) are gathered over several messages. The reader (`reader.py`) hear
 reads the last messages together, and a message by itself, a long one piece by piece, where it is sure; the large one
 reads all messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before.
 The large one, where it is sure that there is none, also takes back what a rule found (a quotation, a story), unless the
-rule is firm: intent, plan or an act under way in plain words. A danger does not end with the next message: a
+rule is firm: a wish to die, intent, plan, means or an act under way. A danger does not end with the next message: a
 crisis holds for some messages and then stays a concern until the seeker says that help is there; "just kidding" lowers
 it to a concern and no further. A concern ends after many messages without any sign. What fails is named in
 `Risk.degraded`. A reader that is late is waited for; if it does not come, the answer is a concern.

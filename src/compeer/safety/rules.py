@@ -222,7 +222,8 @@ class Rules:
                 yield None
                 continue
             level = "concern" if effects and rule.data.level == "crisis" else rule.data.level
-            yield Match(rule.data.name, rule.data.kind, level, rule.data.group, rule.data.firm)
+            firm = rule.data.firm and not effects
+            yield Match(rule.data.name, rule.data.kind, level, rule.data.group, firm)
             if level == rule.data.level:
                 return
 
