@@ -24,7 +24,8 @@ the probabilities of the guard's answers to conversations ({"messages"}), in the
 
     {"first": "guard-a", "prompts": "replies.jsonl", "words": ["fine", "dosage"], "out": "replies"}
 
-those of words that an answer to a prompt may begin with. `grpo.py` has the GRPO job.
+those of words that an answer to a prompt may begin with. `grpo.py` has the GRPO job, `talks.py` that of
+conversations with simulated seekers.
 With "compile" a job lets torch compile the layers that it trains (the first steps take a minute). A supporter is the
 name of an adapter trained before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they come,
 {"id", "number", "supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
@@ -489,6 +490,8 @@ def first_words(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], fo
 def work(base: Path, plan: Path, folder: Path) -> None:
     import copy
 
+    import talks
+
     folder.mkdir(parents=True, exist_ok=True)
     logs = (folder / f"log-{plan.stem}.jsonl").open("a", encoding="utf-8")
 
@@ -530,6 +533,10 @@ def work(base: Path, plan: Path, folder: Path) -> None:
                     continue
                 if "score" in job:
                     score(network, twin, tokenizer, base, job, folder, log)
+                    continue
+                if "talk" in job:
+                    decoders.clear()
+                    talks.talk(network, twin, tokenizer, job, folder, log)
                     continue
                 write(network, twin, tokenizer, job, folder, log, decoders)
         except Exception as error:  # the other jobs go on

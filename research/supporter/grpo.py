@@ -7,7 +7,8 @@ network), scores them, reweights each group (equations 5 to 7) and takes one on-
 term to where it started. What a job does not name stands in `DEFAULTS`. The adapter is saved every `save` steps, so
 that a machine that goes away takes little with it.
 
-A reward is the judge's opinion as probabilities: 2 p − 1 for each step and for "acceptable", and 1 for the form. Beside
+A reward is the judge's opinion as probabilities: 2 p − 1 for each step and for "acceptable" (times
+`response_weight`), and 1 for the form. Beside
 it the corpus' own strategy counts beyond chance: an answer earns its hit less the strategy's share, so that one answer
 for every history earns nothing. A strategy that the step's outputs use more often than the targets do (`shares`, by
 language) costs the logarithm of the ratio: a judge that likes questions must not make a supporter that only asks. What
@@ -41,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "beta_gate": 5.0,
     "negatives": "mirrored",
     "strategy_weight": 1.0,
+    "response_weight": 1.0,
     "balance": 0.5,
     "shares": {},
     "floor": -5.0,
@@ -97,7 +99,7 @@ def judged_rewards(judge: Any, job: dict[str, Any], contexts: Sequence[dict[str,
                 continue
             accepted = verdict.response["candidate"] + verdict.response["both"]
             found[n] = {part: 2 * verdict.steps[part] - 1 for part in STEPS} | {
-                "response": 2 * accepted - 1,
+                "response": job["response_weight"] * (2 * accepted - 1),
                 "form": 1.0,
             }
             if own := rows[n].get("strategies"):

@@ -19,7 +19,7 @@ def scripts() -> Iterator[None]:
     sys.path.insert(0, str(SCRIPTS))
     yield
     sys.path.remove(str(SCRIPTS))
-    for name in ("data", "gpu", "grpo", "prepare"):
+    for name in ("data", "gpu", "grpo", "prepare", "talks"):
         sys.modules.pop(name, None)
 
 
@@ -163,6 +163,7 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
         | {"tokens": 4, "rows": 4},
         {"score": "judge", "outputs": "use", "contexts": contexts, "form": form.model_dump(), "out": "scored"},
         {"levels": "sft", "windows": lines("windows", [{"messages": ["I am tired."]}]), "out": "levels"},
+        {"talk": "policy", "out": "talks", "rounds": 2, "repeats": 1, "cards": 2, "rows": 4, "seed": 1},
     ]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     gpu.work(tiny_model, tmp_path / "plan.json", tmp_path / "out")
@@ -180,3 +181,45 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
     (found,) = (json.loads(line) for line in (tmp_path / "out" / "levels.jsonl").read_text().splitlines())
     assert sum(found["levels"]) == pytest.approx(1)
     assert len(found["kinds"]) == 5
+    talks = [json.loads(line) for line in (tmp_path / "out" / "talks.jsonl").read_text().splitlines()]
+    assert [(row["whole"], len(row["utterances"])) for row in talks] == [(False, 1)] * 2  # a random model has no form
+
+
+@pytest.mark.usefixtures("scripts")
+def test_seekers_and_supporters_take_turns(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+    import talks
+
+    from compeer.engine import rollouts
+
+    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    turn = (
+        "History: They lost a job. [exploration]\nEmotion: They feel low. [negative, sadness, 3]\n"
+        "Strategy: I ask. [Question]\nResponse: What then?"
+    )
+    tries: list[int] = []
+
+    class Scripted:
+        def __init__(self, network: Any, sampling: Any, rows: int) -> None:
+            self.supporter = sampling.max_tokens == talks.WORDS["supporter"]
+
+        def sample(self, prompts: Sequence[Any], seeds: Sequence[int]) -> list[Any]:
+            tries.extend(seeds if self.supporter else [])
+            texts = [turn if self.supporter and number else "I was sacked." for number, _ in enumerate(prompts)]
+            if self.supporter and len(prompts) == 1:
+                texts = [turn]  # the second try
+            ids = [(*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id) for text in texts]
+            return [type("Drawn", (), {"ids": one}) for one in ids]
+
+    monkeypatch.setattr(rollouts, "Decoder", Scripted)
+    job = {"talk": "base", "out": "talks", "rounds": 2, "repeats": 1, "cards": 2, "seed": 1}
+    talks.talk(network, AutoModelForCausalLM.from_pretrained(tiny_model), tokenizer, job, tmp_path, lambda row: None)
+    found = [json.loads(line) for line in (tmp_path / "talks.jsonl").read_text().splitlines()]
+    assert len(set(tries)) == len(tries) == 6  # two rounds of two, and one more try in each
+    for row in found:
+        assert row["whole"]
+        assert [one["speaker"] for one in row["utterances"]] == ["seeker", "supporter"] * 2
+        assert [one["text"] for one in row["utterances"]][1:] == ["What then?", "I was sacked.", "What then?"]
