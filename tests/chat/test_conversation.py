@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compeer.chat import Busy, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone, TurnRequest
-from compeer.chat.conversation import ATTEMPTS, GuardedSupporter
+from compeer.chat.conversation import ATTEMPTS, GuardedSupporter, visible
 from compeer.chat.writing import NotWritten
 from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
@@ -298,3 +300,15 @@ def test_if_none_of_several_may_be_shown_the_reply_is_safe() -> None:
     assert done.turn is None
     assert done.reply
     assert "worries" not in done.reply
+
+
+@given(st.integers(1, 200), st.integers(1, 40))
+def test_the_first_visible_utterance_moves_on_in_steps(utterances: int, longest: int) -> None:
+    seen = visible(utterances, longest)
+    assert 1 <= seen <= longest
+    assert seen > longest - max(1, longest // 3) or seen == utterances
+    first, step = utterances - seen, max(1, longest // 3)
+    assert first % step == 0
+    assert visible(utterances, None) == utterances
+    following = [utterances + n - visible(utterances + n, longest) for n in range(3 * step)]
+    assert len(set(following)) <= 4  # a prompt is begun anew once in a step at most

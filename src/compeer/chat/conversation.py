@@ -197,7 +197,7 @@ class GuardedSupporter:
 
     def _prompt(self, request: TurnRequest) -> list[Message]:
         """The prompt for the writer: the history, its oldest utterances left out until it fits."""
-        last = min(self._history or len(request.history), len(request.history))
+        last = visible(len(request.history), self._history)
         history = [_shortened(utterance) for utterance in request.history]
         while True:
             messages = supporter_prompt(history, last, request.control, images=self.multimodal, task=self._task)
@@ -325,6 +325,17 @@ def _not_as_asked(control: Control, turn: SupportTurn) -> tuple[str, ...]:
     taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
     asked = control.requested()
     return tuple(f"{field}: not as it was asked for" for field, one in taken.items() if asked.get(field, one) != one)
+
+
+def visible(utterances: int, longest: int | None) -> int:
+    """How many of a conversation's last utterances the writer sees: at most `longest`.
+
+    The first one moves on by a third of them at a time. In between a prompt goes on from the one before, of which an
+    engine has the beginning computed already.
+    """
+    left_out = max(0, utterances - (longest or utterances))
+    step = max(1, (longest or 0) // 3)
+    return utterances - -(-left_out // step) * step
 
 
 def _shortened(utterance: Utterance) -> Utterance:
