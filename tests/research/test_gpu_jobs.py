@@ -189,7 +189,6 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
 def test_seekers_and_supporters_take_turns(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import gpu
     import talks
 
     from compeer.engine import rollouts

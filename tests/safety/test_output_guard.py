@@ -4,7 +4,7 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from compeer.errors import InputError
 from compeer.safety import output
 from compeer.safety.guard import Guard
+from compeer.safety.large import as_finding
 from compeer.safety.output import (
     CATEGORIES,
     LONGEST,
+    READ,
     WEIGHED,
     Finding,
     SentenceGate,
@@ -703,3 +705,51 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
 def test_a_folder_without_texts_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no texts"):
         read_replies(tmp_path)
+
+
+class FakeReader:
+    """A large reader that objects to one word, or breaks."""
+
+    checks_replies = True
+
+    def __init__(self, broken: bool = False) -> None:
+        self.broken, self.read = broken, []
+
+    def fault(self, reply: str, seeker: Sequence[str]) -> Finding | None:
+        if self.broken:
+            raise RuntimeError
+        self.read.append((reply, tuple(seeker)))
+        return Finding(READ, "dependence") if "teapot" in reply else None
+
+
+def test_the_large_reader_checks_replies_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = FakeReader()
+    monkeypatch.setattr("compeer.safety.large.large_reader", lambda: reader)
+    guard, asked = Guard(Calm(), locale="en-US"), ["I had a bad day"]
+    good, odd = "That is hard. What happened?", "That is hard. You have a teapot."
+    assert guard.respond(asked, lambda _: good).reply == good
+    assert guard.respond(asked, lambda _: odd).replaced == "output: dependence"
+    assert guard.respond(asked, lambda _: "Your secret is safe with me.").replaced == "output: promise of secrecy"
+    gate, step = guard.gate(asked), guard.gate(asked, step=True)
+    assert gate.feed("That is hard. You have a ") == "That is hard. "
+    assert gate.feed("teapot. ") == ""
+    assert not gate.open
+    read = len(reader.read)
+    assert step.feed("You have a teapot. ")  # steps have the light check
+    assert len(reader.read) == read
+
+
+def test_a_broken_large_reader_leaves_the_light_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compeer.safety.large.large_reader", lambda: FakeReader(broken=True))
+    guard, asked = Guard(Calm(), locale="en-US"), ["I had a bad day"]
+    assert guard.respond(asked, lambda _: "You have a teapot.").replaced is None
+    assert guard.respond(asked, lambda _: "Your secret is safe with me.").replaced
+
+
+def test_the_likeliest_fault_above_its_threshold_counts() -> None:
+    found = [0.4, *([0.05] * len(CATEGORIES))]
+    found[1 + CATEGORIES.index("dosage")], found[1 + CATEGORIES.index("contempt")] = 0.3, 0.25
+    assert as_finding(found, {}) is None
+    assert as_finding(found, {"contempt": 0.2}) == Finding(READ, "contempt")
+    assert as_finding(found, {"contempt": 0.2, "dosage": 0.2}) == Finding(READ, "dosage")
+    assert as_finding(found, {"dosage": 0.31}) is None

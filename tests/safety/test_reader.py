@@ -227,6 +227,7 @@ def test_the_large_reader_reads_a_whole_conversation(tiny_model: Path, tmp_path:
     shutil.copytree(tiny_model, card)
     (card / "compeer.json").write_text(json.dumps({"thresholds": {"danger": 1e-5, "crisis": 0.99999}}))
     strict = LargeReader(card)
+    assert not strict.checks_replies
     moved = strict.read([talk])[0]
     assert moved.danger > one.danger
     assert moved.crisis < one.crisis

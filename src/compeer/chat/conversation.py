@@ -145,7 +145,7 @@ class GuardedSupporter:
         tokens = prompt_tokens = 0
         problems: tuple[str, ...] = ()
         reply, begun = CheckedReply(self._gate(messages)), ""
-        steps = CheckedSteps(lambda: self._gate(messages), messages, turn.hide_reasoning)
+        steps = CheckedSteps(lambda: self._gate(messages, step=True), messages, turn.hide_reasoning)
         for attempt in range(1, ATTEMPTS + 1):
             turn = replace(turn, attempts=attempt)
             reply, ending = CheckedReply(self._gate(messages)), Ending()
@@ -263,13 +263,13 @@ class GuardedSupporter:
 
     # --- the guard ------------------------------------------------------------------------------------------------
 
-    def _gate(self, messages: Sequence[str]) -> SentenceGate | None:
-        return self._guard.gate(messages) if self._guard else None
+    def _gate(self, messages: Sequence[str], step: bool = False) -> SentenceGate | None:
+        return self._guard.gate(messages, step) if self._guard else None
 
     def _allowed(self, output: ParsedTurn, messages: Sequence[str]) -> bool:
         if output.turn is None or not checked(self._gate(messages), output.turn.response).open:
             return False
-        return CheckedSteps(lambda: self._gate(messages), messages, False).allow_all(output.turn)
+        return CheckedSteps(lambda: self._gate(messages, step=True), messages, False).allow_all(output.turn)
 
     def _after(self, reply: CheckedReply, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         if self._guard is None or reply.gate is None:

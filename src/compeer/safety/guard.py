@@ -20,7 +20,7 @@ from typing import Protocol
 
 from compeer.safety.hooks import CrisisEvent, Hook
 from compeer.safety.languages import UNREAD, unread
-from compeer.safety.output import LONGEST, Finding, SentenceGate, check_reply, without_weights
+from compeer.safety.output import LONGEST, Finding, SentenceGate, check_carefully, check_reply, without_weights
 from compeer.safety.replies import Replies, language_of, recognised
 from compeer.safety.resources import Resources, load_resources
 from compeer.safety.risk import Kind, Risk, Trigger
@@ -81,10 +81,11 @@ class Guard:
         hooks: Sequence[Hook] = (),
         attempts: int = 3,
         resources: Resources | None = None,
-        check: Callable[[str, Sequence[str]], Finding | None] = check_reply,
+        check: Callable[[str, Sequence[str]], Finding | None] | None = None,
         spoken: str | None = None,
     ) -> None:
-        self._detector, self._hooks, self._check, self._spoken = detector, tuple(hooks), check, spoken
+        self._detector, self._hooks, self._spoken = detector, tuple(hooks), spoken
+        self._check, self._check_step = check or check_carefully, check or check_reply
         self._locale, self._language, self._attempts = locale, language, max(1, attempts)
         self._resources = resources or load_resources()
 
@@ -95,7 +96,7 @@ class Guard:
         state = state or GuardState()
         risk = self._risk(messages)
         replies = self._replies(messages)
-        degraded = (*risk.degraded, *(without_weights() if self._check is check_reply else ()))
+        degraded = (*risk.degraded, *(without_weights() if self._check is check_carefully else ()))
         other = self._unread(messages)
         passage = "" if other is None else replies.unread(other)
         degraded = degraded if other is None else (*degraded, UNREAD)
@@ -118,9 +119,9 @@ class Guard:
             return _spoken(turn, reply)
         return self._instead(turn, problem, messages, broken)
 
-    def gate(self, messages: Sequence[str]) -> SentenceGate:
-        """A gate for a reply that comes in pieces. If it shuts, end with `after_gate`."""
-        return SentenceGate(messages, self._check)
+    def gate(self, messages: Sequence[str], step: bool = False) -> SentenceGate:
+        """A gate for a reply that comes in pieces, or for a step. If it shuts, end with `after_gate`."""
+        return SentenceGate(messages, self._check_step if step else self._check)
 
     def after_gate(self, gate: SentenceGate, shown: str, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         """The turn after a reply was let through a gate: what was shown, and a safe ending if the gate shut."""

@@ -3,7 +3,8 @@
 It answers with a level, and where there is danger with its kind ("crisis: suicide"). Nothing is generated: the
 probabilities of the words that it may answer with are read off where the answer begins. The conversation stands right
 behind the instruction, so that of a conversation that goes on only the new messages are computed. It is there if the
-base was fetched (`compeer models get qwen-1.5b`) and the adapter lies in `weights/guard-1.5b`.
+base was fetched (`compeer models get qwen-1.5b`) and the adapter lies in `weights/guard-1.5b`. The same adapter reads
+what the supporter is about to say, and names its fault.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from compeer.errors import InputError
 from compeer.io import file_hash
+from compeer.safety.output import CATEGORIES, READ, Category, Finding
 from compeer.safety.reader import SUPPORTER, Guess, Window
 from compeer.safety.risk import KINDS, LEVELS
 
@@ -60,7 +62,11 @@ def answer(level: str, kind: str | None) -> str:
 
 
 class LargeReader:
-    """Reads with the adapter in a folder; its card (`compeer.json`) may hold where danger and crisis begin to count."""
+    """Reads with the adapter in a folder.
+
+    Its card (`compeer.json`) may hold where danger and crisis begin to count (`thresholds`), and the faults of replies
+    (`reply_thresholds`, by category); without those it was not trained to check replies.
+    """
 
     whole = True
 
@@ -81,18 +87,29 @@ class LargeReader:
         self._thresholds = {"danger": 0.5, "crisis": 0.5, **card.get("thresholds", {})}
         self._levels = self._first_tokens("", LEVELS, folder)
         self._kinds = self._first_tokens(" ", KINDS, folder)
+        self._fault_thresholds: dict[Category, float] | None = card.get("reply_thresholds")
+        self._faults = self._first_tokens("", (FINE, *CATEGORIES), folder) if self.checks_replies else []
 
     def read(self, windows: Sequence[Window]) -> list[Guess]:
         """A guess for each conversation."""
         return [self._read(messages) for messages in windows]
+
+    @property
+    def checks_replies(self) -> bool:
+        """Whether it was trained to."""
+        return self._fault_thresholds is not None
+
+    def fault(self, reply: str, seeker: Sequence[str]) -> Finding | None:
+        """The likeliest fault of a reply, if it is likely enough."""
+        found = self._engine.probabilities(self._prompt_ids(reply_prompt(seeker, reply)), self._faults)
+        return as_finding(found, self._fault_thresholds or {})
 
     def close(self) -> None:
         """Ends its part of the engine."""
         self._engine.close()
 
     def _read(self, messages: Window) -> Guess:
-        text = self._tokenizer.apply_chat_template(prompt(messages), tokenize=False, add_generation_prompt=True)
-        ids = self._ids(text)
+        ids = self._prompt_ids(prompt(messages))
         levels = self._engine.probabilities(ids, self._levels)
         ids += self._ids("crisis:" if levels[2] > levels[1] else "concern:")
         return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds)
@@ -102,6 +119,9 @@ class LargeReader:
         if len(set(found)) < len(words):
             raise InputError(f"its tokenizer starts two of the words {', '.join(words)} alike.", file=folder)
         return found
+
+    def _prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
+        return self._ids(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -113,6 +133,16 @@ def as_guess(levels: Sequence[float], kinds: Sequence[float], thresholds: Mappin
     kind = max(zip(kinds, KINDS, strict=True))[1]
     danger = _scaled(levels[1] + levels[2], thresholds["danger"])
     return Guess(kind, danger, _scaled(levels[2], thresholds["crisis"]))
+
+
+def as_finding(probabilities: Sequence[float], thresholds: Mapping[Category, float]) -> Finding | None:
+    """The likeliest of the faults that reach their thresholds, by the probabilities of no fault and of each."""
+    found = [
+        (probability, category)
+        for probability, category in zip(probabilities[1:], CATEGORIES, strict=True)
+        if probability >= thresholds.get(category, 2.0)
+    ]
+    return Finding(READ, max(found)[1]) if found else None
 
 
 def _scaled(probability: float, threshold: float) -> float:

@@ -6,7 +6,8 @@ fault"), a condition ("only a doctor can tell whether you have …"), words of o
 question, or the rule's own `unless`. A rule may need that the seeker `asked` for something ("are you human?" – "yes"),
 and one about a `term` lets it pass where the seeker had stated it ("my bipolar disorder"). Both languages' rules look
 at every reply. All patterns look at a bounded stretch of text, so that the time grows with the length and no faster.
-What no rule finds is weighed (`output_phrases.py`); where the weights cannot be read, the rules go on alone.
+What no rule finds is weighed (`output_phrases.py`), or read by the large reader where it is on this machine
+(`check_carefully`); where the weights cannot be read, the rules go on alone.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ FOLDER = Path(__file__).with_name("output")
 LANGUAGES = ("en", "zh")
 WEIGHED = "weighted phrases"
 """Stands for a rule's name where the weights found something."""
+READ = "large reader"
+"""Stands for a rule's name where the large reader found something."""
 _STRETCH, _OVERLAP = 600, 200
 """A sentence longer than this is looked at in stretches that overlap."""
 
@@ -126,6 +129,22 @@ def check_reply(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
         if odds >= 0:
             return Finding(WEIGHED, category)
     return found
+
+
+def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
+    """What `check_reply` finds; where the large reader is on this machine it reads the reply instead of the weights.
+
+    If the reader fails, the weights stand in: the detector, which is asked before, says so.
+    """
+    from compeer.safety.large import large_reader
+
+    try:
+        reader = large_reader()
+        if reader is not None and reader.checks_replies:
+            return check_rules(reply, seeker) or reader.fault(reply[-LONGEST:], seeker)
+    except Exception:
+        pass
+    return check_reply(reply, seeker)
 
 
 def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
