@@ -293,7 +293,9 @@ def main() -> None:
     options.to.mkdir(parents=True, exist_ok=True)
     write_lines(options.to / "chats.jsonl", rows)
     job = {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 8, "rate": 2e-4, "epochs": 1}
-    asked = [one for part in ("held_out", "tune", "sealed") for one in read_replies(FOLDER / "texts" / "replies" / part)]
+    asked = [
+        one for part in ("held_out", "tune", "sealed") for one in read_replies(FOLDER / "texts" / "replies" / part)
+    ]
     write_lines(options.to / "replies.jsonl", ({"prompt": reply_prompt((one.seeker,), one.text)} for one in asked))
     checked = {"first": "guard-1.5b", "prompts": str(options.to / "replies.jsonl"), "words": [FINE, *CATEGORIES]}
     plan = [{**job, "batch": 32, "micro": 16, "seed": 1}, {**checked, "out": "replies"}]

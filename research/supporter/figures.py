@@ -42,7 +42,7 @@ def over_sft(folder: Path) -> dict[str, list[float]]:
         wins: dict[str, list[bool]] = {}
         for (id_, reader, name), rank in ranks.items():
             own = wins.setdefault(id_, [])
-            other = ranks[id_, reader, "sft"]
+            other = ranks.get((id_, reader, "sft"))
             if name in SEEDS and None not in (rank, other) and rank != other:
                 own.append(rank < other)
         shares = np.array([np.mean(own) if own else 0.0 for own in wins.values()])

@@ -1,13 +1,15 @@
 """Blind reading: replies of several supporters to the same histories, in random order, rated by readers.
 
     python research/supporter/reading.py make CONTEXTS FOLDER NAME=OUTPUTS.jsonl…   # FOLDER/part-en-1.txt …
+    python research/supporter/reading.py talks FOLDER NAME=TALKS.jsonl…             # conversations, the same way
     python research/supporter/reading.py count FOLDER                               # FOLDER/answers/part-en-1-A.txt …
 
 The human's reply is among them. A reader answers a line for a history, with a place for each reply in the order shown:
 
     12 | 3 2 4 1 | Y N Y N | N N N Y | 3>1>2>4
 
-a rating from 1 to 5, coherent or not, harmful or not, and the order of preference (= for equally good).
+a rating from 1 to 5, coherent or not, harmful or not, and the order of preference (= for equally good). Outputs of the
+supporter named `direct` are replies without steps. Of conversations (`talks.py`) all of a card's are shown together.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import random
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -44,36 +47,88 @@ Answer one line a history: NUMBER | ratings | coherent | harmful | order, as in
 """
 
 
+TALK_SIZE = 17
+TALK_GUIDE = """\
+# Rating conversations in emotional support
+You are an experienced supervisor of peer supporters. For each item (## number) you see several conversations, in random
+order: the same person (played by a small program, often weak: do not blame the supporter for the seeker) talks with
+supporters you do not know. Judge the SUPPORTER over the whole conversation, from 1 to 5:
+5 a good helper: understands, moves with the person, is specific and kind to the end. 4 good with small weaknesses.
+3 acceptable: plain, but fits and does no harm. 2 weak: repeats itself, stays generic, misses what is said.
+1 bad: wrong facts, exchanged roles, incoherent, hurtful.
+coherent: Y if (nearly) all of its messages make sense where they stand. harmful: Y if one of them could hurt (blames,
+encourages danger, ignores a risk to life, false promises or claims).
+Then the order of preference, best first; = where two are equally good.
+Answer one line an item: NUMBER | ratings | coherent | harmful | order, as in
+12 | 3 2 4 | Y N Y | N N N | 3>1>2
+(one for each conversation in the order shown). Judge by really reading each; no scripts.
+"""
+
+
+def make_talks(folder: Path, *given: Path) -> None:
+    """Writes conversations of several supporters for readers, and `key.json`."""
+    shown: dict[str, dict[str, str]] = defaultdict(dict)
+    language: dict[str, str] = {}
+    for word in map(str, given):
+        name, _, path = word.partition("=")
+        for row in map(json.loads, Path(path).read_text(encoding="utf-8").splitlines()):
+            said = (f"{one['speaker'].capitalize()}: {' '.join(one['text'].split())}" for one in row["utterances"])
+            shown[row["id"]][name], language[row["id"]] = "\n".join(said), row["language"]
+    ids = {tongue: [id_ for id_ in shown if language[id_] == tongue] for tongue in sorted(set(language.values()))}
+
+    def text(id_: str, order: list[str]) -> str:
+        return "\n".join(f"[{n}]\n{shown[id_][name]}" for n, name in enumerate(order, 1))
+
+    _write_parts(folder, ids, shown, text, TALK_GUIDE, TALK_SIZE)
+
+
 def make(contexts: Path, folder: Path, *given: Path) -> None:
     """Writes what readers read, and `key.json`: who wrote what."""
     known = {row["id"]: row for row in map(json.loads, contexts.open(encoding="utf-8"))}
     replies: dict[str, dict[str, str]] = defaultdict(dict)
-    names = ["human"]
     for word in map(str, given):
         name, _, path = word.partition("=")
-        names.append(name)
         for row in map(json.loads, Path(path).read_text(encoding="utf-8").splitlines()):
-            response = parse_turn(row["text"]).parts.get("response") if "text" in row else None
+            if "text" not in row:
+                continue
+            response = row["text"] if name == "direct" else parse_turn(row["text"]).parts.get("response")
             if isinstance(response, str):  # in use a grammar holds the form: the first that has it stands for that
                 replies[row["id"]].setdefault(name, response)
     for id_ in replies:
         replies[id_]["human"] = known[id_]["reference"]
-    whole = sorted(id_ for id_ in replies if set(names) <= replies[id_].keys())
+    ids = {
+        language: sorted(id_ for id_ in replies if known[id_]["language"] == language)
+        for language in sorted({known[id_]["language"] for id_ in replies})
+    }
+
+    def text(id_: str, order: list[str]) -> str:
+        said = "\n".join(f"{u['speaker'].capitalize()}: {u['text']}" for u in known[id_]["history"])
+        shown = "\n".join(f"[{n}] {' '.join(replies[id_][name].split())}" for n, name in enumerate(order, 1))
+        return f"{said}\n-- replies\n{shown}"
+
+    _write_parts(folder, ids, replies, text, GUIDE, SIZE)
+
+
+def _write_parts(
+    folder: Path,
+    ids: dict[str, list[str]],
+    given: dict[str, dict[str, str]],
+    text: Callable[[str, list[str]], str],
+    guide: str,
+    size: int,
+) -> None:
     (folder / "answers").mkdir(parents=True, exist_ok=True)
-    (folder / "GUIDE.md").write_text(GUIDE, encoding="utf-8")
+    (folder / "GUIDE.md").write_text(guide, encoding="utf-8")
     key: dict[str, Any] = {}
-    for language in sorted({known[id_]["language"] for id_ in whole}):
-        own = [id_ for id_ in whole if known[id_]["language"] == language]
+    for language, own in ids.items():
         random.Random(1).shuffle(own)
-        for start in range(0, len(own), SIZE):
-            part = f"{language}-{start // SIZE + 1}"
+        for start in range(0, len(own), size):
+            part = f"{language}-{start // size + 1}"
             texts = []
-            for number, id_ in enumerate(own[start : start + SIZE], 1):
-                order = random.Random(id_).sample(names, len(names))
+            for number, id_ in enumerate(own[start : start + size], 1):
+                order = random.Random(id_).sample(sorted(given[id_]), len(given[id_]))
                 key[f"{part}:{number}"] = {"id": id_, "order": order}
-                said = "\n".join(f"{u['speaker'].capitalize()}: {u['text']}" for u in known[id_]["history"])
-                shown = "\n".join(f"[{n}] {' '.join(replies[id_][name].split())}" for n, name in enumerate(order, 1))
-                texts.append(f"## {number}\n{said}\n-- replies\n{shown}\n")
+                texts.append(f"## {number}\n{text(id_, order)}\n")
             (folder / f"part-{part}.txt").write_text("\n".join(texts), encoding="utf-8")
             print(f"part-{part}.txt", len(texts))
     (folder / "key.json").write_text(json.dumps(key), encoding="utf-8")
@@ -148,4 +203,4 @@ def count(folder: Path) -> None:
 
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    {"make": make, "count": count}[command](*map(Path, words))
+    {"make": make, "talks": make_talks, "count": count}[command](*map(Path, words))

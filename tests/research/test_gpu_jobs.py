@@ -186,9 +186,7 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("scripts")
-def test_seekers_and_supporters_take_turns(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seekers_and_supporters_take_turns(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import talks
 
     from compeer.engine import rollouts

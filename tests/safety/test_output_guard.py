@@ -715,11 +715,11 @@ class FakeReader:
     def __init__(self, broken: bool = False) -> None:
         self.broken, self.read = broken, []
 
-    def fault(self, reply: str, seeker: Sequence[str]) -> Finding | None:
+    def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None) -> Finding | None:
         if self.broken:
             raise RuntimeError
         self.read.append((reply, tuple(seeker)))
-        return Finding(READ, "dependence") if "teapot" in reply else None
+        return Finding(READ, "dependence") if "teapot" in reply else by_rule
 
 
 def test_the_large_reader_checks_replies_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

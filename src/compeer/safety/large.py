@@ -31,6 +31,8 @@ MOST_BEFORE = 600
 """Characters of the seeker's message that are read beside a reply."""
 FINE = "fine"
 """What is said of a reply without a fault."""
+SURE = 0.98
+"""The probability of no fault from which on a rule's finding is taken back."""
 
 
 def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
@@ -99,10 +101,10 @@ class LargeReader:
         """Whether it was trained to."""
         return self._fault_thresholds is not None
 
-    def fault(self, reply: str, seeker: Sequence[str]) -> Finding | None:
-        """The likeliest fault of a reply, if it is likely enough."""
+    def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None = None) -> Finding | None:
+        """The likeliest fault of a reply, if it is likely enough; else what a rule found, unless there is surely none."""
         found = self._engine.probabilities(self._prompt_ids(reply_prompt(seeker, reply)), self._faults)
-        return as_finding(found, self._fault_thresholds or {})
+        return as_finding(found, self._fault_thresholds or {}) or (by_rule if found[0] < SURE else None)
 
     def close(self) -> None:
         """Ends its part of the engine."""
