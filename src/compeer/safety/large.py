@@ -102,7 +102,7 @@ class LargeReader:
         return self._fault_thresholds is not None
 
     def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None = None) -> Finding | None:
-        """The likeliest fault of a reply, if it is likely enough; else what a rule found, unless there is surely none."""
+        """The likeliest fault of a reply, if likely enough; else what a rule found, unless there is surely none."""
         found = self._engine.probabilities(self._prompt_ids(reply_prompt(seeker, reply)), self._faults)
         return as_finding(found, self._fault_thresholds or {}) or (by_rule if found[0] < SURE else None)
 

@@ -134,7 +134,8 @@ def check_reply(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     """What `check_reply` finds; where the large reader is on this machine it reads the reply instead of the weights.
 
-    It may also take back what a rule found, if it is sure that nothing is wrong. If the reader fails, the weights stand in: the detector, which is asked before, says so.
+    It may also take back what a rule found, if it is sure that nothing is wrong. If the reader fails, the weights stand
+    in: the detector, which is asked before, says so.
     """
     from compeer.safety.large import large_reader
 
