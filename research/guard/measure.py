@@ -2,13 +2,13 @@
 
     python research/guard/measure.py tune --json tune.json          # as often as you like
     python research/guard/measure.py sealed --json sealed.json      # once, after thresholds are frozen in a commit
-    python research/guard/measure.py replies --json replies.json    # bad and good replies that nothing was learnt from
+    python research/guard/measure.py replies --part held_out        # bad and good replies that nothing was learnt from
     python research/guard/measure.py load --processes 8             # the same 200 conversations, idle and busy
     … --small                                                       # without the large reader
-    … --recorded WINDOWS LEVELS                                     # the large reader's answers, computed on a GPU
+    … --recorded ASKED ANSWERS                                      # the large reader's answers, computed on a GPU
 
-On a CPU the large reader takes seconds a message; `prepare.py` writes the windows that are measured, a GPU job answers
-them, and `--recorded` reads both. Writes counts and ids, never texts. `sealed` refuses to run where files are changed
+On a CPU the large reader takes seconds a message; `prepare.py` writes the windows and replies that are measured, a GPU
+job answers them, and `--recorded` reads both. Of replies `tune` may be looked at; `sealed` is measured once. Writes counts and ids, never texts. `sealed` refuses to run where files are changed
 that are not committed, and names the commit. `load` compares the levels of 200 conversations with and without so many
 busy processes beside.
 """
@@ -21,18 +21,19 @@ import multiprocessing
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from prepare import FOLDER, Text, read_conversations, read_replies
-from train import measure_replies
+from prepare import FOLDER, Reply, Text, read_conversations, read_replies
+from train import by_weights, measure_replies
 
 from compeer.errors import InputError
 from compeer.evaluate.safety import SafetyCase, measure_detection
 from compeer.io import write_json
 from compeer.safety import Detector
-from compeer.safety.large import as_guess, packaged_folder
+from compeer.safety.large import SURE, as_finding, as_guess, packaged_folder, reply_prompt
+from compeer.safety.output import check_rules
 from compeer.safety.output_phrases import ReplyPhrases
 from compeer.safety.reader import Guess, Reads, Window
 
@@ -96,6 +97,20 @@ def measure(part: str, reader: Reads | Literal["packaged"] | None, name: str) ->
     return {**settings, "seconds": round(seconds, 1), **found.model_dump()}
 
 
+def recorded_check(asked: Path, answers: Path) -> Callable[[Reply], bool]:
+    """Rejects as `check_carefully` does, by recorded probabilities."""
+    rows = zip(*(path.read_text("utf-8").splitlines() for path in (asked, answers)), strict=True)
+    found = {json.dumps(json.loads(one)["prompt"]): json.loads(other)["words"] for one, other in rows}
+    thresholds = json.loads((packaged_folder() / "compeer.json").read_text("utf-8"))["reply_thresholds"]
+
+    def rejects(reply: Reply) -> bool:
+        own = found[json.dumps(reply_prompt((reply.seeker,), reply.text))]
+        by_rule = check_rules(reply.text, [reply.seeker])
+        return as_finding(own, thresholds) is not None or (by_rule is not None and own[0] < SURE)
+
+    return rejects
+
+
 def _busy() -> None:
     while True:
         sum(range(1_000_000))
@@ -123,7 +138,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("tune", "sealed", "replies", "load"))
     parser.add_argument("--small", action="store_true", help="without the large reader")
-    parser.add_argument("--recorded", type=Path, nargs=2, metavar=("WINDOWS", "LEVELS"))
+    parser.add_argument("--recorded", type=Path, nargs=2, metavar=("ASKED", "ANSWERS"))
+    parser.add_argument("--part", choices=("held_out", "tune", "sealed"), default="held_out", help="of the replies")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -131,7 +147,10 @@ def main() -> None:
         found = under_load(options.processes)
         print(json.dumps(found))
     elif options.what == "replies":
-        found = measure_replies(read_replies(FOLDER / "texts" / "replies" / "held_out"), ReplyPhrases())
+        rejects = recorded_check(*options.recorded) if options.recorded else by_weights(ReplyPhrases())
+        made = commit(clean=options.part == "sealed")
+        found = measure_replies(read_replies(FOLDER / "texts" / "replies" / options.part), rejects)
+        found = {"part": options.part, "commit": made, "check": "large" if options.recorded else "small", **found}
     else:
         reader: Reads | Literal["packaged"] | None = "packaged"
         if options.small or options.recorded:

@@ -19,7 +19,7 @@ same texts and seed on the same machine give the same bytes.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -319,24 +319,31 @@ def train_replies(folders: Sequence[Path], to: Path, held_out: Path | None = Non
     to.mkdir(parents=True, exist_ok=True)
     _say(f"{write_weights(output_phrases.FILE, stored, to) / 1000:.0f} kB")
     if held_out:
-        found["held out"] = measure_replies(read_replies(held_out), ReplyPhrases(stored))
+        found["held out"] = measure_replies(read_replies(held_out), by_weights(ReplyPhrases(stored)))
     return found
 
 
-def measure_replies(replies: Sequence[Reply], phrases: ReplyPhrases) -> dict[str, Any]:
-    """How many of each category are rejected by rules and weights together, as [rejected, all], by language."""
+def measure_replies(replies: Sequence[Reply], rejects: Callable[[Reply], bool]) -> dict[str, Any]:
+    """How many of each category are rejected, as [rejected, all], by language."""
     found: dict[str, Any] = {}
     for language in ("en", "zh"):
         counts: dict[str, list[int]] = {}
         for reply in replies:
             if reply.language == language:
-                odds = phrases.weigh(plain(reply.text), plain(reply.seeker))[0]
                 own = counts.setdefault(reply.category or "good", [0, 0])
-                own[0] += check_rules(reply.text, [reply.seeker]) is not None or odds >= 0
+                own[0] += rejects(reply)
                 own[1] += 1
         found[language] = counts
         _say(f"{language} held out: " + ", ".join(f"{name} {a} of {b}" for name, (a, b) in counts.items()))
     return found
+
+
+def by_weights(phrases: ReplyPhrases) -> Callable[[Reply], bool]:
+    """Rejects by rules and weights together."""
+    return lambda reply: (
+        check_rules(reply.text, [reply.seeker]) is not None
+        or phrases.weigh(plain(reply.text), plain(reply.seeker))[0] >= 0
+    )
 
 
 def _train_replies(replies: Sequence[Reply], language: str) -> tuple[Arrays, dict[str, Any]]:

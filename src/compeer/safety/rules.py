@@ -62,7 +62,8 @@ class ContextData(_Data):
 class RuleData(_Data):
     """A rule: what it is called, what it is a sign of and how strong, and its patterns.
 
-    What a `firm` rule finds, no reader takes back.
+    What a `firm` rule finds by its patterns, no reader takes back. Its `loose` patterns find more, and often in what is
+    harmless: a reader that is sure may take that back.
     """
 
     name: str
@@ -72,6 +73,7 @@ class RuleData(_Data):
     group: str = ""
     heeds: list[str] | None = None
     firm: bool = False
+    loose: list[Pattern] = []
 
 
 class IdiomData(_Data):
@@ -177,13 +179,16 @@ class Rules:
                 raise InputError(
                     f"there is no context '{unknown[0]}'.", file=file, field=rule.name, do="Mend the rule."
                 )
-            pattern = self._compile(rule.name, rule.patterns)
-            self._rules.append(_Rule(rule, pattern, tuple(contexts[name] for name in heeded)))
+            heeds = tuple(contexts[name] for name in heeded)
+            self._rules.append(_Rule(rule, self._compile(rule.name, rule.patterns), heeds))
+            if rule.loose:
+                loose = rule.model_copy(update={"firm": False})
+                self._rules.append(_Rule(loose, self._compile(rule.name, rule.loose), heeds))
 
     @property
     def names(self) -> list[str]:
         """The names of the rules."""
-        return [rule.data.name for rule in self._rules]
+        return list(dict.fromkeys(rule.data.name for rule in self._rules))
 
     def plain(self, message: str) -> str:
         """The message as the rules read it."""
