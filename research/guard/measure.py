@@ -8,9 +8,9 @@
     … --recorded ASKED ANSWERS                                      # the large reader's answers, computed on a GPU
 
 On a CPU the large reader takes seconds a message; `prepare.py` writes the windows and replies that are measured, a GPU
-job answers them, and `--recorded` reads both. Of replies `tune` may be looked at; `sealed` is measured once. Writes counts and ids, never texts. `sealed` refuses to run where files are changed
-that are not committed, and names the commit. `load` compares the levels of 200 conversations with and without so many
-busy processes beside.
+job answers them, and `--recorded` reads both. Writes counts and ids, never texts. Of replies `tune` may be looked at;
+`sealed`, of replies too, is measured once: it refuses to run where files are changed that are not committed, and names
+the commit. `load` compares the levels of 200 conversations with and without so many busy processes beside.
 """
 
 from __future__ import annotations
