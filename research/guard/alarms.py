@@ -1,6 +1,6 @@
 """The share of false alarms, from a table of alarms (CSV) that a person has read.
 
-    compeer evaluate safety --alarms esconv.json --show         # writes alarms.csv
+    python research/guard/raise_alarms.py esconv.json --show    # writes alarms.csv
     python research/guard/alarms.py alarms.csv --out read.json  # after its column `true` was filled in: yes or no
 
 Alarms that nobody has judged yet count as false until somebody does.
@@ -19,10 +19,10 @@ from pydantic import Field
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from research.command import run_command
+from research.guard.raise_alarms import COLUMNS
 
 from compeer.cli.printing import print_table, with_bounds
 from compeer.errors import InputError
-from compeer.evaluate.safety_alarms import COLUMNS
 from compeer.io import Frozen, write_json
 from compeer.safety.risk import LEVELS
 from compeer.statistics import Estimate
@@ -53,7 +53,7 @@ def read_alarms(path: Path) -> ReadMetrics:
         with path.open(encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file)
             if lacking := [name for name in COLUMNS if name not in (table.fieldnames or ())]:
-                do = "Give a table that --alarms wrote, saved as CSV with commas."
+                do = "Give a table that raise_alarms.py wrote, saved as CSV with commas."
                 raise InputError(f"it has no column {', '.join(lacking)}.", file=path, do=do)
             for row in table:
                 level = row["level"]
