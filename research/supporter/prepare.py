@@ -28,8 +28,8 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 2
-"""Which sample of fresh moments is to be read; the first was read for `reward.json`."""
+READING = 3
+"""Which sample of fresh moments is to be read; the first two were read for `reward.json` and `second.json`."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -178,8 +178,8 @@ def strategy_shares(taught: list[dict[str, Any]]) -> dict[str, dict[str, float]]
 def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dict[str, Any]]]:
     """What one lease does; each plan is a process of its own, and those that need another's adapter wait for it.
 
-    GRPO goes in two rounds: 30 steps from the supporter that imitates, then 50 more with what was labelled of the
-    first round's outputs in the judge, and a price on strategies that are used too often.
+    GRPO goes in two rounds: 30 steps from the supporter that imitates, then 40 more with what was labelled of the
+    first round's outputs in the judge, the response counted twice, and a price on strategies that are used too often.
     """
 
     def path(name: str) -> str:
@@ -198,10 +198,18 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
             {"judge": name, "records": path("test-records"), "form": form.model_dump(), "out": f"judged-{name}"},
         )
     ]
-    judging = {"score": "judge", "form": FORMS["judge"].model_dump(), "contexts": path("use-contexts")}
+    judging = {"rank": "judge", "form": FORMS["judge"].model_dump(), "contexts": path("use-contexts")}
     rewarded = {"start": "sft-c", "judge": "judge", "form": FORMS["judge"].model_dump(), "after": "sft-c"}
     rewarded |= {"contexts": path("policy-contexts"), "steps": 30, "rate": 3e-5, "kl": 0.05, "balance": 0, "rows": 192}
-    second = {**rewarded, "steps": 50, "rate": 4e-5, "balance": 0.5, "shares": shares}
+    second = {
+        **rewarded,
+        "steps": 40,
+        "rate": 6e-5,
+        "kl": 0.03,
+        "response_weight": 2.0,
+        "balance": 0.5,
+        "shares": shares,
+    }
     likeliest = {"temperature": 0.0, "min_p": 0.0}
     return {
         "supporter": [
@@ -213,7 +221,7 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
             {"train": "direct", "chats": path("direct"), **learn, "epochs": 3, "batch": 16},
             write("direct", "use-direct", "use-direct"),
         ],
-        "judges": [*judges, {**judging, "outputs": "use-four", "out": "scored-four"}],
+        "judges": [*judges, {**judging, "outputs": "use-four", "out": "four"}],
         **{
             f"grpo-{seed}": [
                 {"grpo": f"grpo-{seed}", **rewarded, "seed": seed},

@@ -29,7 +29,7 @@ USUAL = 1.0
 
 def held_out(folder: Path, name: str, kind: str, seed: int) -> tuple[list[Any], list[Any]]:
     """The records on which a judge was measured at the end of its training, and what it said to them."""
-    from compeer.reward.compare import read_judgments
+    from compeer.reward.judgments import read_judgments
     from compeer.reward.train import hold_out, is_usable
     from compeer.ser.record import read_records
 
@@ -56,8 +56,9 @@ def only(number: int) -> Callable[[Sequence[Any]], list[Any]]:
 
 def table(folder: Path, contexts: Path) -> dict[str, Any]:
     """All rows: accuracy of the response, the steps, and contradictions."""
-    from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
-    from compeer.reward.contradiction import contradiction_metrics
+    from research.judge.compare import JudgedSet, combined, compare_judges, contradiction_metrics
+
+    from compeer.reward.judgments import read_judgments
     from compeer.reward.second_pass import fit_weights
     from compeer.ser.record import read_records
 
@@ -114,7 +115,9 @@ def table(folder: Path, contexts: Path) -> dict[str, Any]:
 
 def elsewhere(folder: Path, weights: Mapping[str, Any]) -> dict[str, Any]:
     """The response on the other test sets, after the steps and as the looks are weighed, by the same weights."""
-    from compeer.reward.compare import JudgedSet, compare_judges, read_judgments
+    from research.judge.compare import JudgedSet, compare_judges
+
+    from compeer.reward.judgments import read_judgments
     from compeer.reward.second_pass import PassWeights
     from compeer.ser.record import read_records
 

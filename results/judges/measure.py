@@ -84,9 +84,9 @@ def train_one(folder: Path, name: str) -> None:
     """Trains one judge and lets it judge all test sets."""
     import torch
 
-    from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
     from compeer.reward.judge import LocalJudge
+    from compeer.reward.judgments import write_judgments
     from compeer.reward.train import train_judge
     from compeer.ser.record import read_records
 
@@ -187,8 +187,10 @@ def table(folder: Path, corpus: list[Path], contexts: Path) -> None:
     `corpus` teaches the classifier of strategies that contradictions are counted with; its dialogues must not be those
     of the test set. `contexts` are those that the records were made of: they know the strategy of each reply.
     """
-    from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
-    from compeer.reward.comparison_table import as_markdown, comparison_tables
+    from research.judge.compare import JudgedSet, combined, compare_judges
+    from research.judge.comparison_table import as_markdown, comparison_tables
+
+    from compeer.reward.judgments import read_judgments
     from compeer.ser.record import read_records
 
     own = settings_of("unified")
@@ -244,11 +246,11 @@ def _contradictions(records: Any, rows: Any, corpus: list[Path], contexts: Path)
     What a response does is told by a classifier, where it can, and by the corpus' annotators, who saw the reply in its
     own place.
     """
+    from research.judge.compare import contradiction_metrics
     from research.judge.strategies import DecidingClassifier, strategy_replies
 
     from compeer.corpora import read_corpus
     from compeer.reasoning import STEPS as PARTS
-    from compeer.reward.contradiction import contradiction_metrics
     from compeer.reward.score import Judgment
 
     dialogues_with_strategies = (dialogue for path in corpus for dialogue in read_corpus(str(path)))

@@ -177,9 +177,9 @@ def train_one(folder: Path, name: str) -> None:
     """Trains one judge and lets it judge all test sets."""
     import torch
 
-    from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
     from compeer.reward.judge import LocalJudge
+    from compeer.reward.judgments import write_judgments
     from compeer.reward.train import train_judge
     from compeer.ser.record import read_records
 
@@ -218,8 +218,10 @@ def train(folder: Path, chosen: Sequence[str], parallel: int) -> None:
 
 def table(folder: Path) -> None:
     """All figures of what has been judged so far, as results.json and tables.md beside this file."""
-    from compeer.reward.compare import JudgedSet, compare_judges, read_judgments
-    from compeer.reward.comparison_table import as_markdown, comparison_tables
+    from research.judge.compare import JudgedSet, compare_judges
+    from research.judge.comparison_table import as_markdown, comparison_tables
+
+    from compeer.reward.judgments import read_judgments
     from compeer.ser.record import read_records
 
     own = how_trained()

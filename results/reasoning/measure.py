@@ -274,8 +274,8 @@ def _drawn(there: Sequence[dict[str, Any]], key: str) -> Any:
     The same dialogues and seeds are drawn for every supporter, so that draws can be held against each other.
     """
     import numpy as np
+    from research.judge.compare import over_seeds
 
-    from compeer.reward.compare import over_seeds
     from compeer.statistics import group_weights, mean, ratio
 
     places = {name: place for place, name in enumerate(sorted({row["dialogue"] for row in there[0]["rows"]}))}

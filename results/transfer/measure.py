@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "supporter"))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "supporter"), str(Path(__file__).resolve().parents[2])]
 
 ROUNDS, FALSE_SHARE, SEED = 6, 0.25, 7
 
@@ -43,8 +43,8 @@ def run(folder: Path, only: list[str]) -> None:
     from assess import assessed
 
     from compeer.reward import LocalJudge
-    from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
+    from compeer.reward.judgments import write_judgments
     from compeer.ser.record import read_records
 
     (folder / "said").mkdir(exist_ok=True)
@@ -67,8 +67,9 @@ def names(folder: Path) -> list[str]:
 def table(folder: Path) -> None:
     """What the judge got right by corpus, with intervals over dialogues, and the supporter's figures."""
     from measure import intervals, values_by_history
+    from research.judge.compare import JudgedSet, compare_judges
 
-    from compeer.reward.compare import JudgedSet, compare_judges, read_judgments
+    from compeer.reward.judgments import read_judgments
     from compeer.ser.record import read_records
 
     found: dict[str, Any] = {"judge": {}, "supporter": {}}

@@ -15,8 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from research.judge.compare import JudgedSet, compare_judges
+
 from compeer.reasoning import parse_turn
-from compeer.reward.compare import JudgedSet, compare_judges, read_judgments
+from compeer.reward.judgments import read_judgments
 from compeer.ser.record import read_records
 from compeer.statistics import mean, mean_interval, words
 
