@@ -18,11 +18,14 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# The extras stand in an environment of their own over .venv: verifiers wants an older openai than our tests do.
+# The extras stand in an environment of their own over .venv: verifiers wants an older openai than our tests do. The
+# folder is added as a site, for compeer itself is found by a .pth file in it.
 test-all: $(READY)
 	$(PYTHON) -m venv --without-pip $(ALL)
 	$(ALL)/bin/python -c "import pathlib, sysconfig; own = pathlib.Path(sysconfig.get_path('purelib')); \
-	  own.joinpath('over.pth').write_text(str(own).replace('$(ALL)', '$(VENV)'))"
+	  below = str(own).replace('$(ALL)', '$(VENV)'); \
+	  own.joinpath('over.pth').write_text(f'import site; site.addsitedir({below!r})')"
+	$(ALL)/bin/python -c "import compeer.models"
 	$(ALL)/bin/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation --requirement locks/extras.txt
 	$(ALL)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 

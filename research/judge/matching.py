@@ -28,7 +28,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from research.command import Records, Seed, Written, run_command
 
-from compeer.cli.printing import print_counts, silence_libraries
+from compeer.cli.printing import print_counts
 from compeer.dialogue import last_seeker
 from compeer.errors import InputError
 from compeer.io import json_line
@@ -202,7 +202,6 @@ def main(
     seed: Seed = 0,
 ) -> None:
     """Make of judged records a matched set: every turn right in one history stands in another, where it is wrong."""
-    silence_libraries()
     print_counts(match_turns(records, out, seed, mixtures, mistakes, pairs=pairs), out)
 
 

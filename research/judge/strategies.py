@@ -7,7 +7,7 @@ as often as the corpus uses it) above the upper. A judge that accepts everything
 would still have a rate of contradictions of about `errors` divided by the share decided: the floor of this measure.
 
     classifier = DecidingClassifier(strategy_replies(read_corpus("ESConv.json")), seed=0)
-    contradiction_metrics(dialogues, classifier.follows(turns), judges)     # of compeer.reward.contradiction
+    contradiction_metrics(dialogues, classifier.follows(turns), judges)     # of research.judge.compare
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from research.command import Cache, Call, Seed, Written, run_command
 from research.personality.clusters import PARTICIPANTS, cluster_profiles
 
 from compeer.cli.options import CACHE
-from compeer.cli.printing import print_counts, silence_libraries
+from compeer.cli.printing import print_counts
 from compeer.cli.ser import ask_models
 from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, Speaker, merge_consecutive, transcript
@@ -255,7 +255,6 @@ def main(
     seed: Seed = 0,
 ) -> None:
     """Describe both participants by DISC, and cluster the descriptions (clusters.json, elbow.svg beside them)."""
-    silence_libraries()
     stage = partial(profile_stage, dialogues, retries=2, seed=seed, workers=workers)
     if model:
         ask_models(stage, out=out, model=model, call=call, cache=cache)

@@ -33,7 +33,7 @@ from research.command import Records, Seed, run_command
 from research.probes import blind
 from research.reservoir import Reservoir
 
-from compeer.cli.printing import plain, silence_libraries
+from compeer.cli.printing import plain
 from compeer.io import Frozen, write_json
 from compeer.models.embedder import Embedder, Embeds
 from compeer.progress import console
@@ -290,7 +290,6 @@ def main(
     seed: Seed = 0,
 ) -> None:
     """Try to tell the labels without the history; exit code 1 if a probe does better than its limit."""
-    silence_libraries()
     found = probe_records(records, seed, None if embedder == "words" else Embedder(embedder), limit, 6_000)
     table = Table("", "what it tells", "what it sees", "balanced accuracy", "limit", "labels", box=None)
     for one in found.probes:

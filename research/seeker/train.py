@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
+from research.command import run_command
 from research.seeker.seeker import SAMPLING, RealismFigures, SeekerSettings, hold_out, measure_seeker, train_seeker
 
 from compeer.cli.options import CHANGES, SEED, argument, option
-from compeer.cli.printing import note_written, print_table, silence_libraries, with_bounds, write_metrics
+from compeer.cli.printing import note_written, print_table, with_bounds, write_metrics
 from compeer.cli.training import claim, read_settings
 from compeer.corpora import corpus_path, read_corpus
 from compeer.models.distributed import first_process
@@ -36,7 +37,6 @@ def main(
     seed: int = SEED,
 ) -> None:
     """Fine-tune a seeker, and measure how lifelike it is."""
-    silence_libraries()
     start = {"steps": 300, "learning_rate": 5e-4, "lora_rank": 16, "save_every": 50, "max_length": 2048}
     settings = read_settings(SeekerSettings, start, changes)
     base = model_folder(settings.model)
@@ -81,4 +81,4 @@ def _print_realism(found: Sequence[RealismFigures]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -48,8 +48,8 @@ def test_a_forwarded_address_is_not_believed_from_anybody(store: Store) -> None:
     person(store, "Ann")
     with workbench(store) as bench:
         stranger = Client(bench.url)
-        told = [{"X-Forwarded-For": f"203.0.113.{number}"} for number in range(14)]
-        statuses = [guess(stranger, 0, f"Name {number}", **headers) for number, headers in enumerate(told)]
+        claimed = [{"X-Forwarded-For": f"203.0.113.{number}"} for number in range(14)]
+        statuses = [guess(stranger, 0, f"Name {number}", **headers) for number, headers in enumerate(claimed)]
     assert statuses == [403] * WRONG_A_MINUTE + [429] * 4
 
 

@@ -121,10 +121,10 @@ def test_the_whole_life(bench: Bench) -> None:
     for client in (ann, ben):
         label(client, preference="both")
 
-    told = boss.got("GET", f"/agreement?project={pid}")
-    assert told["questions"]["history"]["percent"] == 0.5
-    assert told["pairs"][0]["annotators"] == ["A2", "A3"]
-    assert told["stages"] == {"closed": 2}
+    answered = boss.got("GET", f"/agreement?project={pid}")
+    assert answered["questions"]["history"]["percent"] == 0.5
+    assert answered["pairs"][0]["annotators"] == ["A2", "A3"]
+    assert answered["stages"] == {"closed": 2}
     table = boss.got("GET", f"/disagreements?project={pid}&question=history")
     assert (table["total"], table["pages"], table["rows"][0]["consensus"]) == (1, 1, True)
     assert table["rows"][0]["answers"] == {"A2": True, "A3": False, "A4": True}

@@ -237,11 +237,11 @@ def test_a_label_can_be_corrected_for_a_while_and_counts_after_it(tmp_path: Path
 
 
 def test_an_admin_who_annotates_cannot_try_answers_either(tmp_path: Path, same_luck: Callable[[], None]) -> None:
-    told = []
+    answered = []
     for other in (YES, NO):
         same_luck()
         clock = Clock()
-        store = create_store(str(tmp_path / f"{len(told)}.sqlite"), clock)
+        store = create_store(str(tmp_path / f"{len(answered)}.sqlite"), clock)
         project = steps_project(store, 1, correction_seconds=300)
         ben = person(store, "Ben")
         with workbench(store) as bench:
@@ -249,10 +249,10 @@ def test_an_admin_who_annotates_cannot_try_answers_either(tmp_path: Path, same_l
             _by_other(store, ben, project.id, other)
             item = _label(both)
             paths = ("/projects", "/disagreements?project=1&question=history", f"/items/{item}/everything")
-            told.append([both("GET", path).text for path in paths])
-            figures = both.got("GET", "/agreement?project=1")
-            told[-1] += [figures["stages"], figures["pairs"], figures["questions"]["history"]["percent"]]
-    assert told[0] == told[1]
+            answered.append([both("GET", path).text for path in paths])
+            measured = both.got("GET", "/agreement?project=1")
+            answered[-1] += [measured["stages"], measured["pairs"], measured["questions"]["history"]["percent"]]
+    assert answered[0] == answered[1]
 
 
 def _both(bench: Bench) -> Client:

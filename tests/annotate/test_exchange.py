@@ -78,8 +78,8 @@ def test_the_consensus_is_exported_as_records(store: Store, tmp_path: Path) -> N
     assert "Ann" not in text
     lines = [json.loads(line) for line in text.splitlines()]
     assert {label["annotator"] for line in lines for label in line["labels"]} == {"A1", "P2", "A3"}
-    figures = json.loads((tmp_path / "out" / "agreement.json").read_text())
-    assert figures["questions"]["emotion"]["percent"] == 0.8
+    measured = json.loads((tmp_path / "out" / "agreement.json").read_text())
+    assert measured["questions"]["emotion"]["percent"] == 0.8
     with pytest.raises(InputError, match="there already"):
         export_project(store, project, tmp_path / "out")
 

@@ -89,9 +89,9 @@ def test_whatever_is_done_with_it_a_gold_item_behaves_as_any_other(store: Store,
         for number in range(60):
             item, left = given(ann)
             how = ("skip", "flag", "decline", "release", "label")[number % 5]
-            told = _done(ann, item, how, clock)
+            answered = _done(ann, item, how, clock)
             after = ann.got("GET", "/projects")["projects"][0]["left"]
-            behaved[how][kind[item]].append((told, after - left))
+            behaved[how][kind[item]].append((answered, after - left))
     for how, both in behaved.items():
         if {"real", "gold"} <= both.keys():
             assert {str(one) for one in both["real"]} == {str(one) for one in both["gold"]}, how

@@ -46,8 +46,8 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
             differs = who is ben and task.history[0].text in wrong
             submit(plain, who, task.item, {**RIGHT, "history": not differs}, seconds=36)
         clock.seconds += 60
-    told = dashboard(plain, project.id)
-    history = told["questions"]["history"]
+    found = dashboard(plain, project.id)
+    history = found["questions"]["history"]
     assert history["percent"] == 0.8
     # Eight units True-True, two True-False: o = 2, n_True = 18, n_False = 2; α = 1 - 19 · 2 / 36
     assert history["alpha"]["value"] == pytest.approx(1 - 38 / 36)
@@ -55,7 +55,7 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
     assert history["by_annotator"]["A1"]["items"] == 10
     assert history["by_author"]["model-a"]["alpha"]["value"] == history["alpha"]["value"]
     assert list(history["by_week"]) == ["2027-W02"]
-    assert told["pairs"] == [
+    assert found["pairs"] == [
         {
             "annotators": ["A1", "A2"],
             "items": 10,
@@ -67,10 +67,15 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
             },
         }
     ]
-    assert told["stages"] == {"adjudicate": 2, "closed": 8}
-    assert told["pace"]["annotators"]["A1"] == {"labels": 10, "hours": 0.1, "labels_an_hour": 100.0, "last_week": 10}
-    assert told["pace"]["adjudications_expected"] == 2
-    assert told["pace"]["hours_left"] == pytest.approx(0.02)
+    assert found["stages"] == {"adjudicate": 2, "closed": 8}
+    assert found["pace"]["annotators"]["A1"] == {
+        "labels": 10,
+        "hours": 0.1,
+        "labels_an_hour": 100.0,
+        "last_week": 10,
+    }
+    assert found["pace"]["adjudications_expected"] == 2
+    assert found["pace"]["hours_left"] == pytest.approx(0.02)
     listed = disagreements(plain, project.id, "history")
     assert [row["answers"] for row in listed] == [{"A1": True, "A2": False}] * 2
     task = next_task(plain, cleo, project.id)
@@ -94,7 +99,7 @@ def test_who_drifts_from_gold_is_seen() -> None:
         row = SimpleNamespace(id=number, kind="gold", stage="gold", author="model", dialogue="d", answers=known)
         items.append(LabelledItem(row, labels))
     project = Project(1, "p", "steps", ProjectSettings(), 1)
-    told = project_metrics(project, items, now)["gold"]
-    assert [told[name]["drifting"] for name in ("A1", "A2")] == [True, False]
-    assert [round(figure["right"], 2) for figure in told["A1"]["by_week"].values()] == [1.0, 0.5]
-    assert told["A1"]["answers"] == 48
+    found = project_metrics(project, items, now)["gold"]
+    assert [found[name]["drifting"] for name in ("A1", "A2")] == [True, False]
+    assert [round(metric["right"], 2) for metric in found["A1"]["by_week"].values()] == [1.0, 0.5]
+    assert found["A1"]["answers"] == 48

@@ -78,8 +78,8 @@ def test_an_invitation_can_be_withdrawn_until_somebody_took_it_up(store: Store, 
             withdraw(store, closed, boss)
     with pytest.raises(Refused, match="not valid"):
         join(store, old, "Eve", PASSWORD)
-    told = audit_log(store, boss)
-    assert [(row["actor"], row["body"]["invitation"]) for row in told if row["kind"] == "withdrawn"] == [("A1", 2)]
+    log = audit_log(store, boss)
+    assert [(row["actor"], row["body"]["invitation"]) for row in log if row["kind"] == "withdrawn"] == [("A1", 2)]
     assert verify(store).problems == ()
 
 
@@ -187,10 +187,14 @@ def test_the_audit_log_tells_who_did_what_without_any_text(store: Store) -> None
     boss = person(store, "Boss", "admin")
     invite(store, ["annotator"], ["en"], actor=boss)
     log_in(store, "Boss", PASSWORD)
-    told = audit_log(store, boss)
-    assert [(row["kind"], row["actor"]) for row in told] == [("logged_in", "A1"), ("invited", "A1"), ("joined", None)]
+    log = audit_log(store, boss)
+    assert [(row["kind"], row["actor"]) for row in log] == [
+        ("logged_in", "A1"),
+        ("invited", "A1"),
+        ("joined", None),
+    ]
     assert [row["seq"] for row in audit_log(store, boss, before=3, limit=1)] == [2]
-    assert "Boss" not in json.dumps(told)
+    assert "Boss" not in json.dumps(log)
 
 
 def test_guidelines_keep_their_versions(store: Store) -> None:

@@ -219,9 +219,9 @@ def test_training_comes_first_and_tells_the_answers_and_gold_stays_hidden(store:
     for who in (ann, ben):
         task = given(store, who, project)
         assert task.kind == "training"
-        told = submit(store, who, task.item, RIGHT)
-        assert told is not None
-        assert task.responses[0 if told["preference"] == "first" else 1].endswith("matter 100?")
+        answered = submit(store, who, task.item, RIGHT)
+        assert answered is not None
+        assert task.responses[0 if answered["preference"] == "first" else 1].endswith("matter 100?")
         with pytest.raises(Refused, match="answered once"):
             submit(store, who, task.item, {**RIGHT, "strategy": True})
     roles = []

@@ -15,6 +15,7 @@ from compeer.chat.conversation import ATTEMPTS, GuardedSupporter, visible
 from compeer.chat.writing import NotWritten
 from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
+from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.reasoning import STEPS, Part
 from compeer.safety import CrisisEvent, Guard, GuardState, Risk, Trigger
@@ -98,6 +99,25 @@ def test_a_bad_sentence_is_taken_back_and_written_anew_from_the_same_steps() -> 
     assert writer.requests[1].prefix.endswith("Response:")
     assert writer.requests[1].seed != writer.requests[0].seed
     assert len([event for event in events if isinstance(event, StepDone)]) == 3
+
+
+def test_a_reply_that_begins_as_an_earlier_one_did_is_written_anew_before_anybody_reads_it() -> None:
+    history = (*JOB, Utterance(speaker="supporter", text=f"{WHOLE.response} Tell me."), *said("All of it."))
+    other = TURN.replace(WHOLE.response, "Of all this, what keeps you awake at night?")
+    writer = ScriptedWriter(TURN, other)
+    events = events_of(GuardedSupporter(writer, guard()), TurnRequest(history))
+    done = done_of(events)
+    assert done.reply == "Of all this, what keeps you awake at night?"
+    assert done.guarded.attempts == 2
+    assert not [event for event in events if isinstance(event, Retracted)]
+    assert not [event for event in events if isinstance(event, ReplyPart) and "lot at once" in event.text]
+    assert writer.requests[1].prefix.endswith("Response:")
+    # where it cannot say anything else, it says that
+    stubborn = ScriptedWriter(TURN)
+    done = done_of(events_of(GuardedSupporter(stubborn, guard()), TurnRequest(history)))
+    assert (done.reply, len(stubborn.requests)) == (WHOLE.response, ATTEMPTS)
+    greedy = TurnRequest(history, sampling=Sampling(temperature=0.0, max_tokens=320))
+    assert done_of(events_of(GuardedSupporter(ScriptedWriter(TURN), guard()), greedy)).guarded.attempts == 1
 
 
 @pytest.mark.parametrize("part", STEPS)

@@ -16,7 +16,7 @@ from compeer.engine import batching
 from compeer.models import Sampling
 from compeer.models.base import Request
 from compeer.policy import Output, generate_turns, repeats
-from compeer.policy.repeats import RepetitionFilter, until_repetition
+from compeer.policy.repeats import RepetitionFilter, said_before, until_repetition
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
 from tests.support.scripted_model import ScriptedModel
@@ -161,3 +161,18 @@ def test_a_server_that_repeats_itself_is_heard_out_and_told_once() -> None:
     *texts, ending = asyncio.run(told())
     assert "".join(str(text) for text in texts) == BEFORE
     assert ending == Ending(False, 400, 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "earlier", "repeated"),
+    [
+        ("You sat there, knew nothing and froze.", ["You sat there, knew nothing and froze. That hurts."], True),
+        ("You sat there, knew nothing and froze.", ["You knew the answer.", "That must be hard."], False),
+        ("I hear you.", ["I hear you."], False),
+        ("一个人待着挺难受的。", ["一个人待着挺难受的，对吗？"], True),
+        ("一个人待着挺难受的。", ["最近睡得好吗？"], False),
+        ("", [""], False),
+    ],
+)
+def test_what_was_said_before_is_known(text: str, earlier: list[str], repeated: bool) -> None:
+    assert said_before(text, earlier) is repeated

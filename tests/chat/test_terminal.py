@@ -17,10 +17,11 @@ from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.session import ChatSession
 from compeer.chat.writing import Ending, NotWritten
 from compeer.cli import app
-from compeer.cli.talk import NOTICE, Chat, candidate_line, matched
+from compeer.cli.talk import NOTICE, Chat, candidate_line
 from compeer.corpora import read_corpus
 from compeer.errors import InputError
 from compeer.models.base import Message, Request, Sampling
+from compeer.policy.control import read_control
 from compeer.reasoning import SupportTurn
 from compeer.reward.score import Score
 from compeer.safety import Finding, Guard, Risk
@@ -194,12 +195,12 @@ def test_text_is_printed_as_it_is(writer: Writer) -> None:
     ("field", "value", "meant"), [("strategy", "question", "Question"), ("stage", "ACT", "action")]
 )
 def test_names_are_matched_as_people_type_them(field: str, value: str, meant: str) -> None:
-    assert matched(field, value) == meant
+    assert read_control([f"{field}={value}"]).requested() == {field: meant}
 
 
 def test_a_beginning_that_fits_several_is_an_error() -> None:
     with pytest.raises(InputError, match="unknown strategy 're'"):
-        matched("strategy", "re")
+        read_control(["strategy=re"])
 
 
 def test_candidates_are_shown_with_their_verdicts() -> None:
@@ -233,7 +234,7 @@ def test_say_prints_one_turn(opened: list[Any]) -> None:
     assert "[Information]" in done.stdout
     assert "That is a lot at once (1)." in done.stdout
     assert opened[0][0] == "best"
-    assert runner.invoke(app, ["say", "I lost my job.", "--base"]).exit_code == 0
+    assert runner.invoke(app, ["say", "I lost my job.", "--model", "embedded"]).exit_code == 0
     assert opened[1][0] == "embedded"
     assert opened[0][1] is not None
 
@@ -306,7 +307,6 @@ def test_chat_talks_until_the_input_ends() -> None:
     [
         (["say", "  "], "nothing to answer"),
         (["say", "x", "--stage", "foo"], "unknown stage 'foo'"),
-        (["say", "x", "--base", "--model", "mine"], "--base means the packaged model"),
     ],
 )
 @pytest.mark.usefixtures("opened")

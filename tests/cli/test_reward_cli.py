@@ -1,4 +1,4 @@
-"""`compeer reward`: from records to a trained judge, its judgments, its figures, and a table of several judges."""
+"""`compeer reward`: from records to a trained judge, its judgments, its metrics, and a table of several judges."""
 
 import io
 import json
@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from research.judge.compare import main as compare
 
 from compeer import cli
 from compeer.cli.training import NEEDS
 from compeer.errors import InputError
 from compeer.models.base import Request
-from compeer.reward.compare import write_judgments
 from compeer.reward.conversation import JudgeForm
 from compeer.reward.judges import open_judge
+from compeer.reward.judgments import write_judgments
 from compeer.reward.score import Judgment
 from compeer.reward.train import RewardSettings, is_usable, sampling_weights
 from compeer.ser import SerSettings, build_ser, read_records, write_records
@@ -70,7 +71,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, word: str | None = None) -> Script
     return model
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> str:
+def notes_of(capsys: pytest.CaptureFixture[str]) -> str:
     """What was said to the person, on one line."""
     return " ".join(capsys.readouterr().err.split())
 
@@ -98,11 +99,11 @@ def test_train_judge_evaluate_compare(
     assert run_cli(monkeypatch, "train", str(records), "u", *base, "--set", "steps=3") == 2
     assert "a training with other settings was begun here (steps)" in " ".join(capsys.readouterr().err.split())
     assert run_cli(monkeypatch, "evaluate", str(records), "u.jsonl") == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["records"] == figures["scored"] == 12
-    assert {"history", "emotion", "strategy", "response", "calibration", "position", "test_set"} <= set(figures)
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["records"] == measured["scored"] == 12
+    assert {"history", "emotion", "strategy", "response", "calibration", "position", "test_set"} <= set(measured)
     rows = ["UnifiReward=u.jsonl::ut.jsonl", "PRM=p.jsonl", "ORM=o.jsonl"]
-    assert run_cli(monkeypatch, "compare", str(records), *rows, "--out", "table.md") == 0
+    compare(records, rows, out=Path("table.md"))
     table = (tmp_path / "table.md").read_text(encoding="utf-8")
     for name in ("UnifiReward", "PRM + ORM", "always True"):
         assert name.lower() in table.lower()
@@ -120,7 +121,7 @@ def test_train_judge_evaluate_compare(
         (["judge", "RECORDS", "nowhere", "out.jsonl"], "no model folder"),
         (["train", "RECORDS", "out", "--set", "sources={silver=-1.0}"], "greater than or equal to 0"),
         (["train", "RECORDS", "out", "--set", "sources={silver=0.0}"], "no record would ever be drawn"),
-        (["judge", "RECORDS", ENDPOINT, "out.jsonl", "--kind", "best"], "unknown kind"),
+        (["judge", "RECORDS", ENDPOINT, "out.jsonl", "--kind", "best"], "'best' is not one of"),
         (["judge", "RECORDS", ENDPOINT, "nowhere/out.jsonl"], "no such folder"),
         (["judge", "RECORDS", ENDPOINT, "out.jsonl", "--threshold", "0.4"], "--threshold: only for judges in this"),
         (["judge", "RECORDS", "judge", "out.jsonl", "--threshold", "7"], "7 is no probability"),
@@ -130,7 +131,6 @@ def test_train_judge_evaluate_compare(
         (["judge", "--said", "Oh.", "--output", "x", "--call", "retries=0"], "--call: only for endpoints"),
         (["evaluate", "RECORDS", "nowhere.jsonl"], "nowhere.jsonl"),
         (["evaluate", "RECORDS", "nowhere.jsonl", "--plot", "nowhere/a.svg"], "no such folder"),
-        (["compare", "RECORDS", "nowhere.jsonl"], "NAME=FILE"),
     ],
 )
 def test_what_a_person_did_wrong_is_told(
@@ -157,7 +157,7 @@ def test_judging_says_how_many_were_scored(
     out = tmp_path / "said.jsonl"
     scripted(monkeypatch)
     assert run_cli(monkeypatch, "judge", str(records), ENDPOINT, str(out)) == 0
-    assert f"12 judgments written to {out}: 12 scored, 0 not" in told(capsys)
+    assert f"12 judgments written to {out}: 12 scored, 0 not" in notes_of(capsys)
 
 
 def test_judging_fails_where_nothing_is_scored_and_says_why(
@@ -165,11 +165,11 @@ def test_judging_fails_where_nothing_is_scored_and_says_why(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_cli(monkeypatch, "judge", str(records), ENDPOINT, "dead.jsonl", *QUICKLY) == 1
-    assert ": 0 scored, 12 not (most often: the judge could not be asked (connection)" in told(capsys)
+    assert ": 0 scored, 12 not (most often: the judge could not be asked (connection)" in notes_of(capsys)
     assert len((tmp_path / "dead.jsonl").read_text(encoding="utf-8").splitlines()) == 12
     scripted(monkeypatch, "It depends.")
     assert run_cli(monkeypatch, "judge", str(records), ENDPOINT, "unread.jsonl") == 1
-    assert "most often: the judge's answer cannot be read" in told(capsys)
+    assert "most often: the judge's answer cannot be read" in notes_of(capsys)
 
 
 def test_one_turn_that_could_not_be_judged_is_a_failure(
@@ -204,13 +204,13 @@ def test_json_that_is_nested_too_deeply_is_no_turn(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(given))
     assert run_cli(monkeypatch, "judge", "--said", "Oh.", "--output", "-", "-m", ENDPOINT) == 2
-    assert "this JSON holds no turn" in told(capsys)
+    assert "this JSON holds no turn" in notes_of(capsys)
 
 
 def test_what_is_piped_must_be_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"History: \xff\xfe"), encoding="utf-8"))
     assert run_cli(monkeypatch, "judge", "--said", "Oh.", "--output", "-", "-m", ENDPOINT) == 2
-    assert "not UTF-8 text" in told(capsys)
+    assert "not UTF-8 text" in notes_of(capsys)
 
 
 @pytest.mark.parametrize("line", ['{"id": ', '{"a":' * 200_000])
@@ -219,7 +219,7 @@ def test_the_advice_for_a_broken_record_names_no_option_that_is_not_there(
 ) -> None:
     (tmp_path / "broken.jsonl").write_text(f"{line}\n", encoding="utf-8")
     assert run_cli(monkeypatch, "evaluate", str(tmp_path / "broken.jsonl"), "said.jsonl") == 2
-    said = told(capsys)
+    said = notes_of(capsys)
     assert "line 1: this" in said
     assert "Mend this line" in said
     assert "skip-bad" not in said
@@ -256,18 +256,18 @@ def test_each_kind_of_judge_takes_the_records_that_it_can_be_measured_on(
     monkeypatch.chdir(tmp_path)
     scripted(monkeypatch)
     assert run_cli(monkeypatch, "judge", str(mixed), ENDPOINT, "said.jsonl", "--kind", kind) == 0
-    said = told(capsys)
+    said = notes_of(capsys)
     assert why in said
     assert f"{judged} judgments written" in said
     assert run_cli(monkeypatch, "evaluate", str(mixed), "said.jsonl") == 0
     printed = capsys.readouterr()
     assert why in " ".join(printed.err.split())
-    figures = json.loads(printed.out)
-    assert figures["records"] == figures["scored"] == judged
-    assert ("strategy" in figures) == (kind != "outcome")
-    assert ("response" in figures) == (kind != "process")
-    assert run_cli(monkeypatch, "compare", str(mixed), f"{kind}=said.jsonl", "--out", "table.md") == 0
-    assert why in told(capsys)
+    measured = json.loads(printed.out)
+    assert measured["records"] == measured["scored"] == judged
+    assert ("strategy" in measured) == (kind != "outcome")
+    assert ("response" in measured) == (kind != "process")
+    compare(mixed, [f"{kind}=said.jsonl"], out=Path("table.md"))
+    assert why in notes_of(capsys)
     assert kind in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 
@@ -279,10 +279,12 @@ def test_judges_side_by_side_are_held_to_the_same_records(
     for kind in ("process", "outcome"):
         assert run_cli(monkeypatch, "judge", str(mixed), ENDPOINT, f"{kind}.jsonl", "--kind", kind) == 0
     capsys.readouterr()
-    assert run_cli(monkeypatch, "compare", str(mixed), "PRM=process.jsonl", "ORM=outcome.jsonl") == 0
+    compare(mixed, ["PRM=process.jsonl", "ORM=outcome.jsonl"])
     printed = capsys.readouterr()
     assert "5 of 12 records are left out" in printed.err
     assert "PRM + ORM" in printed.out
+    with pytest.raises(InputError, match="NAME=FILE"):
+        compare(mixed, ["process.jsonl"])
 
 
 def test_a_process_judge_is_taught_by_records_without_a_preference(
@@ -298,11 +300,11 @@ def test_a_process_judge_is_taught_by_records_without_a_preference(
     monkeypatch.chdir(tmp_path)
     base = ["--set", f"model={tiny_model}", "--set", "steps=1", "--set", "history=2", "--set", "max_length=1024"]
     assert run_cli(monkeypatch, "train", "few.jsonl", "p", *base, "--set", "kind=process") == 0
-    said = told(capsys)
+    said = notes_of(capsys)
     assert "left out" not in said
     assert '"chats": 36' in said
     assert run_cli(monkeypatch, "train", "few.jsonl", "u", *base) == 0
-    said = told(capsys)
+    said = notes_of(capsys)
     assert "11 of 12 records are left out: 11 without a preference." in said
     assert '"chats": 1,' in said
 
@@ -313,7 +315,7 @@ def test_records_without_any_labels_are_an_error(
     bare = [record.model_copy(update={"labels": None, "preference": None}) for record in read_records(mixed)]
     write_records(tmp_path / "bare.jsonl", bare)
     assert run_cli(monkeypatch, "judge", str(tmp_path / "bare.jsonl"), ENDPOINT, str(tmp_path / "o.jsonl")) == 2
-    assert "there is no record with labels of the steps and a preference among the 12" in told(capsys)
+    assert "there is no record with labels of the steps and a preference among the 12" in notes_of(capsys)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -367,12 +369,12 @@ def test_the_reliability_diagram_is_a_picture_of_its_own(
 
     picture = tmp_path / "reliability.svg"
     assert run_cli(monkeypatch, "evaluate", str(records), str(judgments), "--plot", str(picture)) == 0
-    figures = json.loads(capsys.readouterr().out)["calibration"]
+    measured = json.loads(capsys.readouterr().out)["calibration"]
     drawing = ElementTree.parse(picture).getroot()
     name = "{http://www.w3.org/2000/svg}"
     circles, bars = (len(list(drawing.iter(f"{name}{kind}"))) for kind in ("circle", "rect"))
-    bins = [point for part in figures.values() for point in part["points_equal_width"]]
-    assert len(figures) == 4
+    bins = [point for part in measured.values() for point in part["points_equal_width"]]
+    assert len(measured) == 4
     assert circles == bars - 1 == len(bins)
     written = [text.text or "" for text in drawing.iter(f"{name}text")]
     assert sum("12 verdicts, ECE" in text for text in written) == 4
@@ -388,7 +390,7 @@ def test_a_diagram_of_nothing_is_not_drawn(
     (tmp_path / "none.jsonl").write_text("", encoding="utf-8")
     words = [str(records), str(tmp_path / "none.jsonl"), "--plot", str(tmp_path / "a.svg")]
     assert run_cli(monkeypatch, "evaluate", *words) == 2
-    assert "nothing was scored" in told(capsys)
+    assert "nothing was scored" in notes_of(capsys)
     assert not (tmp_path / "a.svg").exists()
 
 

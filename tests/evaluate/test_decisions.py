@@ -223,7 +223,7 @@ def test_the_command_reads_outputs_and_asks_a_model(tmp_path: Path, tiny_model: 
     [
         (["--split", "nowhere"], "unknown split"),
         (["--split", "policy"], "no turn of the corpus in the policy split"),
-        (["--mode", "other"], "unknown mode"),
+        (["--mode", "other"], "'other' is not one of"),
         (["--outputs", "missing.jsonl"], "no such file of outputs"),
         (["--json", "no/such/folder.json"], "no such folder"),
     ],
@@ -232,4 +232,4 @@ def test_mistakes_are_named(tmp_path: Path, more: list[str], named: str) -> None
     records = tmp_path / "records.jsonl"
     write_records(records, [record(0, turn())])
     done = CliRunner().invoke(app, ["evaluate", "decisions", str(records), *more])
-    assert named in str(done.exception)
+    assert named in f"{done.exception} {done.output}"

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from research.command import run_command
+from research.guard import raise_alarms as alarms_script
+from research.guard.raise_alarms import raise_alarms, seeker_utterances, write_alarms
 
 import compeer.safety
 from compeer import cli
@@ -27,11 +30,6 @@ from compeer.evaluate.safety import (
     read_cases,
     response_in,
     texts_of,
-)
-from compeer.evaluate.safety_alarms import (
-    raise_alarms,
-    seeker_utterances,
-    write_alarms,
 )
 from compeer.models import Generation
 from compeer.safety.resources import load_resources
@@ -355,6 +353,14 @@ def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(stop.value.code or 0)
 
 
+def run_alarms(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of the script that raises alarms."""
+    monkeypatch.setattr(sys, "argv", ["raise_alarms.py", *words])
+    with pytest.raises(SystemExit) as stop:
+        run_command(alarms_script.main)
+    return int(stop.value.code or 0)
+
+
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that looks for words, in the place of the real one."""
@@ -411,10 +417,11 @@ def test_the_command_raises_alarms(
     said += [{"speaker": "seeker", "text": "fine"}]
     corpus.write_text(json.dumps({"id": "d", "language": "en", "source": "own", "utterances": said}), encoding="utf-8")
     table = tmp_path / "alarms.csv"
-    assert run_cli(monkeypatch, "--alarms", str(corpus), "--to", str(table)) == 0
+    assert run_alarms(monkeypatch, str(corpus), "--to", str(table)) == 0
     assert "2 seeker utterances" in capsys.readouterr().out
     assert table.read_text(encoding="utf-8-sig").splitlines()[1] == "d,1,concern,suicide: gloom,2,"
-    assert run_cli(monkeypatch, "--alarms", str(corpus), "--to", str(table)) == 2
+    assert run_alarms(monkeypatch, str(corpus), "--to", str(table)) == 2
+    assert run_alarms(monkeypatch, "sample", "--to", "nowhere/alarms.csv") == 2
 
 
 @pytest.mark.parametrize(
@@ -422,7 +429,6 @@ def test_the_command_raises_alarms(
     [
         (["--half", "third"], "unknown half"),
         (["--json", "nowhere/metrics.json"], "no such folder"),
-        (["--alarms", "sample", "--to", "nowhere/alarms.csv"], "no such folder"),
         (["--half", "open", "--model", "nowhere"], "no model"),
     ],
 )

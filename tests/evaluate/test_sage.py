@@ -749,17 +749,18 @@ def test_the_order_of_dialogues_does_not_matter(
 def test_the_command_prints_the_figures_and_names_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from compeer import cli
+    from research.command import run_command
+    from research.seeker import rescore as script
 
     file = tmp_path / "transcripts.jsonl"
     file.write_text('{"emo_point": 100}\n{"emo_point": 41}\n', "utf-8")
-    monkeypatch.setattr("sys.argv", ["compeer", "evaluate", "sage", "rescore", str(file)])
+    monkeypatch.setattr("sys.argv", ["rescore.py", str(file)])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        run_command(script.main)
     assert not ended.value.code
     assert "Mean final emotion  70.50" in capsys.readouterr().out
     file.write_text("nonsense\n", "utf-8")
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        run_command(script.main)
     assert ended.value.code == 2
     assert "no dialogue with a final emotion" in " ".join(capsys.readouterr().err.split())

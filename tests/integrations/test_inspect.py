@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ pytest.importorskip("inspect_ai", reason="inspect-ai is not installed")
 
 from inspect_ai import Task
 from inspect_ai import eval as inspect_eval
-from inspect_ai.log import EvalLog
+from inspect_ai.log import EvalLog, read_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, Model, ModelOutput, ModelUsage, get_model
 
 from compeer.evaluate.decisions import corpus_records, decision_report
@@ -26,7 +26,8 @@ from compeer.evaluate.runner import run_evaluation, sample
 from compeer.evaluate.safety import LOCALES, cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage, SageSettings
 from compeer.integrations import inspect_tasks
-from compeer.models import Request, Sampling
+from compeer.integrations.inspect_model import in_thread
+from compeer.models import Failure, Generation, Request, Sampling, TextModel, ask
 from compeer.policy.selection import generate_turns
 from compeer.safety import Detector, Guard, check_reply
 from compeer.safety.resources import load_resources
@@ -90,7 +91,8 @@ def mocked(name: str, answer: Answer) -> Model:
 
 def run(task: Task, folder: Path, model: Model, **more: Any) -> tuple[EvalLog, dict[str, float]]:
     """The log of a run, and its metrics."""
-    (log,) = inspect_eval(task, model=model, log_dir=str(folder), display="none", **more)
+    (done,) = inspect_eval(task, model=model, log_dir=str(folder), display="none", **more)
+    log = read_eval_log(done.location, resolve_attachments=True)  # as its viewer does
     assert log.status == "success", log.error
     assert log.results
     return log, {name: one.value for score in log.results.scores for name, one in score.metrics.items()}
@@ -193,3 +195,23 @@ def test_decisions_are_the_same_to_the_last_digit(tmp_path: Path) -> None:
             assert metrics[f"{name}{title}/accuracy (low)"] == one.accuracy.low
     assert metrics["strategies/kl"] == report.strategies["all"].kl.value
     assert [one.output.completion for one in log.samples or []] == [one.text for one in outputs]  # type: ignore[union-attr]
+
+
+def test_more_samples_than_threads_do_not_wait_for_each_other() -> None:
+    class Looking(ScriptedModel):
+        """Looks up an address first, in a thread of the event loop, as a provider's client does."""
+
+        async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
+            await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
+            return await super().generate(requests, sampling)
+
+    def work(model: TextModel) -> str:
+        (found,) = ask(model, [Request(messages=({"role": "user", "content": "Hello"},), seed=1)], Sampling())
+        assert isinstance(found, Generation)
+        return found.text
+
+    async def together() -> list[str]:
+        model = Looking(lambda _: "Yes.", "sup")
+        return await asyncio.wait_for(asyncio.gather(*(in_thread(work, model) for _ in range(40))), 30)
+
+    assert asyncio.run(together()) == ["Yes."] * 40

@@ -264,7 +264,6 @@ def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyP
     caps = {
         "concurrency": 3,
         "requests_per_minute": 5,
-        "tokens_per_minute": 5,
         "timeout": 1,
         "deadline": 2,
         "retries": 0,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from research.guard.alarms import read_alarms
+from research.guard.raise_alarms import Alarm, write_alarms
 
 from compeer.errors import InputError
-from compeer.evaluate.safety_alarms import Alarm, write_alarms
 from compeer.safety.risk import Level, Risk, Trigger
 from compeer.statistics import Estimate
 

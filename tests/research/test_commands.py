@@ -20,6 +20,7 @@ def run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str
         ("judge/importing", ["nowhere.jsonl", "out.jsonl"], "nowhere.jsonl: there is no such file"),
         ("judge/importing", ["nowhere.jsonl", "out.jsonl", "--source", "silver"], "is not one of"),
         ("judge/matching", ["nowhere.jsonl", "out.jsonl", "--mixtures", "7"], "0 to 6 mixtures"),
+        ("judge/compare", ["nowhere.jsonl", "PRM=a.jsonl"], "nowhere.jsonl"),
         ("personality/profiles", ["nowhere.jsonl", "out.jsonl"], "nowhere.jsonl"),
         (
             "personality/rewriting",

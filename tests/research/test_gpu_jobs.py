@@ -162,6 +162,7 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
         {"write": "policy", "prompts": prompts, "out": "use", "n": 1, "temperature": 0.4, "min_p": 0.1, "seed": 1}
         | {"tokens": 4, "rows": 4},
         {"score": "judge", "outputs": "use", "contexts": contexts, "form": form.model_dump(), "out": "scored"},
+        {"rank": "judge", "outputs": "use", "contexts": contexts, "form": form.model_dump(), "out": "use"},
         {"levels": "sft", "windows": lines("windows", [{"messages": ["I am tired."]}]), "out": "levels"},
         {"talk": "policy", "out": "talks", "rounds": 2, "repeats": 1, "cards": 2, "rows": 4, "seed": 1},
     ]
@@ -178,6 +179,9 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
     assert written[-1] == {"done": 2}
     scored = [json.loads(line) for line in (tmp_path / "out" / "scored.jsonl").read_text().splitlines()]
     assert [(row["id"], row["parts"]) for row in scored] == [(row["id"], {"form": -5.0}) for row in written[:-1]]
+    for name in ("best", "random"):
+        rows_of = [json.loads(line) for line in (tmp_path / "out" / f"{name}-use.jsonl").read_text().splitlines()]
+        assert {row["id"] for row in rows_of} == {one["id"] for one in rows}
     (found,) = (json.loads(line) for line in (tmp_path / "out" / "levels.jsonl").read_text().splitlines())
     assert sum(found["levels"]) == pytest.approx(1)
     assert len(found["kinds"]) == 5

@@ -194,8 +194,8 @@ def assert_close(found: Judgment | Unscored, expected: Judgment | Unscored) -> N
     assert isinstance(expected, Judgment)
     assert dict(found.steps) == pytest.approx(dict(expected.steps), abs=1e-4)
     assert set(found.orders) == set(expected.orders)
-    for order, chances in found.orders.items():
-        assert dict(chances) == pytest.approx(dict(expected.orders[order]), abs=1e-4)
+    for order, probabilities in found.orders.items():
+        assert dict(probabilities) == pytest.approx(dict(expected.orders[order]), abs=1e-4)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
@@ -241,9 +241,9 @@ def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
     assert isinstance(without, Judgment)
     assert dict(found.steps) == pytest.approx(dict(after.steps), abs=1e-5)
     for order, values in found.orders.items():
-        for value, chance in values.items():
+        for value, probability in values.items():
             mean = (after.orders[order][value] + without.orders[order][value]) / 2
-            assert chance == pytest.approx(mean, abs=1e-5)
+            assert probability == pytest.approx(mean, abs=1e-5)
     assert found.response is not None
     for look, other in zip(found.looks, (after, without), strict=True):
         assert dict(look) == pytest.approx(dict(other.response or {}), abs=1e-5)
@@ -644,10 +644,10 @@ def test_draws_follow_the_weights() -> None:
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=20), st.floats(0, 0.999))
 def test_draws_are_as_many_as_asked_and_fair(weights: list[float], start: float) -> None:
-    drawn = resampled(weights, 2 * len(weights), start)
-    assert len(drawn) == 2 * len(weights)
+    sampled = resampled(weights, 2 * len(weights), start)
+    assert len(sampled) == 2 * len(weights)
     for index, weight in enumerate(weights):
-        assert abs(drawn.count(index) - 2 * len(weights) * weight / sum(weights)) < 1 + 1e-6
+        assert abs(sampled.count(index) - 2 * len(weights) * weight / sum(weights)) < 1 + 1e-6
 
 
 def test_balance_reaches_the_share_it_aims_at() -> None:
@@ -674,11 +674,11 @@ def test_chats_by_form_and_epoch() -> None:
     assert training_chats(records, settings(), 0) == [chats(one, JudgeForm())[0] for one in records]
     assert len(training_chats(records, settings(kind="process"), 0)) == 12
     assert len(training_chats(records, settings(kind="outcome"), 0)) == 4
-    drawn = training_chats(records, settings(order="drawn", steps=20), 0)
-    assert len(drawn) == 40
-    assert {messages[-1]["content"] for messages in drawn} == {"A", "B"}
-    assert drawn == training_chats(records, settings(order="drawn", steps=20), 0)
-    assert drawn != training_chats(records, settings(order="drawn", steps=20), 1)
+    sampled = training_chats(records, settings(order="drawn", steps=20), 0)
+    assert len(sampled) == 40
+    assert {messages[-1]["content"] for messages in sampled} == {"A", "B"}
+    assert sampled == training_chats(records, settings(order="drawn", steps=20), 0)
+    assert sampled != training_chats(records, settings(order="drawn", steps=20), 1)
     assert training_chats([], settings(order="drawn"), 0) == []
 
 
@@ -691,16 +691,16 @@ def test_validation_holds_out_whole_dialogues() -> None:
     assert hold_out(records[:4], 0.9, 0)[0]
 
 
-def said(*chances: float) -> list[Judgment | Unscored]:
-    return [Judgment(dict.fromkeys(STEPS, chance), {"candidate": 1.0}) for chance in chances]
+def said(*probabilities: float) -> list[Judgment | Unscored]:
+    return [Judgment(dict.fromkeys(STEPS, probability), {"candidate": 1.0}) for probability in probabilities]
 
 
 def test_figures_and_threshold_by_hand() -> None:
     records = [record(0), record(1), record(2), record(3, "both", wrong=STEPS)]
-    figures = part_metrics(records, said(0.9, 0.8, 0.75, 0.6))
+    measured = part_metrics(records, said(0.9, 0.8, 0.75, 0.6))
     # always True on T, T, T, F: F1 of True = 6/7, weighted by 3/4
-    assert figures["history"] == pytest.approx(0.75 * 6 / 7)
-    assert figures["response"] == pytest.approx(0.75 * 6 / 7)
+    assert measured["history"] == pytest.approx(0.75 * 6 / 7)
+    assert measured["response"] == pytest.approx(0.75 * 6 / 7)
     assert best_threshold(records * 13, said(0.9, 0.8, 0.75, 0.6) * 13) == 0.7
     assert part_metrics(records, [*said(0.9, 0.8, 0.75), Unscored("away")])["history"] == pytest.approx(0.75)
     assert best_threshold(records * 13, [Judgment({}, {"both": 1.0})] * 52) == 0.5
@@ -711,8 +711,8 @@ def test_figures_and_threshold_by_hand() -> None:
 @pytest.mark.parametrize("kind", ["unified", "process", "outcome"])
 def test_a_judge_learns_in_its_form_and_keeps_it(tiny_model: Path, tmp_path: Path, kind: str) -> None:
     chosen = settings(model=str(tiny_model), kind=kind, blind=True, reasons=True, history=2)
-    figures = train_judge(RECORDS, chosen, tmp_path, 0)
-    assert figures["chats"] == (48 if kind == "process" else 16)
+    measured = train_judge(RECORDS, chosen, tmp_path, 0)
+    assert measured["chats"] == (48 if kind == "process" else 16)
     form = {"kind": kind, "reasons": True, "history": 2, "blind": True, "marked": True, "alone": False}
     assert model_card(tmp_path / "model") == {"role": "judge", **form}
     assert LocalJudge(tmp_path / "model", device=CPU).form == chosen.form
@@ -724,18 +724,18 @@ def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_mod
     chosen = settings(
         model=str(tiny_model), steps=6, learning_rate=0.02, evaluate_every=1, validation=0.3, save_every=2, top_layers=1
     )
-    figures = train_judge(RECORDS, chosen, tmp_path / "whole", 0)
+    measured = train_judge(RECORDS, chosen, tmp_path / "whole", 0)
     rows = [json.loads(line) for line in (tmp_path / "whole" / "validation.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert figures["validation_best"] == max(rows, key=lambda row: row["mean"])
+    assert measured["validation_best"] == max(rows, key=lambda row: row["mean"])
     # the weights left behind are those of the best measurement
     kept = LocalJudge(tmp_path / "whole" / "model", device=CPU, threshold=0.5)
     held = hold_out(RECORDS, 0.3, 0)[1]
     from compeer.reward.conversation import record_case
 
     again = part_metrics(held, kept.judge([record_case(one) for one in held]))
-    assert again == pytest.approx({part: figures["validation_best"][part] for part in again})
-    assert model_card(tmp_path / "whole" / "model")["threshold"] == figures["threshold"]
+    assert again == pytest.approx({part: measured["validation_best"][part] for part in again})
+    assert model_card(tmp_path / "whole" / "model")["threshold"] == measured["threshold"]
 
     class Stop(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -750,7 +750,7 @@ def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_mod
         patch.setattr(module, "train_sft", stops)
         with pytest.raises(KeyboardInterrupt):
             train_judge(RECORDS, chosen, tmp_path / "stopped", 0)
-    assert train_judge(RECORDS, chosen, tmp_path / "stopped", 0) == figures
+    assert train_judge(RECORDS, chosen, tmp_path / "stopped", 0) == measured
     for name in ("validation.jsonl", "metrics.jsonl", "model/model.safetensors", "model/compeer.json"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes(), name
 
@@ -759,6 +759,6 @@ def test_training_stops_when_nothing_gets_better(tiny_model: Path, tmp_path: Pat
     chosen = settings(
         model=str(tiny_model), steps=40, learning_rate=1e-9, evaluate_every=1, validation=0.3, patience=2, lora_rank=2
     )
-    figures = train_judge(RECORDS, chosen, tmp_path, 0)
-    assert figures["steps"] == 3
-    assert figures["validation_best"]["step"] == 1
+    measured = train_judge(RECORDS, chosen, tmp_path, 0)
+    assert measured["steps"] == 3
+    assert measured["validation_best"]["step"] == 1

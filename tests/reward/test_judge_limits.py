@@ -53,7 +53,7 @@ def test_an_overlong_step_is_false_and_the_others_are_still_judged(tiny_model: P
     assert isinstance(long, Judgment)
     assert isinstance(missing, Judgment)
     assert long.steps["history"] == 0.0
-    others = {part: chance for part, chance in long.steps.items() if part != "history"}
+    others = {part: probability for part, probability in long.steps.items() if part != "history"}
     assert others == pytest.approx(missing.steps, abs=1e-5), "they are judged as if it were not there"
     assert (long.response is None) == (form.kind == "process")
     assert long.response == pytest.approx(missing.response, abs=1e-5)

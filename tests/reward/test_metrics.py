@@ -1,4 +1,4 @@
-"""How good a judge is: figures, calibration, position bias, contradictions, comparisons; against values by hand."""
+"""How good a judge is: metrics, calibration, position bias, contradictions; against values by hand."""
 
 import json
 import time
@@ -15,19 +15,10 @@ from sklearn.metrics import brier_score_loss
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.reasoning import STEPS, Part
+from compeer.reasoning import STEPS
 from compeer.reward import metrics
-from compeer.reward.compare import (
-    JudgedSet,
-    always_true,
-    combined,
-    compare_judges,
-    over_seeds,
-    read_judgments,
-    write_judgments,
-)
-from compeer.reward.comparison_table import PUBLISHED, as_markdown, comparison_tables
-from compeer.reward.contradiction import contradiction_metrics, contradictions
+from compeer.reward.contradiction import contradictions
+from compeer.reward.judgments import read_judgments, write_judgments
 from compeer.reward.metrics import (
     bins_of,
     calibration_metrics,
@@ -40,41 +31,16 @@ from compeer.reward.metrics import (
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import (
     PREFERENCES,
-    LabelSource,
     Preferred,
-    SerRecord,
 )
-from tests.support.judged_records import record, said, turn
+from tests.support.judged_records import random_set, record, said, turn
 
-
-def random_set(
-    count: int, dialogues: int, skill: float, seed: int
-) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
-    """Records with random labels, and a judge that knows them the better the greater its skill."""
-    labels = np.random.default_rng(5)
-    rng = np.random.default_rng(seed)
-    records, judgments = [], []
-    for number in range(count):
-        false = tuple(part for part in STEPS if labels.random() < 0.3)
-        preferred = PREFERENCES[labels.integers(4)]
-        kind = "swapped" if number % 2 else "stage"
-        source: LabelSource = "human" if number % 3 else "silver"
-        records.append(record(number, f"d{number % dialogues}", false, preferred, source, kind))
-        steps: dict[Part, float] = {
-            part: float(1 / (1 + np.exp(-(skill * (-1 if part in false else 1) + rng.normal())))) for part in STEPS
-        }
-        raw = np.exp(rng.normal(size=4) + skill * (np.array(PREFERENCES) == preferred))
-        response: dict[Preferred, float] = {v: float(p) for v, p in zip(PREFERENCES, raw / raw.sum(), strict=True)}
-        judgments.append(Judgment(steps=steps, response=response))
-    return records, judgments
-
-
-# --- figures --------------------------------------------------------------------------------------------------------
+# --- metrics --------------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 50), st.integers(2, 40), st.sampled_from([0.0, 0.5, 2.0]))
 @pytest.mark.filterwarnings("ignore")
-def test_figures_agree_with_scikit_learn(seed: int, count: int, skill: float) -> None:
+def test_metrics_agree_with_scikit_learn(seed: int, count: int, skill: float) -> None:
     from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, roc_auc_score
 
     records, judgments = random_set(count, 5, skill, seed)
@@ -86,8 +52,8 @@ def test_figures_agree_with_scikit_learn(seed: int, count: int, skill: float) ->
         always = f1_score(truth, [True] * count, average="weighted")
         assert found[part]["weighted_f1_always_true"] == pytest.approx(always)
         if len(set(truth)) == 2:
-            chances = [one.steps[part] for one in judgments if isinstance(one, Judgment)]
-            assert found[part]["auc"] == pytest.approx(roc_auc_score(truth, chances))
+            probabilities = [one.steps[part] for one in judgments if isinstance(one, Judgment)]
+            assert found[part]["auc"] == pytest.approx(roc_auc_score(truth, probabilities))
     truths = [one.preference.value for one in records if one.preference]
     choices = [one.preferred() for one in judgments if isinstance(one, Judgment)]
     response = found["response"]
@@ -98,7 +64,7 @@ def test_figures_agree_with_scikit_learn(seed: int, count: int, skill: float) ->
     assert response["acceptable_accuracy"] == pytest.approx(accuracy_score(*good))
 
 
-def test_figures_by_hand() -> None:
+def test_metrics_by_hand() -> None:
     records = [
         record(0, "a", ("history",), "candidate", kind="stage"),
         record(1, "a", ("history",), "both", "silver", kind="swapped"),
@@ -135,7 +101,7 @@ def test_figures_by_hand() -> None:
     assert json.loads(json.dumps(found)) == json.loads(json.dumps(found, allow_nan=False))
 
 
-def test_a_judge_has_figures_only_for_what_it_judges() -> None:
+def test_a_judge_has_metrics_only_for_what_it_judges() -> None:
     records, judgments = random_set(12, 4, 1.0, 0)
     whole = [one for one in judgments if isinstance(one, Judgment)]
     process = judge_metrics(records, [Judgment(steps=one.steps) for one in whole], repeats=5)
@@ -171,7 +137,7 @@ def test_intervals_are_by_dialogue() -> None:
     assert high - low == pytest.approx(2 * 1.96 * (0.34 * 0.66 / 100) ** 0.5, rel=0.25)
 
 
-def test_a_thousand_draws_of_two_thousand_records_are_quick() -> None:
+def test_a_thousand_samples_of_two_thousand_records_are_quick() -> None:
     records, judgments = random_set(2000, 500, 1.0, 1)
     start = time.process_time()
     judge_metrics(records, judgments)
@@ -207,9 +173,9 @@ def calibration_error(points: Sequence[Mapping[str, float]]) -> float:
 
 
 def test_calibration_by_hand() -> None:
-    chances = np.array([0.1, 0.1, 0.9, 0.9])
+    probabilities = np.array([0.1, 0.1, 0.9, 0.9])
     came_true = np.array([0.0, 1.0, 1.0, 1.0])
-    points = reliability(chances, came_true, "equal width")
+    points = reliability(probabilities, came_true, "equal width")
     assert points == [{"count": 2, "said": 0.1, "came_true": 0.5}, {"count": 2, "said": 0.9, "came_true": 1.0}]
     assert calibration_error(points) == pytest.approx((0.4 + 0.1) / 2)
     # edges belong to the bin below them; 0 to the first
@@ -220,19 +186,19 @@ def test_calibration_by_hand() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50), st.integers(1, 12))
 def test_bins_keep_equal_probabilities_together_and_lose_nothing(rows: list[tuple[float, bool]], count: int) -> None:
-    chances, came_true = np.array([row[0] for row in rows]), np.array([float(row[1]) for row in rows])
+    probabilities, came_true = np.array([row[0] for row in rows]), np.array([float(row[1]) for row in rows])
     for how in ("equal mass", "equal width"):
-        points = reliability(chances, came_true, how, count)
+        points = reliability(probabilities, came_true, how, count)
         assert sum(point["count"] for point in points) == len(rows)
         assert len(points) <= count
         assert [point["said"] for point in points] == sorted(point["said"] for point in points)
-        gap = abs(float(chances.mean() - came_true.mean()))
+        gap = abs(float(probabilities.mean() - came_true.mean()))
         assert gap - 1e-9 <= calibration_error(points) <= 1
-        bins = bins_of(chances, how, count)
-        assert all(len(set(bins[chances == value])) == 1 for value in chances)
+        bins = bins_of(probabilities, how, count)
+        assert all(len(set(bins[probabilities == value])) == 1 for value in probabilities)
 
 
-def test_calibration_figures_are_those_of_the_points() -> None:
+def test_calibration_metrics_are_those_of_the_points() -> None:
     records, judgments = random_set(300, 60, 1.0, 2)
     found = calibration_metrics(records, judgments, bins=5, repeats=100)
     for part in (*STEPS, "response"):
@@ -240,9 +206,9 @@ def test_calibration_figures_are_those_of_the_points() -> None:
             assert found[part][key] == pytest.approx(calibration_error(found[part][points]))
         low, high = found[part]["intervals"]["brier"]
         assert low < found[part]["brier"] < high
-    chances = np.array([one.steps["history"] for one in judgments if isinstance(one, Judgment)])
+    probabilities = np.array([one.steps["history"] for one in judgments if isinstance(one, Judgment)])
     came_true = np.array([float(one.labels.history.value) for one in records if one.labels])
-    assert found["history"]["brier"] == pytest.approx(brier_score_loss(came_true, chances))
+    assert found["history"]["brier"] == pytest.approx(brier_score_loss(came_true, probabilities))
     assert calibration_metrics(records, [Unscored("away")] * 300, repeats=5) == {}
 
 
@@ -314,117 +280,6 @@ def test_a_bad_file_of_judgments_is_refused(tmp_path: Path, text: str, complaint
         read_judgments(tmp_path / "nowhere", [])
 
 
-# --- comparison -----------------------------------------------------------------------------------------------------
-
-
-def judged(skills: list[float], twins: list[float]) -> JudgedSet:
-    records, _ = random_set(240, 60, 0.0, 0)
-    seeds = {number: random_set(240, 60, skill, number)[1] for number, skill in enumerate(skills)}
-    twin = {number: random_set(240, 60, skill, 100 + number)[1] for number, skill in enumerate(twins)}
-    return JudgedSet(records, seeds, twin)
-
-
-def test_a_comparison_says_what_each_judge_says() -> None:
-    ours, theirs = judged([1.0, 1.2, 1.4], [0.2, 0.3, 0.4]), judged([0.5], [])
-    found = compare_judges({"ours": ours, "theirs": theirs}, [("ours", "theirs")], repeats=200)
-    assert [row["judge"] for row in found["rows"]] == ["always True", "ours", "theirs"]
-    baseline, row, other = found["rows"]
-    assert baseline["parts"]["history"]["recall_false"]["value"] == 0.0
-    by_seed = [judge_metrics(ours.records, ours.seeds[seed], repeats=1) for seed in range(3)]
-    for part, name in (("history", "weighted_f1"), ("response", "acceptable_accuracy"), ("emotion", "auc")):
-        figure = row["parts"][part][name]
-        values = [one[part][name] for one in by_seed]
-        assert figure["by_seed"] == pytest.approx(values)
-        assert figure["value"] == pytest.approx(np.mean(values))
-        assert figure["spread"] == pytest.approx(np.std(values, ddof=1))
-        assert figure["low"] < figure["value"] < figure["high"]
-        margin = row["margin"][part][name]
-        assert margin["value"] == pytest.approx(figure["value"] - row["twin"][part][name]["value"])
-        assert 0 < margin["low"] < margin["value"] < margin["high"]
-        gap = found["differences"][0]["parts"][part][name]
-        assert gap["value"] == pytest.approx(figure["value"] - other["parts"][part][name]["value"])
-        assert len(gap["by_seed"]) == 3
-    assert other["twin"] == other["margin"] == {}
-    assert "spread" not in other["parts"]["history"]["auc"]
-    json.dumps(found, allow_nan=False)
-
-
-def test_a_difference_is_paired() -> None:
-    one = judged([1.0], [])
-    same = compare_judges({"a": one, "b": one}, [("a", "b")], repeats=50)["differences"][0]["parts"]["history"]
-    assert (same["auc"]["low"], same["auc"]["value"], same["auc"]["high"]) == (0.0, 0.0, 0.0)
-    # the same records in another order are the same test set
-    turned = JudgedSet(one.records[::-1], {0: one.seeds[0][::-1]})
-    found = compare_judges({"a": one, "b": turned}, [("a", "b")], repeats=50)["differences"][0]["parts"]["history"]
-    assert found["weighted_f1"]["low"] == found["weighted_f1"]["high"] == 0.0
-    # what one of the two failed on counts for neither
-    wrong = [Unscored("away") if number % 2 else judgment for number, judgment in enumerate(one.seeds[0])]
-    half = JudgedSet(one.records, {0: wrong})
-    found = compare_judges({"a": one, "b": half}, [("a", "b")], repeats=50)["differences"][0]["parts"]["history"]
-    assert found["weighted_f1"]["value"] == 0.0
-
-
-def test_seeds_are_drawn_as_well() -> None:
-    # figures that differ by seed and not by dialogue: the variance of a mean of three is s² / 3
-    draws = np.repeat(np.array([[0.1], [0.4], [0.7]]), 20_001, axis=1)
-    found = over_seeds(draws, 0)
-    assert found[0] == pytest.approx(0.4)
-    assert found[1:].var() == pytest.approx(0.09 / 3, rel=0.05)
-    assert found[1:].mean() == pytest.approx(0.4, abs=0.01)
-    # one seed: its draws as they are
-    assert (over_seeds(draws[:1], 0) == draws[0]).all()
-
-
-def test_judges_of_different_test_sets_are_not_compared() -> None:
-    one = judged([1.0], [])
-    other = JudgedSet(one.records[:-1], {0: one.seeds[0][:-1]})
-    with pytest.raises(InputError, match="different test sets"):
-        compare_judges({"a": one, "b": other})
-    with pytest.raises(InputError, match="no judge"):
-        compare_judges({})
-
-
-def test_process_and_outcome_as_one_judge() -> None:
-    records = [record(0), record(1), record(2)]
-    process = JudgedSet(records, {0: [Judgment({"history": 0.2}, threshold=0.1), Unscored("p"), said()]})
-    outcome = JudgedSet(records, {0: [Judgment({}, {"both": 1.0}), said(), Unscored("o")], 1: [said()] * 3})
-    both = combined(process, outcome)
-    assert both.seeds == {0: [Judgment({"history": 0.2}, {"both": 1.0}, 0.1), Unscored("p"), Unscored("o")]}
-    assert both.twin == {}
-
-
-def test_the_baseline_gives_the_most_frequent_preference() -> None:
-    records = [record(0, preferred="neither"), record(1, preferred="neither"), record(2, preferred=None)]
-    found = always_true(records).seeds[0]
-    assert {one.preferred() for one in found if isinstance(one, Judgment)} == {"neither"}
-
-
-def test_tables() -> None:
-    process = judged([1.0, 1.1], [0.1, 0.2])
-    steps = {
-        seed: [Judgment(one.steps) for one in given if isinstance(one, Judgment)]
-        for seed, given in process.seeds.items()
-    }
-    sets = {"Unifi|Reward": process, "PRM": JudgedSet(process.records, steps)}
-    found = compare_judges(sets, [("Unifi|Reward", "PRM")], repeats=20)
-    tables = comparison_tables(found)
-    assert [len(heads) for _, (heads, *_) in tables] == [6, 5, 5]
-    assert all(len(row) == len(rows[0]) for _, rows in tables for row in rows)
-    _, (_, *rows) = tables[0]
-    assert [row[0] for row in rows] == ["always True", "Unifi|Reward", "PRM", *(f"*{name}*" for name in PUBLISHED)]
-    assert rows[2][4] == "–"
-    figure = found["rows"][1]["parts"]["history"]["weighted_f1"]
-    shown = (100 * figure[key] for key in ("value", "spread", "low", "high"))
-    assert rows[1][1].startswith("{:.1f} ± {:.1f} ({:.1f} to {:.1f}) / ".format(*shown))
-    markdown = as_markdown(tables)
-    assert (
-        "| *UnifiReward-P, by personality* | 77.12 / 67.23 | 82.18 / 36.04 | 81.79 / 44.65 | 57.03 / 61.15 | – |"
-        in markdown
-    )
-    assert "| Unifi\\|Reward, margin |" in markdown
-    assert found["test_set"][:12] in markdown
-
-
 # --- contradictions -------------------------------------------------------------------------------------------------
 
 
@@ -449,22 +304,3 @@ def test_tables() -> None:
 def test_what_contradicts_itself(judgment: Judgment, follows: bool, against: bool, despite: bool) -> None:
     found = contradictions(judgment, follows)
     assert (found["against_the_steps"], found["despite_the_steps"]) == (against, despite)
-
-
-def test_contradictions_are_counted_on_the_same_outputs() -> None:
-    follows = [False, False, True, True, None, False]
-    ours = [said(), said(response="reference"), said(), said(), said(), said()]
-    theirs = [said(), said(), said(strategy=0.1), said(), said(), Unscored("away")]
-    judges = {"ours": {0: ours, 1: [said(response="reference")] * 6}, "theirs": {0: theirs}}
-    found = contradiction_metrics(list("aabbcc"), follows, judges, rival="theirs", repeats=30)
-    # the fifth is undecided, the sixth not judged by all
-    assert (found["outputs"], found["judged"], found["decided"], found["following"]) == (6, 5, 4, 2)
-    # ours: one of four with the first seed, none with the second
-    assert found["judges"]["ours"]["contradictions"] == 1 / 8
-    assert found["judges"]["ours"]["all_accepted"] == (3 / 4 + 0) / 2
-    rival = found["judges"]["theirs"]
-    assert (rival["contradictions"], rival["against_the_steps"], rival["despite_the_steps"]) == (0.75, 0.5, 0.25)
-    assert found["judges"]["ours"]["to_rival"] == pytest.approx(1 / 6)
-    assert rival["to_rival"] == 1.0
-    nothing = contradiction_metrics(["a"], [None], {"ours": {0: [said()]}})
-    assert (nothing["decided"], nothing["judges"]) == (0, {})

@@ -220,7 +220,7 @@ def test_the_order_in_which_outputs_are_given_changes_nothing(tournament, random
 @given(_tournament())
 def test_a_dominated_output_is_never_first(tournament) -> None:  # type: ignore[no-untyped-def]
     steps, shares = tournament
-    steps[0] = {part: min(chances[part] for chances in steps.values()) / 2 for part in STEPS}
+    steps[0] = {part: min(probabilities[part] for probabilities in steps.values()) / 2 for part in STEPS}
     for other in list(steps)[1:]:
         shares[0, other], shares[other, 0] = 0.0, 1.0
     found = ranking(steps, shares, list(steps), {})

@@ -62,8 +62,8 @@ def verdicts_of(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def judgment(step: float = 0.9, response: Preferred | None = "candidate") -> Judgment:
-    chances: dict[Preferred, float] = {value: 0.7 if value == response else 0.1 for value in PREFERENCES}
-    return Judgment(steps=dict.fromkeys(STEPS, step), response=chances if response else None)
+    probabilities: dict[Preferred, float] = {value: 0.7 if value == response else 0.1 for value in PREFERENCES}
+    return Judgment(steps=dict.fromkeys(STEPS, step), response=probabilities if response else None)
 
 
 # --- score ----------------------------------------------------------------------------------------------------------
@@ -168,8 +168,8 @@ def test_a_broken_output_never_scores_above_the_whole_one(
     for old, new in sorted(changes):
         text = text.replace(old, new)
     broken = parse_turn(text, cut_off=cut_off)
-    chances = dict(zip(PREFERENCES, response, strict=True)) if response else None
-    said = Judgment(steps=dict(zip(STEPS, steps, strict=True)), response=chances)
+    probabilities = dict(zip(PREFERENCES, response, strict=True)) if response else None
+    said = Judgment(steps=dict(zip(STEPS, steps, strict=True)), response=probabilities)
     about_broken = said
     if only_asked:
         about_broken = dataclasses.replace(said, steps={p: v for p, v in said.steps.items() if p in broken.parts})
@@ -302,6 +302,6 @@ def test_figures_of_a_judge_that_is_right_and_of_one_that_always_says_true() -> 
 
 def test_what_a_judge_failed_on_is_counted_apart() -> None:
     tested = [record("candidate"), record("both")]
-    figures = judge_metrics(tested, [verdicts(tested[0]), Unscored("too long")])
-    assert (figures["records"], figures["scored"]) == (2, 1)
-    assert figures["response"]["accuracy"] == 1.0
+    measured = judge_metrics(tested, [verdicts(tested[0]), Unscored("too long")])
+    assert (measured["records"], measured["scored"]) == (2, 1)
+    assert measured["response"]["accuracy"] == 1.0

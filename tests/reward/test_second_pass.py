@@ -20,7 +20,7 @@ from compeer.ser.record import ACCEPTABLE, PREFERENCES, PreferenceLabel, Preferr
 from compeer.statistics import generator
 from tests.support.judging import record
 
-CHANCES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
+PROBABILITIES = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
     lambda values: {name: value / sum(values) for name, value in zip(PREFERENCES, values, strict=True)}
 )
 WEIGHTS = PassWeights(with_steps=1, alone=1, follows_right=0.5, follows_wrong=-0.5, steps=0.1, plan=0.1, offset=-0.2)
@@ -37,11 +37,11 @@ def preferring(number: int, value: Preferred, does: str) -> SerRecord:
     return record(number).model_copy(update={"preference": label, "response_strategy": does})
 
 
-def accepting(chance: float) -> dict[Preferred, float]:
-    return {"candidate": chance, "reference": 1 - chance, "both": 0.0, "neither": 0.0}
+def accepting(probability: float) -> dict[Preferred, float]:
+    return {"candidate": probability, "reference": 1 - probability, "both": 0.0, "neither": 0.0}
 
 
-@given(CHANCES, CHANCES, st.floats(0, 1) | st.none(), st.floats(0, 1) | st.none())
+@given(PROBABILITIES, PROBABILITIES, st.floats(0, 1) | st.none(), st.floats(0, 1) | st.none())
 def test_one_verdict_of_two_passes(
     one: dict[Preferred, float], other: dict[Preferred, float], does: float | None, plan: float | None
 ) -> None:
@@ -52,20 +52,20 @@ def test_one_verdict_of_two_passes(
     assert sum(found.values()) == pytest.approx(1)
     assert found["candidate"] * mean["both"] == pytest.approx(found["both"] * mean["candidate"])
     assert found["reference"] * mean["neither"] == pytest.approx(found["neither"] * mean["reference"])
-    chance = sum(found[value] for value in ACCEPTABLE)
-    assert math.log(chance / (1 - chance)) == pytest.approx(WEIGHTS.odds(looks, does, steps), abs=1e-6)
+    probability = sum(found[value] for value in ACCEPTABLE)
+    assert math.log(probability / (1 - probability)) == pytest.approx(WEIGHTS.odds(looks, does, steps), abs=1e-6)
     assert weighed([one], does, steps, WEIGHTS) == pytest.approx(one), "one look is what it is"
 
 
-@given(CHANCES, CHANCES, st.floats(0, 1), st.floats(0, 1))
+@given(PROBABILITIES, PROBABILITIES, st.floats(0, 1), st.floats(0, 1))
 def test_to_carry_out_a_plan_is_as_good_as_the_plan(
     one: dict[Preferred, float], other: dict[Preferred, float], less: float, more: float
 ) -> None:
     low, high = sorted((less, more))
     for plan, worse, better in ((1.0, low, high), (0.0, high, low)):
         verdicts = [weighed([one, other], does, steps_with(plan), WEIGHTS) for does in (worse, better)]
-        chances = [sum(verdict[value] for value in ACCEPTABLE) for verdict in verdicts]
-        assert chances[0] <= chances[1] + 1e-12
+        probabilities = [sum(verdict[value] for value in ACCEPTABLE) for verdict in verdicts]
+        assert probabilities[0] <= probabilities[1] + 1e-12
 
 
 def test_certainty_is_no_error() -> None:
@@ -90,7 +90,7 @@ def test_what_contradicts() -> None:
     assert not would_contradict(misled.model_copy(update={"response_strategy": "Question"}))
 
 
-def drawn(count: int) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
+def sampled(count: int) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
     """Responses that do what step 3 says and are right, or do something else; the comparisons see half of it."""
     rng = generator(0, "looks")
     records: list[SerRecord] = []
@@ -106,7 +106,7 @@ def drawn(count: int) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
 
 
 def test_weights_are_found_where_the_truth_is_known() -> None:
-    records, judgments = drawn(400)
+    records, judgments = sampled(400)
     weights = fit_weights(records, judgments, cost=0)
     assert weights is not None
     assert weights.follows_right > 0.3
@@ -124,14 +124,14 @@ def test_weights_are_found_where_the_truth_is_known() -> None:
 
 
 def test_records_that_do_not_say_what_the_response_does_count_only_among_themselves() -> None:
-    records, judgments = drawn(200)
+    records, judgments = sampled(200)
     hidden = [one.model_copy(update={"response_strategy": None}) for one in records]
     assert fit_weights(records + hidden, judgments * 2, 1) == fit_weights(records, judgments, 1)
     assert fit_weights(hidden, judgments, 1) == fit_weights(records, judgments, 0)
 
 
 def test_too_little_to_find_weights() -> None:
-    records, judgments = drawn(FEWEST)
+    records, judgments = sampled(FEWEST)
     assert fit_weights(records, judgments, 1) is not None
     assert fit_weights(records[1:], judgments[1:], 1) is None
     assert fit_weights(records, [Unscored("it failed"), *judgments[1:]], 1) is None
@@ -141,11 +141,11 @@ def test_too_little_to_find_weights() -> None:
 
 
 def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_model: Path, tmp_path: Path) -> None:
-    records, _ = drawn(120)
+    records, _ = sampled(120)
     shape = {"steps": 2, "learning_rate": 1e-3, "batch": 4, "lora_rank": 0, "evaluate_every": 2, "validation": 0.5}
     settings = RewardSettings.model_validate({"model": str(tiny_model), "alone": True, **shape})
-    figures = train_judge(records, settings, tmp_path, 0)
-    assert figures["validation_records"] >= FEWEST
+    measured = train_judge(records, settings, tmp_path, 0)
+    assert measured["validation_records"] >= FEWEST
     card = json.loads((tmp_path / "model" / CARD).read_text(encoding="utf-8"))
     judge = LocalJudge(tmp_path / "model", device=torch.device("cpu"))
     assert judge.pass_weights == PassWeights.model_validate(card["looks"])
@@ -153,5 +153,5 @@ def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_mod
     assert isinstance(found, Judgment)
     assert found.response == pytest.approx(weighed(found.looks, found.carried, found.steps, judge.pass_weights))
     lines = (tmp_path / "validated.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == figures["validation_records"]
+    assert len(lines) == measured["validation_records"]
     assert all(json.loads(line)["judgment"]["carried"] > 0 for line in lines)

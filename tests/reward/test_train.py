@@ -49,11 +49,11 @@ def with_callback(monkeypatch: pytest.MonkeyPatch, callback: TrainerCallback) ->
     monkeypatch.setattr(training, "train_sft", trained)
 
 
-@pytest.mark.parametrize("changes", [{}, {"save_every": 3, "lora_rank": 2, "learning_rate": 0.02}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"save_every": 3, "lora_rank": 2, "learning_rate": 0.005}], ids=str)
 def test_a_stopped_training_is_not_taken_up_again(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    figures = train_judge(RECORDS, settings(tiny_model, **changes), tmp_path, 0)
+    figures = train_judge(RECORDS, settings(tiny_learner, **changes), tmp_path, 0)
     assert figures["steps"] == 4
     before = contents(tmp_path)
     steps: list[int] = []
@@ -64,27 +64,29 @@ def test_a_stopped_training_is_not_taken_up_again(
 
     with_callback(monkeypatch, Count())
     for _ in range(2):
-        assert train_judge(RECORDS, settings(tiny_model, **changes), tmp_path, 0) == figures
+        assert train_judge(RECORDS, settings(tiny_learner, **changes), tmp_path, 0) == figures
         assert contents(tmp_path) == before
     assert steps == []
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, bytes]]:
+def undisturbed(
+    tiny_learner: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    return train_judge(RECORDS, settings(tiny_model, learning_rate=0.02), folder, 0), contents(folder)
+    return train_judge(RECORDS, settings(tiny_learner, learning_rate=0.02), folder, 0), contents(folder)
 
 
 @pytest.mark.parametrize("moment", ["on_save", "on_train_end"])
 def test_a_training_killed_as_it_stops_ends_like_an_undisturbed_one(
-    tiny_model: Path,
+    tiny_learner: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     undisturbed: tuple[dict[str, Any], dict[str, bytes]],
     moment: str,
 ) -> None:
     figures, files = undisturbed
-    chosen = settings(tiny_model, learning_rate=0.02)
+    chosen = settings(tiny_learner, learning_rate=0.02)
     assert figures["steps"] < chosen.steps
     with monkeypatch.context() as patch:
         with_callback(patch, Killed(moment, figures["steps"]))
@@ -95,9 +97,9 @@ def test_a_training_killed_as_it_stops_ends_like_an_undisturbed_one(
     assert contents(tmp_path) == files
 
 
-def test_more_patience_takes_a_training_up_again(tiny_model: Path, tmp_path: Path) -> None:
-    train_judge(RECORDS, settings(tiny_model), tmp_path, 0)
-    assert train_judge(RECORDS, settings(tiny_model, patience=2), tmp_path, 0)["steps"] == 6
+def test_more_patience_takes_a_training_up_again(tiny_learner: Path, tmp_path: Path) -> None:
+    train_judge(RECORDS, settings(tiny_learner), tmp_path, 0)
+    assert train_judge(RECORDS, settings(tiny_learner, patience=2), tmp_path, 0)["steps"] == 6
 
 
 def test_the_threshold_is_tuned_on_enough_records_alone() -> None:

@@ -128,13 +128,13 @@ def test_verdicts_on_the_cache_are_those_of_one_plain_forward(
             logits = plain_logits(network, reader, whole)
             for question, place in zip(rounds, verdict_places(whole), strict=True):
                 tokens = [tokenizer(word)["input_ids"][0] for word in question.words]
-                chances = torch.softmax(logits[place - 1, tokens], 0).tolist()
+                probabilities = torch.softmax(logits[place - 1, tokens], 0).tolist()
                 if question.part != "response":
-                    assert found.steps[question.part] == pytest.approx(chances[0], abs=2e-5)
+                    assert found.steps[question.part] == pytest.approx(probabilities[0], abs=2e-5)
                     continue
                 order = found.orders["candidate first" if first else "reference first"]
-                for word, chance in zip(question.words, chances, strict=True):
-                    assert order[preferred(word, first)] == pytest.approx(chance, abs=2e-5)
+                for word, probability in zip(question.words, probabilities, strict=True):
+                    assert order[preferred(word, first)] == pytest.approx(probability, abs=2e-5)
         assert len(found.orders) == (0 if form.kind == "process" else 1 + both)
 
 
@@ -347,12 +347,12 @@ def test_what_sees_is_not_trained(tiny_seeing_model: Path, media: Path, tmp_path
 def test_the_loss_is_that_of_the_whole_chats_with_their_pictures(
     tiny_seeing_model: Path, media: Path, network: Any, reader: PictureReader, tmp_path: Path
 ) -> None:
-    figures = train_judge(RECORDS[:3], judge_settings(tiny_seeing_model, media), tmp_path, 0)
+    measured = train_judge(RECORDS[:3], judge_settings(tiny_seeing_model, media), tmp_path, 0)
     losses = []
     for one in encoded(tiny_seeing_model, reader, JudgeForm(), RECORDS[:3]):
-        chances = torch.log_softmax(plain_logits(network, reader, one)[:-1], -1)
-        losses += [-float(chances[n - 1, one.ids[n]]) for n, said in enumerate(one.learnt) if said]
-    assert figures["loss_first"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+        probabilities = torch.log_softmax(plain_logits(network, reader, one)[:-1], -1)
+        losses += [-float(probabilities[n - 1, one.ids[n]]) for n, said in enumerate(one.learnt) if said]
+    assert measured["loss_first"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
 @pytest.mark.parametrize("rank", [0, 2], ids=["weights", "adapters"])
@@ -397,10 +397,10 @@ def test_the_papers_judge_on_a_small_scale(tiny_seeing_model: Path, media: Path,
     scaled = {"steps": 2, "batch": 2, "evaluate_every": 1, "save_every": 1, "media": str(media), "validation": 0.3}
     chosen = paper.model_copy(update={"model": str(tiny_seeing_model), **scaled})
     assert chosen.reasons
-    figures = train_judge(RECORDS, chosen, tmp_path, 7)
-    assert figures["too_long"] == 0
-    assert figures["validation_records"] == 2
-    assert set(figures["validation_best"]) == {"step", "mean", *STEPS, "response"}
+    measured = train_judge(RECORDS, chosen, tmp_path, 7)
+    assert measured["too_long"] == 0
+    assert measured["validation_records"] == 2
+    assert set(measured["validation_best"]) == {"step", "mean", *STEPS, "response"}
     assert not any("visual" in name for name in moved(tiny_seeing_model, tmp_path / "model"))
     assert model_card(tmp_path / "model")["media"] == str(media)
     judge = LocalJudge(tmp_path / "model", device=CPU, reason_tokens=8)

@@ -507,10 +507,8 @@ def test_never_raises(reply: str, seeker: list[str]) -> None:
 
 
 @pytest.mark.parametrize("unit", ["you are so ", "take ", "我", "I will not ", "a", "1 ", "you (", "not, "])
-def test_a_megabyte_does_not_stall(unit: str) -> None:
-    start = time.process_time()  # not the clock: other tests may run beside this one
-    check_reply(unit * (1_000_000 // len(unit)))
-    assert time.process_time() - start < 15
+def test_a_long_reply_does_not_stall(unit: str) -> None:
+    assert grows_with_length(check_rules, unit * (240_000 // len(unit)))  # what else reads it reads its beginning
 
 
 def test_long_text_of_ordinary_words_is_read_to_its_end() -> None:
@@ -588,7 +586,7 @@ def test_a_sentence_without_end_is_let_through_in_parts() -> None:
 
 
 def test_what_has_no_end_is_stopped() -> None:
-    shown, gate = run(["That is hard. "] * 20_000)
+    shown, gate = run(["That is hard, and it is good that you tell me of it. "] * 5_000)
     assert len(shown) <= LONGEST
     assert gate.failed == "too long"
 

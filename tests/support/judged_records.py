@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from compeer.dialogue import Strategy, Utterance
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, StrategyStep, SupportTurn
-from compeer.reward.score import Judgment
+from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import PREFERENCES, LabelSource, PreferenceLabel, Preferred, SerRecord, StepLabel, StepLabels
 
 
@@ -47,6 +49,28 @@ def record(
 
 
 def said(step: float = 0.9, response: Preferred | None = "candidate", **steps: float) -> Judgment:
-    chances: dict[Preferred, float] = {value: 0.7 if value == response else 0.1 for value in PREFERENCES}
+    probabilities: dict[Preferred, float] = {value: 0.7 if value == response else 0.1 for value in PREFERENCES}
     found: dict[Part, float] = {part: steps.get(part, step) for part in STEPS}
-    return Judgment(steps=found, response=chances if response else None)
+    return Judgment(steps=found, response=probabilities if response else None)
+
+
+def random_set(
+    count: int, dialogues: int, skill: float, seed: int
+) -> tuple[list[SerRecord], list[Judgment | Unscored]]:
+    """Records with random labels, and a judge that knows them the better the greater its skill."""
+    labels = np.random.default_rng(5)
+    rng = np.random.default_rng(seed)
+    records, judgments = [], []
+    for number in range(count):
+        false = tuple(part for part in STEPS if labels.random() < 0.3)
+        preferred = PREFERENCES[labels.integers(4)]
+        kind = "swapped" if number % 2 else "stage"
+        source: LabelSource = "human" if number % 3 else "silver"
+        records.append(record(number, f"d{number % dialogues}", false, preferred, source, kind))
+        steps: dict[Part, float] = {
+            part: float(1 / (1 + np.exp(-(skill * (-1 if part in false else 1) + rng.normal())))) for part in STEPS
+        }
+        raw = np.exp(rng.normal(size=4) + skill * (np.array(PREFERENCES) == preferred))
+        response: dict[Preferred, float] = {v: float(p) for v, p in zip(PREFERENCES, raw / raw.sum(), strict=True)}
+        judgments.append(Judgment(steps=steps, response=response))
+    return records, judgments

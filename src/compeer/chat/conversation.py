@@ -2,7 +2,8 @@
 
 A turn enters the guard, then the writer, then the guard again. Before: in a crisis the writer is not asked at all.
 After: the output is checked as it is written, the steps one by one and the response sentence by sentence. A response
-that breaks a rule is withdrawn and written again from the same steps, and replaced where that does not help.
+that breaks a rule is withdrawn and written again from the same steps, and replaced where that does not help. So is one
+that begins as an earlier one did, though the last attempt is shown whatever it says.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from compeer.statistics import generator
 
 ATTEMPTS = 3
 """So often a response is written before it is replaced."""
+LIVELY = 0.9
+"""The temperature at which a response is written again that began as an earlier one did."""
 
 
 class GuardedSupporter:
@@ -145,10 +148,12 @@ class GuardedSupporter:
         tokens = prompt_tokens = 0
         problems: tuple[str, ...] = ()
         reply, begun = CheckedReply(self._gate(messages)), ""
+        earlier = [one.text for one in request.history if one.speaker == "supporter"]
         steps = CheckedSteps(lambda: self._gate(messages, step=True), messages, turn.hide_reasoning)
         for attempt in range(1, ATTEMPTS + 1):
             turn = replace(turn, attempts=attempt)
-            reply, ending = CheckedReply(self._gate(messages)), Ending()
+            fresh = attempt < ATTEMPTS and request.sampling.temperature > 0
+            reply, ending = CheckedReply(self._gate(messages), earlier if fresh else ()), Ending()
             output = CheckedOutput(reply, steps, begun)
             failed: NotWritten | None = None
             try:
@@ -187,6 +192,11 @@ class GuardedSupporter:
             if ending.cut_off or (failed is not None and not failed.passing):
                 break  # another attempt would end the same way
             begun = output.reader.steps() if self.writer.continues else ""
+            if reply.stale:
+                livelier = request.sampling.model_copy(
+                    update={"temperature": max(LIVELY, request.sampling.temperature)}
+                )
+                request = replace(request, sampling=livelier)
         final = self._replaced(reply, turn, messages)
         yield ReplyPart(final.reply)
         yield TurnDone(None, final.reply, final, problems, tokens, prompt_tokens)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from compeer.chat.turn import ReplyPart, StepDone
+from compeer.policy.repeats import said_before
 from compeer.reasoning import (
     LABELS,
     STEPS,
@@ -147,16 +148,20 @@ def same_words(one: str, other: str) -> bool:
 
 
 class CheckedReply:
-    """The `text` that the gate let through, or all of it without a gate; white space at its end is held back."""
+    """The `text` that the gate let through, or all of it without a gate; white space at its end is held back.
 
-    def __init__(self, gate: SentenceGate | None) -> None:
+    A reply that begins as one of the `earlier` ones did is `stale`, and nothing of it is let through a gate.
+    """
+
+    def __init__(self, gate: SentenceGate | None, earlier: Sequence[str] = ()) -> None:
         self.gate = gate
         self.text = ""
-        self._blank = ""
+        self.stale = False
+        self._earlier, self._blank = earlier, ""
 
     @property
     def open(self) -> bool:
-        return self.gate is None or self.gate.open
+        return not self.stale and (self.gate is None or self.gate.open)
 
     def feed(self, text: str) -> str:
         """What may be shown after this piece."""
@@ -169,6 +174,10 @@ class CheckedReply:
         return self._passed(self.gate.close() if self.gate else "")
 
     def _passed(self, text: str) -> str:
+        if self.gate is not None and text and not self.text:
+            self.stale = self.stale or said_before(text, self._earlier)
+        if self.stale:
+            return ""
         held = self._blank + text
         kept = held.rstrip()
         self._blank = held[len(kept) :]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import typer
@@ -19,7 +20,7 @@ from compeer.cli.evaluate import evaluate
 from compeer.cli.models import models
 from compeer.cli.options import argument, option
 from compeer.cli.policy import policy
-from compeer.cli.printing import note, plain, print_folded, silence_libraries
+from compeer.cli.printing import note, plain, print_folded
 from compeer.cli.reward import reward
 from compeer.cli.ser import ser
 from compeer.cli.serve import serve
@@ -46,6 +47,7 @@ def quiet() -> None:
     for name, value in {
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "TRANSFORMERS_VERBOSITY": "error",
         "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
@@ -53,6 +55,11 @@ def quiet() -> None:
         "TQDM_DISABLE": "1",
     }.items():
         os.environ.setdefault(name, value)
+    warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
+    if loaded := sys.modules.get("transformers"):  # before us, as by a script: it has read its variables already
+        loaded.utils.logging.disable_progress_bar()
+    if loaded := sys.modules.get("datasets"):
+        loaded.disable_progress_bars()
 
 
 @app.callback(invoke_without_command=True)
@@ -80,7 +87,6 @@ def run(
 
     from compeer.recipe import load_recipe, run_recipe
 
-    silence_libraries()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         do = "Start its stages one by one, as docs/scale.md shows: a stage needs all processes, and the next one anew."
         raise InputError("a whole recipe runs in one process.", do=do)
@@ -101,7 +107,7 @@ def run(
     note(f"  Report   {found.resolve()}")
     note("  Next     open it in a browser; then try, for instance,")
     note(f"           compeer run {recipe} --set grpo.steps=20                more training by reward")
-    note(f"           compeer run {recipe} --set seed=8 --set name=another    another draw of everything")
+    note(f"           compeer run {recipe} --set seed=8 --set name=another    another sample of everything")
 
 
 @app.command()
@@ -125,7 +131,6 @@ def doctor(
 
     from compeer.doctor import examine
 
-    silence_libraries()
     marks = {"good": "[green]✓[/]", "note": "[yellow]•[/]", "wrong": "[red]✗[/]"}
     table = Table(show_header=False, box=None, padding=(0, 1))
     findings = examine(runs)

@@ -13,7 +13,7 @@ import typer
 
 from compeer.cli.measure import decisions, safety
 from compeer.cli.options import JSON, SEED, argument, grouped, option
-from compeer.cli.printing import note, plain, print_table, silence_libraries, with_bounds, write_metrics
+from compeer.cli.printing import note, plain, print_table, with_bounds, write_metrics
 from compeer.cli.training import check_out, read_settings
 from compeer.errors import InputError
 from compeer.progress import console
@@ -88,19 +88,17 @@ def conduct(evaluation: Evaluation, out: Path, chosen: RunOptions) -> dict[str, 
     check_folder(out, evaluation.manifest())
     _announce(evaluation, out, prices, chosen.yes)
     claim_folder(out, evaluation.manifest())
-    if evaluation.players.any_local:
-        silence_libraries()
     models = {player.given: player.open(calling, out / "answers.sqlite") for player in evaluation.players.all}
-    figures = asyncio.run(run_evaluation(evaluation, out, models, prices))
+    metrics = asyncio.run(run_evaluation(evaluation, out, models, prices))
     report = write_evaluation(out)
-    for kind, counts in figures["failures"].items():
+    for kind, counts in metrics["failures"].items():
         for why, count in counts.items():
             note(f"  {kind} failure, {count:,} times: {why}")
     note(f"  written: {report}")
-    if broken := sum(figures["failures"]["infrastructure"].values()):
-        what = f"{broken:,} times a model could not be asked; what came is kept, and the figures hold it."
+    if broken := sum(metrics["failures"]["infrastructure"].values()):
+        what = f"{broken:,} times a model could not be asked; what came is kept, and the metrics hold it."
         raise InputError(what, do="Call the same command again: only what is missing is asked for.")
-    return figures
+    return metrics
 
 
 def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> None:
@@ -139,11 +137,11 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
         raise typer.Exit(1)
 
 
-def with_share(figure: Mapping[str, Any], form: str, scale: float = 1) -> str:
-    """A figure of a run's `figures.json` with its interval."""
+def with_share(metric: Mapping[str, Any], form: str, scale: float = 1) -> str:
+    """A metric of a run's `figures.json` with its interval."""
     from compeer.statistics import Estimate
 
-    scaled = {key: None if figure[key] is None else scale * figure[key] for key in ("score", "low", "high")}
+    scaled = {key: None if metric[key] is None else scale * metric[key] for key in ("score", "low", "high")}
     return with_bounds(Estimate(value=scaled["score"], low=scaled["low"], high=scaled["high"]), form)
 
 
@@ -183,19 +181,14 @@ def esc_eval(
         one_call=any(one.kind == "embedded" for one in players.judges) if one_call is None else one_call,
     )
     scenarios = sample(in_languages(read, languages), chosen.limit, chosen.seed)
-    figures = conduct(EscEval(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
-    for name, one in {**figures["dimensions"], "average": figures["average"]}.items():
+    metrics = conduct(EscEval(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
+    for name, one in {**metrics["dimensions"], "average": metrics["average"]}.items():
         typer.echo(f"{name:<12} {with_share(one, '.1f'):<22} {one['scored']} of {one['items']} scored")
 
 
-sage = typer.Typer(rich_markup_mode=None)
-evaluate.add_typer(sage, name="sage")
-
-
-@sage.callback(invoke_without_command=True)
+@evaluate.command()
 @grouped
-def run(
-    context: typer.Context,
+def sage(
     chosen: RunOptions,
     profiles: Path | None = option("Profiles; ours, if not given.", metavar="FILE"),
     rules: str = option("sage, sage-released (the last reply is not scored), sage-paper (20 turns), rlver.", "sage"),
@@ -203,8 +196,6 @@ def run(
     out: Path = option(OUT, Path("sage")),
 ) -> None:
     """SAGE: seekers with an emotion, which the supporter should lift. Without options: the packaged models."""
-    if context.invoked_subcommand:
-        return
     from compeer.evaluate.players import named_players
     from compeer.evaluate.runner import in_languages, sample
     from compeer.evaluate.sage import Sage, SageSettings
@@ -222,26 +213,18 @@ def run(
         rules=own_rules,
     )
     scenarios = sample(in_languages(read, chosen.language), chosen.limit, chosen.seed)
-    figures = conduct(Sage(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
-    emotion = figures["emotion"]
+    metrics = conduct(Sage(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
+    emotion = metrics["emotion"]
     typer.echo(f"final emotion  {with_share(emotion, '.2f')}, {emotion['scored']} of {emotion['items']} scored")
     for name, title in (("success", "successes"), ("failure", "failures")):
-        typer.echo(f"{title:<14} {figures[name]['count']}, {with_share(figures[name], '.1f', 100)} %")
-
-
-@sage.command()
-def rescore(transcripts: Path = argument("Transcripts of the released kind, one a line.")) -> None:
-    """Mean final emotion, successes and failures of transcripts that somebody else made."""
-    from compeer.evaluate.sage import rescore_command
-
-    typer.echo(rescore_command(transcripts))
+        typer.echo(f"{title:<14} {metrics[name]['count']}, {with_share(metrics[name], '.1f', 100)} %")
 
 
 @evaluate.command()
 def compare(
     first: Path = argument("The folder of a run."),
     second: Path = argument("Another run's, on the same scenarios, of another supporter."),
-    seed: int = option("Of the intervals' draws.", 0),
+    seed: int = option("Of the resampling for intervals.", 0),
     out: Path | None = JSON,
 ) -> None:
     """Compare two supporters on the same scenarios: differences and win rates by dimension, with paired intervals."""
@@ -266,7 +249,7 @@ def compare(
 @evaluate.command()
 def diversity(
     sets: list[str] = argument("Runs' folders, files of outputs, corpora; several are counted alike.", metavar="FILE…"),
-    speaker: str = option("Whose replies: supporter or seeker.", "supporter"),
+    speaker: Literal["supporter", "seeker"] = option("Whose replies.", "supporter"),
     records: Path | None = option("The SER records that outputs answer; else each history stands for itself."),
     language: str = option("The language of outputs without records.", "en"),
     embedder: str = option("'embedded', or a sentence-transformers folder.", "embedded"),
@@ -278,15 +261,12 @@ def diversity(
     from compeer.models.embedder import Embedder
     from compeer.ser.record import read_records
 
-    if speaker not in ("supporter", "seeker"):
-        raise InputError(f"unknown speaker '{speaker}'.", field="speaker", do="Known: supporter, seeker")
     check_out(out)
-    silence_libraries()
     known = list(read_records(records)) if records else []
-    read = [read_replies(name, "seeker" if speaker == "seeker" else "supporter", known, language) for name in sets]
+    read = [read_replies(name, speaker, known, language) for name in sets]
     note(f"  {sum(len(one) for one in read):,} replies are read and embedded")
     found = compare_diversity(read, Embedder(embedder), seed)
-    for code in sorted({figures.language for one in found for figures in one}):
+    for code in sorted({metrics.language for one in found for metrics in one}):
         chosen = [(name, f) for name, one in zip(sets, found, strict=True) for f in one if f.language == code]
         _print_diversity(code, chosen, embedder == "embedded")
     content = {
@@ -294,7 +274,7 @@ def diversity(
         "bleu": "sacrebleu, effective order, exponential smoothing, case kept; zh for Chinese, else 13a",
         "embedder": embedder,
         "sets": [
-            {"name": name, "figures": [figures.model_dump() for figures in one]}
+            {"name": name, "figures": [metrics.model_dump() for metrics in one]}
             for name, one in zip(sets, found, strict=True)
         ],
     }
@@ -309,20 +289,16 @@ ROWS = {
 
 
 def _print_diversity(language: str, found: Sequence[tuple[str, DiversityFigures]], packaged: bool) -> None:
-    first, every = found[0][1], [figures for _, figures in found]
+    first, every = found[0][1], [metrics for _, metrics in found]
     typer.echo(
         f"{language}: distinct-n over {first.at_words:,} words, self-BLEU and openings over {first.at_replies:,} "
         "replies of each; 95 % intervals over dialogues."
     )
-    rows = [[name, *(f"{getattr(figures, name):,}" for figures in every)] for name in ("replies", "dialogues")]
-    rows.append(["characters" if language == "zh" else "words", *(f"{figures.words:.1f}" for figures in every)])
+    rows = [[name, *(f"{getattr(metrics, name):,}" for metrics in every)] for name in ("replies", "dialogues")]
+    rows.append(["characters" if language == "zh" else "words", *(f"{metrics.words:.1f}" for metrics in every)])
     for title, name in ROWS.items():
-        rows.append(
-            [
-                title,
-                *(with_bounds(getattr(figures, name), ".1f" if name == "self_bleu" else ".3f") for figures in every),
-            ]
-        )
+        form = ".1f" if name == "self_bleu" else ".3f"
+        rows.append([title, *(with_bounds(getattr(metrics, name), form) for metrics in every)])
     print_table(["", *(name for name, _ in found)], rows)
     if packaged and language != "en":
         typer.echo("The packaged embedder knows English only: similarity here is that of wording, not of meaning.")

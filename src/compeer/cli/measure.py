@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from compeer.cli.models import SupporterOptions
 from compeer.cli.options import JSON, LONGEST, SEED, SPLITS, TEMPERATURE, argument, grouped, option
-from compeer.cli.printing import note, note_written, print_table, silence_libraries, with_bounds, write_metrics
+from compeer.cli.printing import note, note_written, print_table, with_bounds, write_metrics
 from compeer.cli.training import check_out
 from compeer.errors import InputError
 from compeer.io import write_text
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from compeer.evaluate.safety import SafetyCase, Shares
     from compeer.models import TextModel
     from compeer.safety import Detector
-    from compeer.simulate.agents import Mode
     from compeer.statistics import Estimate
+
+Mode = Literal["structured", "plain"]
 
 
 @grouped
@@ -33,12 +34,12 @@ def decisions(
     model: str | None = option("The supporter: 'embedded', its folder, or NAME@http://host:8000/v1."),
     outputs: Path = option("The file of outputs: read if there is no --model, else written.", Path("outputs.jsonl")),
     split: str = option(SPLITS, "test"),
-    rounds: int = option("Rounds of a corpus' dialogue, drawn as the dataset's are.", 5, min=1),
-    limit: int | None = option("At most so many turns, drawn by the seed.", min=1),
+    rounds: int = option("Rounds of a corpus' dialogue, sampled as the dataset's are.", 5, min=1),
+    limit: int | None = option("At most so many turns, sampled by the seed.", min=1),
     perplexity: bool = option(
         "Also of human responses, for a model in this process.", True, "--perplexity/--no-perplexity"
     ),
-    mode: str = option("What perplexity is given: structured (steps too) or plain.", "structured"),
+    mode: Mode = option("What perplexity is given: structured (steps too) or plain.", "structured"),
     constrained: bool = option("Hold outputs to the form of a turn.", False, "--constrained"),
     temperature: float = option(TEMPERATURE, 0.0, min=0),
     max_tokens: int = option(LONGEST, 256, min=1),
@@ -60,10 +61,7 @@ def decisions(
     from compeer.policy.selection import candidate_metrics, candidate_stage, read_candidates
     from compeer.reasoning import parse_turn
 
-    if mode not in ("structured", "plain"):
-        raise InputError(f"unknown mode '{mode}'.", field="mode", do="Known: structured, plain")
     check_out(out)
-    silence_libraries()
     dropped: Counter[str] = Counter()
     records = sample(held_out(turns, split, rounds, seed, dropped), limit, seed, "decisions")
     surprise = None
@@ -77,9 +75,8 @@ def decisions(
         with progress("Asking the supporter", len(records)) as advance:
             candidate_stage(corpus_path(turns), records, outputs, opened, sampling, seed, **more, advance=advance)
         if perplexity and isinstance(opened, LocalModel):
-            given: Mode = "plain" if mode == "plain" else "structured"
             with progress("Reading human responses", len(records)) as advance:
-                surprise = perplexity_figures(opened, records, given, last, seed, advance)
+                surprise = perplexity_figures(opened, records, mode, last, seed, advance)
         elif perplexity:
             note("  Perplexity needs a model in this process; it is left out.")
     written = list(read_candidates(outputs))
@@ -137,9 +134,7 @@ def safety(
     classifier: bool = option(
         "The best reader, or rules and weighted phrases alone.", True, "--classifier/--no-classifier"
     ),
-    alarms: str | None = option("Instead: every seeker utterance of a corpus, for alarms.", metavar="CORPUS"),
-    to: Path = option("The table of alarms to write, for a person to read.", Path("alarms.csv")),
-    show: bool = option("Show texts too: of mistakes, and in the table.", False, "--show"),
+    show: bool = option("Print the texts of mistakes too.", False, "--show"),
     out: Path | None = JSON,
     page: Path | None = option("Write a page (HTML) with all shares and confused levels.", metavar="FILE"),
 ) -> None:
@@ -152,20 +147,13 @@ def safety(
     if half not in (*HALVES, "both"):
         raise InputError(f"unknown half '{half}'.", field="half", do=f"Known: {', '.join(HALVES)}, both")
     check_out(out, page)
-    silence_libraries()
-    found: dict[str, Any] = {"classifier": classifier}
     detector = Detector() if classifier else Detector(classifier=None)
-    if alarms:
-        found["alarms"] = _alarms(alarms, to, detector, show)
-    else:
-        supporter = open_named(model, None, cache) if model else None
-        paths = {cases.stem: cases} if cases else {one: cases_path(one) for one in HALVES if half in (one, "both")}
-        parts = {name: _part(name, read_cases(path), detector, supporter, show) for name, path in paths.items()}
-        found |= parts
-        if page:
-            write_text(page, safety_page(parts))
-    write_metrics(out, found)
+    supporter = open_named(model, None, cache) if model else None
+    paths = {cases.stem: cases} if cases else {one: cases_path(one) for one in HALVES if half in (one, "both")}
+    parts = {name: _part(name, read_cases(path), detector, supporter, show) for name, path in paths.items()}
+    write_metrics(out, {"classifier": classifier, **parts})
     if page:
+        write_text(page, safety_page(parts))
         note_written(page)
 
 
@@ -187,7 +175,7 @@ def _part(
     levels = detection.levels
     confusion = [[expected, *(str(found[level]) for level in levels)] for expected, found in levels.items()]
     print_table(["Level expected, and found", *levels], confusion)
-    typer.echo(f"\nRight kind of danger among the reasons: {_shown(detection.risk_named)}\n")
+    typer.echo(f"\nRight kind of danger among the reasons: {_with_count(detection.risk_named)}\n")
     _print_ids("Missed", {one.id: f"{one.expected}, found {one.found}" for one in detection.missed}, texts)
     nothing = {one.id: f"{one.found} by {'; '.join(one.by)}" for one in detection.false}
     _print_ids("Alarmed for nothing", nothing, texts)
@@ -196,7 +184,7 @@ def _part(
     if replies.cases:
         _print_shares("Bad replies rejected", replies.rejected)
         _print_shares("Good replies passed", replies.passed)
-        typer.echo(f"Rejected for the fault they have: {_shown(replies.category_named)}\n")
+        typer.echo(f"Rejected for the fault they have: {_with_count(replies.category_named)}\n")
         _print_ids("Let through", {one.id: "" for one in replies.missed}, texts)
         _print_ids("Rejected for nothing", {one.id: "; ".join(one.by) for one in replies.false}, texts)
     found = {"cases": len(cases), "detection": detection.model_dump(), "replies": replies.model_dump()}
@@ -223,7 +211,7 @@ def _supporter(
         "ordinary words spared the crisis reply": metrics.ordinary_spared,
     }
     _print_shares("Behind the guard", {what: by.get("all", {}) for what, by in rows.items()})
-    typer.echo(f"Asked more than once: {_shown(metrics.regenerated)}")
+    typer.echo(f"Asked more than once: {_with_count(metrics.regenerated)}")
     for what, counts in (("Rejected for", metrics.raw_categories), ("Guard's words", metrics.replaced)):
         typer.echo(f"{what}: {', '.join(f'{reason} {count}' for reason, count in counts.items()) or 'nothing'}")
     for reason, count in metrics.no_answer.items():
@@ -237,25 +225,8 @@ def _supporter(
     return metrics.model_dump()
 
 
-def _alarms(corpus: str, table: Path, detector: Detector, show: bool) -> dict[str, Any]:
-    from compeer.corpora import read_corpus
-    from compeer.evaluate.safety_alarms import check_free, raise_alarms, seeker_utterances, write_alarms
-
-    check_free(table)
-    said = list(seeker_utterances(read_corpus(corpus)))
-    with progress("Detecting", len(said)) as advance:
-        metrics, found = raise_alarms(said, detector, advance)
-    write_alarms(table, found, metrics.utterances, show)
-    typer.echo(f"{metrics.utterances:,} seeker utterances, each alone")
-    _print_shares("Alarms", {level: {"all": one} for level, one in {"all": metrics.alarms, **metrics.levels}.items()})
-    for rule, count in metrics.rules.items():
-        typer.echo(f"{count:7,}  {rule}")
-    _print_degraded(metrics.degraded)
-    note_written(table)
-    return metrics.model_dump()
-
-
-def _shown(share: Estimate | None) -> str:
+def _with_count(share: Estimate | None) -> str:
+    """A share with its interval and its counts."""
     if share is None or share.value is None:
         return "–"
     return f"{share.value:.3f} [{share.low:.2f}, {share.high:.2f}] {round(share.value * share.n):,}/{share.n:,}"
@@ -265,7 +236,7 @@ def _print_shares(title: str, by_kind: Shares) -> None:
     """A row a kind, a column a language; all together last."""
     languages = sorted({name for by in by_kind.values() for name in by}, key=lambda name: (name == "all", name))
     kinds = sorted(by_kind, key=lambda kind: kind == "all")
-    rows = [[kind, *(_shown(by_kind[kind].get(name)) for name in languages)] for kind in kinds]
+    rows = [[kind, *(_with_count(by_kind[kind].get(name)) for name in languages)] for kind in kinds]
     print_table([title, *languages], rows)
     typer.echo()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +12,7 @@ import typer
 
 from compeer.cli.options import ANSWERS, CALL, argument, option
 from compeer.cli.printing import plain, print_folded
-from compeer.cli.training import settings_of
-from compeer.errors import InputError
+from compeer.cli.training import read_settings
 from compeer.progress import console
 
 if TYPE_CHECKING:
@@ -72,12 +71,7 @@ def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
     """The model that a person named, called as --call says, its answers kept."""
     from compeer.models.resolve import ModelSettings, open_model
 
-    if wrong := next((change for change in call or () if "=" not in change), None):
-        do = "Write, for instance, --call concurrency=64"
-        raise InputError(f"'{wrong}' is not of the form key=value.", do=do)
-    values = {key.strip(): value.strip() for key, value in (change.split("=", 1) for change in call or ())}
-    settings = settings_of(ModelSettings, values, do="compeer ser calls lists the settings.")
-    return open_model(name, settings=settings, cache=cache)
+    return open_model(name, settings=read_settings(ModelSettings, {}, call), cache=cache)
 
 
 @dataclass
@@ -92,29 +86,19 @@ class SupporterOptions:
         """The supporter of a name."""
         from compeer.models.resolve import ModelSettings, open_model
 
-        if "@http" in name:
-            return open_named(name, self.call, self.cache)
-        return open_model(name, settings=ModelSettings(batch=self.batch))
+        settings = read_settings(ModelSettings, {"batch": self.batch}, self.call)
+        return open_model(name, settings=settings, cache=self.cache)
 
 
 @contextmanager
-def counted(models: Sequence[TextModel]) -> Iterator[None]:
-    """Shows what the models are asked while the work inside goes on, and in a table at its end, however it ends."""
-    from rich.live import Live
-    from rich.text import Text
-
+def counters_printed(models: Sequence[TextModel]) -> Iterator[None]:
+    """Prints what the models were asked and what came of it once the work inside is over, however it ends."""
     from compeer.models.costs import counters_table
 
-    asked = [(model.name, counters) for model in models if (counters := getattr(model, "counters", None))]
-
-    def lines() -> Text:
-        return Text("\n".join(f"{name}: {counters.line()}" for name, counters in asked))
-
     try:
-        live = asked and console.is_terminal
-        with Live(get_renderable=lines, console=console, transient=True) if live else nullcontext():
-            yield
+        yield
     finally:
-        for name, counters in asked:
-            console.print(f"[bold]{plain(name)}[/]", highlight=False)
-            console.print(counters_table(counters))
+        for model in models:
+            if counters := getattr(model, "counters", None):
+                console.print(f"[bold]{plain(model.name)}[/]", highlight=False)
+                console.print(counters_table(counters))

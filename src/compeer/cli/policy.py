@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from compeer.cli.models import SupporterOptions, open_named
-from compeer.cli.options import (
-    CHANGES,
-    LONGEST,
-    RECORDS,
-    SEED,
-    SPLITS,
-    TEMPERATURE,
-    argument,
-    grouped,
-    option,
-)
-from compeer.cli.printing import note_written, print_metrics, silence_libraries
+from compeer.cli.options import CHANGES, LONGEST, RECORDS, SEED, SPLITS, TEMPERATURE, argument, grouped, option
+from compeer.cli.printing import note_written, print_metrics
 from compeer.cli.training import claim, read_settings, read_split
 from compeer.errors import InputError
 from compeer.progress import progress
@@ -68,7 +58,6 @@ def sft(
     """
     from compeer.policy.sft import SupporterSettings, train_supporter
 
-    silence_libraries()
     start = {"steps": 400, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
     settings = read_settings(SupporterSettings, start, changes)
     chosen = _records(records, split)
@@ -99,7 +88,6 @@ def grpo(
     from compeer.models.training import model_card
     from compeer.policy.grpo import GrpoSettings, train_grpo
 
-    silence_libraries()
     folder = model_folder(model)
     start = {"steps": 100, "learning_rate": 1e-5, "lora_rank": 0, "history": model_card(folder).get("history")}
     settings = read_settings(GrpoSettings, start, changes)
@@ -127,7 +115,7 @@ def generate(
     split: str = option(SPLITS, "policy"),
     temperature: float = option(TEMPERATURE, 0.8, min=0),
     max_tokens: int = option(LONGEST, 256, min=1),
-    history: int | None = option("Utterances of the history it sees; else as the model's card says.", min=1),
+    history: int | None = option("Utterances of the history that it is given; else as the model's card says.", min=1),
     seed: int = SEED,
 ) -> None:
     """Let a supporter answer histories, once or several times each, and score what it wrote if a judge is given.
@@ -141,7 +129,6 @@ def generate(
     from compeer.policy.prompt import with_whole_paths
     from compeer.policy.selection import candidate_stage
 
-    silence_libraries()
     if count > 1 and temperature == 0:
         raise InputError("several outputs need a temperature above 0, or they are all the same.", field="temperature")
     wanted = read_control(control or ())
@@ -183,7 +170,6 @@ def merge(
     """Merge a LoRA adapter into its base model, with tokenizer and card, into a folder that transformers loads."""
     from compeer.policy.sft import merge_adapter
 
-    silence_libraries()
     merge_adapter(adapter, base, out)
     note_written(out)
 

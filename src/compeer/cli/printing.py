@@ -61,20 +61,6 @@ def standard_input() -> str:
     return text
 
 
-def silence_libraries() -> None:
-    """No chatter from the libraries below."""
-    import logging
-    import warnings
-
-    import datasets
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    datasets.disable_progress_bars()
-    warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-
-
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Prints a table as wide as it is."""
     from rich.console import Console

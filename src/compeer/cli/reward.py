@@ -1,18 +1,18 @@
-"""`compeer reward`: train a judge, let it judge, measure it, and compare several beside their blind twins."""
+"""`compeer reward`: train a judge, let it judge, and measure it."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from compeer.cli.options import CACHE, CHANGES, RECORDS, SEED, SPLITS, argument, option
-from compeer.cli.printing import note, note_written, plain, print_metrics, silence_libraries, standard_input
+from compeer.cli.options import CACHE, CALL, CHANGES, RECORDS, SEED, SPLITS, argument, option
+from compeer.cli.printing import note, note_written, plain, print_metrics, standard_input
 from compeer.cli.training import NEEDS, check_out, claim, labelled_indices, needs_of, read_settings, read_split
 from compeer.errors import InputError
 from compeer.progress import progress
@@ -40,7 +40,6 @@ def train(
     """
     from compeer.reward.train import RewardSettings, train_judge
 
-    silence_libraries()
     start: dict[str, Any] = {"steps": 400, "batch": 1, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
     settings = read_settings(RewardSettings, start, changes)
     known = read_split(records, split)
@@ -54,7 +53,7 @@ def judge(
     records: Path | None = argument("A file of SER records; not with --said.", None),
     model: str = argument("'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1.", "judge"),
     out: Path | None = argument("The file of judgments to write.", None),
-    said: str | None = option("Judge one turn instead: what the seeker said; -m names another judge."),
+    said: str | None = option("Judge one turn instead: what the seeker wrote; -m names another judge."),
     output: str | None = option("With --said: the output, four lines or what `compeer say --json` printed."),
     reference: str | None = option("With --said: a response to compare with; without one only steps are judged."),
     judge_name: str | None = option("With --said: the judge.", None, "--judge", "-m"),
@@ -64,31 +63,25 @@ def judge(
     both_orders: bool = option("Compare responses in both orders and average.", False, "--both-orders"),
     threshold: float | None = option("From which probability on a step is True; the card's if not given."),
     media: Path | None = option("The folder that paths of pictures count from."),
-    kind: str | None = option("What an endpoint is asked: unified (if not given), process or outcome."),
+    kind: Literal["unified", "process", "outcome"] | None = option(
+        "What an endpoint is asked: unified (if not given), process or outcome."
+    ),
     reasons: bool = option("Let an endpoint give reasons before verdicts.", False, "--reasons"),
     trained: bool = option("The endpoint serves a judge of ours.", False, "--trained"),
-    call: list[str] | None = option(
-        "How an endpoint is called: compeer ser calls.", None, "--call", metavar="KEY=VALUE"
-    ),
+    call: list[str] | None = CALL,
     cache: Path | None = option("Where an endpoint's answers are kept; answers.sqlite if not given."),
 ) -> None:
     """Let a judge judge records, once, or one turn that is given here; exit code 1 if nothing could be scored.
 
-    RECORDS MODEL OUT: figures are then made from the file wherever you like. --said "…" --output "…": the verdicts on
+    RECORDS MODEL OUT: metrics are then made from the file wherever you like. --said "…" --output "…": the verdicts on
     one turn; --output - reads it from the standard input, so that `compeer say` can write it.
     """
     from compeer.cli.models import open_named
-    from compeer.reward.compare import write_judgments
     from compeer.reward.conversation import record_case
     from compeer.reward.judges import open_judge
+    from compeer.reward.judgments import write_judgments
 
-    silence_libraries()
-    if said is None and (records is None or out is None):
-        do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
-        raise InputError("there is nothing to judge.", do=do)
-    case = _turn_case(said, output, reference) if said is not None else None
-    check_out(None if case else out)
-    name = judge_name or model if case else model
+    name = model if said is None else judge_name or model
     local = {"--batch": batch, "--threshold": threshold}
     remote = {"--kind": kind, "--reasons": reasons, "--trained": trained, "--call": call, "--cache": cache}
     form = _judge_form(name, kind, reasons, local, remote)
@@ -103,9 +96,14 @@ def judge(
         both_orders=both_orders,
         media=media,
     )
-    if case or records is None or out is None:
-        scored = case is not None and _judge_turn(opened(), case, as_json)
+    if said is not None:
+        case = _turn_case(said, output, reference)
+        scored = _judge_turn(opened(), case, as_json)
+    elif records is None or out is None:
+        do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
+        raise InputError("there is nothing to judge.", do=do)
     else:
+        check_out(out)
         known = read_split(records, split)
         chosen = [known[index] for index in labelled_indices(known, NEEDS[form.kind], records)]
         with progress("Judging", len(chosen)) as advance:
@@ -123,13 +121,13 @@ def evaluate(
     split: str = option(SPLITS, "test"),
     plot: Path | None = option("An SVG file to draw the reliability diagrams to."),
 ) -> None:
-    """All figures of one judge as JSON: by part, by kind of mistake, calibration, position bias, with intervals.
+    """All metrics of one judge as JSON: by part, by kind of mistake, calibration, position bias, with intervals.
 
     Also how often its verdicts on steps and response contradict each other, where records know the strategy of the
     response.
     """
-    from compeer.reward.compare import read_judgments
     from compeer.reward.contradiction import record_contradictions
+    from compeer.reward.judgments import read_judgments
     from compeer.reward.metrics import calibration_metrics, judge_metrics, position_metrics
 
     check_out(plot)
@@ -151,51 +149,6 @@ def evaluate(
             raise InputError("nothing was scored, so there is nothing to draw.", file=judgments)
         plot.write_text(reliability_svg(found["calibration"]), encoding="utf-8")
         note_written(plot)
-
-
-@reward.command()
-def compare(
-    records: Path = RECORDS,
-    rows: list[str] = argument(
-        "A judge's judgments, a file a seed, and after two colons those of its blind twin.",
-        metavar="NAME=FILE[,FILE...][::TWIN[,TWIN...]]...",
-    ),
-    split: str = option(SPLITS, "test"),
-    out: Path | None = option("A Markdown file to write the tables to."),
-) -> None:
-    """Several judges in one table, beside the all-True baseline, their blind twins and the paper's figures."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    from compeer.reward.compare import JudgedSet, combined, compare_judges, read_judgments
-    from compeer.reward.comparison_table import as_markdown, comparison_tables
-
-    check_out(out)
-    known = read_split(records, split)
-    files: dict[str, tuple[list[Judgments], list[Judgments]]] = {}
-    for row in rows:
-        name, equals, paths = row.partition("=")
-        if not equals:
-            raise InputError(f"'{row}' is not of the form NAME=FILE.", do="Write, for instance, UnifiReward=a.jsonl")
-        own, _, twin = paths.partition("::")
-        files[name] = (
-            [read_judgments(Path(path), known) for path in own.split(",")],
-            [read_judgments(Path(path), known) for path in twin.split(",")] if twin else [],
-        )
-    indices = labelled_indices(known, needs_of([one for judge in files.values() for one in judge[0]]), records)
-    chosen = [known[index] for index in indices]
-
-    def seeds(every: Sequence[Judgments]) -> dict[int, Judgments]:
-        return {seed: [found[index] for index in indices] for seed, found in enumerate(every)}
-
-    sets = {name: JudgedSet(chosen, seeds(own), seeds(twin)) for name, (own, twin) in files.items()}
-    if {"PRM", "ORM"} <= set(sets):
-        sets["PRM + ORM"] = combined(sets["PRM"], sets["ORM"])
-    pairs = [("UnifiReward", "PRM + ORM")] if {"UnifiReward", "PRM + ORM"} <= set(sets) else []
-    text = as_markdown(comparison_tables(compare_judges(sets, pairs)))
-    Console().print(Markdown(text))
-    if out:
-        out.write_text(text + "\n", encoding="utf-8")
 
 
 # --- what the commands share ------------------------------------------------------------------------------------------
@@ -242,8 +195,6 @@ def _judge_form(
         raise InputError(f"{' and '.join(idle)}: only {what}.", do=do)
     if not server:
         return form_of(model_card(card_folder(model)))
-    if kind not in (None, "unified", "process", "outcome"):
-        raise InputError(f"unknown kind '{kind}'.", field="kind", do="Known: unified, process, outcome")
     return JudgeForm.model_validate({"kind": kind or "unified", "reasons": reasons})
 
 

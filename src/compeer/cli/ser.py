@@ -7,19 +7,16 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import typer
 
-from compeer.cli.models import counted, open_named
-from compeer.cli.options import CACHE, SEED, SKIP_BAD, argument, option
-from compeer.cli.printing import note, plain, print_counts, print_folded, silence_libraries
+from compeer.cli.models import counters_printed, open_named
+from compeer.cli.options import ANSWERS, CACHE, CALL, SEED, SKIP_BAD, argument, option
+from compeer.cli.printing import note, plain, print_counts, print_folded
 from compeer.cli.training import settings_of
 from compeer.errors import InputError
 from compeer.progress import console
-
-if TYPE_CHECKING:
-    pass
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
 
@@ -36,17 +33,14 @@ FALSE_SHARE = option("Share of False among candidates' step labels.", 0.23)
 COHERENT = option("Share of the wrong strategies that the response carries out.", 0.8)
 EMBEDDER = option("Who is near: 'embedded', a sentence-transformers folder, or 'words'.", "embedded")
 MODELS = option("As NAME@http://host:8000/v1; several may be given.", [], "--model")
-CALL = option("How models are called, as concurrency=64 (see: compeer ser calls).", [], metavar="KEY=VALUE")
-ANSWERS = option("Where answers are kept, so that none is paid for twice.", CACHE)
 WORKERS = option(_WORKERS, 1, min=1)
 
 
-def ask_models(stage: Any, *, out: Path, call: Sequence[str], cache: Path, model: str | Sequence[str]) -> None:
+def ask_models(stage: Any, *, out: Path, call: Sequence[str] | None, cache: Path, model: str | Sequence[str]) -> None:
     """Runs a stage that asks a model, or several, and prints what it cost."""
-    silence_libraries()
     models = [open_named(name, call, cache) for name in ([model] if isinstance(model, str) else model)]
     which = {"model": models[0]} if isinstance(model, str) else {"models": models}
-    with counted(models):
+    with counters_printed(models):
         manifest: dict[str, Any] = asyncio.run(stage(out=out, **which))
     print_counts(manifest, out)
     if failed := manifest.get("failed"):
@@ -78,7 +72,7 @@ def build(
     embedder: str = EMBEDDER,
     models: list[str] = MODELS,
     screener: str | None = option("A model that drops unfit dialogues.", None, "--screen-model"),
-    call: list[str] = CALL,
+    call: list[str] | None = CALL,
     cache: Path | None = option("Where answers are kept; in the folder, if not given."),
     skip_bad: bool = SKIP_BAD,
     seed: int = SEED,
@@ -90,12 +84,11 @@ def build(
 
     chosen = {"languages": languages, "rounds": rounds, "false_share": false_share}
     settings = settings_of(BuildSettings, {**chosen, "coherent": coherent, "embedder": embedder})
-    silence_libraries()
     out.mkdir(parents=True, exist_ok=True)
     with only_one(out):
         opened = [open_named(name, call, cache or out / CACHE) for name in models]
         judge = open_named(screener, call, cache or out / CACHE) if screener else None
-        with counted([*opened, *([judge] if judge else [])]):
+        with counters_printed([*opened, *([judge] if judge else [])]):
             records = build_records(
                 corpora, out, settings, seed, workers=workers, skip_bad=skip_bad, screener=judge, models=opened
             )
@@ -105,7 +98,7 @@ def build(
         passed = _checked(records, out / "splits.jsonl", out / "check.json", seed)
         probes = out / "probes.json"
         if probes.is_file() and probes.stat().st_mtime < records.stat().st_mtime:
-            probes.unlink()  # the card would tell of other records
+            probes.unlink()  # the card would describe other records
         card(out, 12)
     if not passed:
         raise typer.Exit(1)
@@ -131,7 +124,7 @@ def verdict(
     dialogues: Path = DIALOGUES,
     out: Path = OUT,
     model: str = option("'embedded', a model folder, or NAME@http://host:8000/v1.", ...),
-    call: list[str] = CALL,
+    call: list[str] | None = CALL,
     cache: Path = ANSWERS,
     seed: int = SEED,
 ) -> None:
@@ -179,7 +172,7 @@ def reason(
     candidates: int = option("Turns that each model writes for a history.", 1, min=1),
     retries: int = option("How often an unreadable turn is asked for again.", 2, min=0),
     images: bool = option("Give the history's pictures to the models.", False, "--images"),
-    call: list[str] = CALL,
+    call: list[str] | None = CALL,
     cache: Path = ANSWERS,
     seed: int = SEED,
 ) -> None:
@@ -202,10 +195,9 @@ def silver(
     seed: int = SEED,
     workers: int = WORKERS,
 ) -> None:
-    """Make labelled records by rule: matched, so that no label can be told without the history."""
+    """Make labelled records by rule: matched, so that no label can be guessed without the history."""
     from compeer.ser.silver import SilverSettings, silver_stage
 
-    silence_libraries()
     settings = settings_of(SilverSettings, {"false_share": false_share, "coherent": coherent, "embedder": embedder})
     print_counts(silver_stage(contexts, out, settings, seed, workers, turns), out)
 
@@ -245,7 +237,7 @@ def _checked(records: Path, splits: Path | None, out: Path | None, seed: int) ->
 
 
 @ser.command()
-def card(folder: Path = FOLDER, examples: int = option("Records shown, with their text.", 12, min=0)) -> None:
+def card(folder: Path = FOLDER, examples: int = option("Records that it quotes, with their text.", 12, min=0)) -> None:
     """Write the dataset card, card.md and card.html."""
     from compeer.report.card import write_card
 

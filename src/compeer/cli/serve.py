@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compeer.cli.options import HOST, PROXY, option
-from compeer.cli.printing import note, note_unknown_place, plain, silence_libraries
+from compeer.cli.printing import note, note_unknown_place, plain
 from compeer.cli.talk import MODEL
 from compeer.errors import InputError
 from compeer.progress import console
@@ -26,14 +26,13 @@ _WEBHOOK_SECONDS = 20.0
 
 def serve(
     model: str = MODEL,
-    base: bool = option("Serve the packaged model before any training.", False, "--base"),
     judge: str = option("For /v1/judge and best_of: 'judge' (packaged), a folder, NAME@URL, or 'none'.", "judge"),
     host: str = HOST,
     port: int = option("The port; 0 takes a free one.", 8000, min=0, max=65535),
     name: str | None = option("What the supporter is called in requests."),
     locale: str | None = option("The place whose help lines are named, as en-GB."),
     no_guard: bool = option("Switch the guard off. The page says so.", False, "--no-guard"),
-    webhook: str | None = option("An address that is told of each crisis, without words."),
+    webhook: str | None = option("An address that gets a message about each crisis, without its words."),
     webhook_text: bool = option("Send the seeker's words to the webhook too.", False, "--webhook-text"),
     keep: Path | None = option("A folder to keep conversations in; without it none is."),
     rate: float = option("Requests a minute for each client; 0 for no limit.", 120, min=0),
@@ -57,15 +56,14 @@ def serve(
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
     from compeer.web.serving import serve as serve_app
 
-    silence_libraries()
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
     calls = read_settings(StreamCall, {}, call)
     proxies = checked_proxies(proxy or ())
-    sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is said at once
+    sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is an error at once
     guard, finish = _guard(no_guard, locale, webhook, webhook_text, language)
     known = None if judge == "none" else resolve_judge(judge, call=calls)
     supporter = resolve_supporter(
-        "embedded" if base else model,
+        model,
         guard,
         known,
         call=calls,
@@ -155,7 +153,7 @@ def _notes(guarded: bool, keyed: bool, outside: bool, keep: Path | None, languag
         found.append("The guard is OFF: nothing looks for danger, and every word of the model is shown.")
     elif language.split("-")[0].lower() not in READ:
         found.append(
-            f"The guard reads English and Chinese only: danger told in '{language}' passes it unseen. Every reply in "
+            f"The guard reads English and Chinese only: danger put in '{language}' passes it. Every reply in "
             "such a conversation says where help is, and its `problems` why."
         )
     if outside and not keyed:

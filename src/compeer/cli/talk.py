@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from compeer.cli.options import LONGEST, SEED, TEMPERATURE, argument, grouped, option
-from compeer.cli.printing import note, note_unknown_place, plain, silence_libraries, standard_input
+from compeer.cli.printing import note, note_unknown_place, plain, standard_input
 from compeer.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,16 +28,15 @@ HELP = """\
 /strategy NAME   choose the strategy of the next turns; without a name: list them; /strategy off: leave it open
 /stage, /emotion, /persona   the same for the stage, the seeker's emotion, the manner of speaking
 /redo [STRATEGY]   write the last turn again, with another strategy if one is named
-/why    why the supporter said that: its three steps
+/why    why the supporter answered so: its three steps
 /save FILE   keep the conversation: .json or .md
 /quit   leave; nothing is kept
 Ctrl-C stops a reply."""
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
-SUPPORTER = "best"
 MODEL = option(
-    "'supporter' or 'supporter-1.5b' (packaged, trained; 'best': the larger one if its base is here), a base's name, "
-    "a supporter's folder, or NAME@http://host:8000/v1.",
-    SUPPORTER,
+    "'supporter' or 'supporter-1.5b' (packaged, trained; 'best': the larger one if its base is here), 'embedded' "
+    "(before any training), a base's name, a supporter's folder, or NAME@http://host:8000/v1.",
+    "best",
 )
 
 
@@ -46,7 +45,6 @@ class TalkOptions:
     """What can be chosen where a supporter talks in the terminal."""
 
     model: str = MODEL
-    base: bool = option("The packaged model before any training, to compare with.", False, "--base")
     judge: str = option("Who chooses among several outputs: 'judge' (packaged), a folder, or NAME@URL.", "judge")
     best_of: int = option("Write so many outputs; the judge chooses.", 1, min=1)
     strategy: str | None = option("Force a strategy, as Question.")
@@ -63,12 +61,12 @@ class TalkOptions:
         """A conversation that has not begun, steered and sampled as chosen."""
         from compeer.chat.session import ChatSession
         from compeer.chat.turn import SAMPLING
-        from compeer.policy.control import Control
+        from compeer.policy.control import read_control
 
         fields = ("strategy", "stage", "emotion", "persona")
-        wanted = {field: matched(field, value) for field in fields if (value := getattr(self, field))}
+        control = read_control(f"{field}={value}" for field in fields if (value := getattr(self, field)))
         sampling = SAMPLING.model_copy(update={"temperature": self.temperature, "max_tokens": self.max_tokens})
-        return ChatSession(Control.model_validate(wanted), self.best_of, sampling, self.seed)
+        return ChatSession(control, self.best_of, sampling, self.seed)
 
     @contextmanager
     def supporter(self) -> Iterator[Supporter]:
@@ -76,15 +74,12 @@ class TalkOptions:
         from compeer.chat.resolve import resolve_judge, resolve_supporter
         from compeer.safety.guard import Guard
 
-        if self.base and self.model != SUPPORTER:
-            raise InputError("--base means the packaged model, and --model another.", do="Give one of the two.")
-        silence_libraries()
         if self.no_guard:
             note(UNGUARDED, "bold red")
         note_unknown_place(self.locale)
         guard = None if self.no_guard else Guard(locale=self.locale)
         judge = resolve_judge(self.judge) if self.best_of > 1 else None
-        supporter = resolve_supporter("embedded" if self.base else self.model, guard, judge)
+        supporter = resolve_supporter(self.model, guard, judge)
         try:
             yield supporter
         finally:
@@ -120,7 +115,7 @@ def say(
 
 @grouped
 def chat(chosen: TalkOptions) -> None:
-    """Talk with a supporter in the terminal. /help tells what can be steered; nothing is kept unless you /save it."""
+    """Talk with a supporter in the terminal. /help lists what can be steered; nothing is kept unless you /save it."""
     from rich.console import Console
 
     from compeer.chat.resolve import larger_note
@@ -294,15 +289,19 @@ class Chat:
                 raise InputError(f"there is no command '/{name}'.", do=HELP)
 
     def _set(self, field: str, value: str) -> None:
+        from compeer.policy.control import VALUES
+
         if value:
             self._session.control = self._with(field, value)
         now = getattr(self._session.control, field)
-        choice = "" if value else f" Known: {', '.join(known_values(field))}"
+        choice = "" if value else f" Known: {', '.join(VALUES[field])}"
         self._print(f"{field}: {now or 'left to the supporter'}.{choice}")
 
     def _with(self, field: str, value: str) -> Control:
-        found = None if value.lower() in ("off", "none") else matched(field, value)
-        return self._session.control.model_copy(update={field: found})
+        from compeer.policy.control import Control, read_control
+
+        found = Control() if value.lower() in ("off", "none") else read_control([f"{field}={value}"])
+        return self._session.control.model_copy(update={field: getattr(found, field)})
 
     def _why(self) -> None:
         from compeer.chat.session import steps_of
@@ -319,27 +318,3 @@ class Chat:
 
     def _print(self, text: str) -> None:
         self._printer.print(plain(text), style="dim", highlight=False, soft_wrap=True)
-
-
-# --- what can be set --------------------------------------------------------------------------------------------------
-
-
-def known_values(field: str) -> tuple[str, ...]:
-    """What a field can be set to."""
-    from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
-
-    if field == "persona":
-        from compeer.policy.control import PERSONAS  # its room is slow to load
-
-        return PERSONAS
-    return {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS}[field]
-
-
-def matched(field: str, value: str) -> str:
-    """The value that a person means: by its name in any case, or by a beginning that fits only one."""
-    known = known_values(field)
-    same = [one for one in known if one.lower() == value.lower()]
-    found = same or [one for one in known if one.lower().startswith(value.lower())]
-    if len(found) != 1:
-        raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(known)}")
-    return found[0]

@@ -84,7 +84,7 @@ def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Seque
     for change in changes or ():
         key, equals, text = change.partition("=")
         if not equals:
-            raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, --set steps=900")
+            raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, steps=900")
         try:
             values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

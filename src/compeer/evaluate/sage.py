@@ -167,7 +167,7 @@ def final_emotion(value: Any) -> float | str:
 
 
 def rescore_command(path: str | Path) -> str:
-    """What `compeer evaluate sage rescore FILE` prints."""
+    """What `research/seeker/rescore.py` prints."""
     found = rescore(Path(path))
     lines = [
         f"Mean final emotion  {found.emotion:.2f}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from inspect_ai.model import (
@@ -26,6 +27,7 @@ from compeer.models.base import Failure, Generation, Message, Request, Sampling,
 _KINDS = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
 _AT_ONCE = 64
 """Inspect limits the connections to a provider itself (`--max-connections`)."""
+_THREADS = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="compeer")
 Result = TypeVar("Result")
 
 
@@ -104,5 +106,9 @@ class FromThread:
 
 
 async def in_thread(work: Callable[[TextModel], Result], model: TextModel) -> Result:
-    """What a function that is not async makes of a model, without blocking the other samples."""
-    return await asyncio.to_thread(work, FromThread(model))
+    """What a function that is not async makes of a model, without blocking the other samples.
+
+    The threads are our own: providers look up addresses in those of the event loop, and would wait for ever if the
+    samples held them all.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work, FromThread(model))

@@ -88,15 +88,12 @@ class CallSettings(Frozen):
     key_variable: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the server's key")
     concurrency: int = Field(default=16, ge=1, description="calls under way at the same time")
     requests_per_minute: float | None = Field(default=None, gt=0, description="calls a minute at most; none: no cap")
-    tokens_per_minute: float | None = Field(
-        default=None, gt=0, description="prompt and answer tokens a minute at most; none: no cap"
-    )
     timeout: float = Field(default=120.0, gt=0, description="seconds for one try")
     deadline: float = Field(
         default=900.0,
         gt=0,
         description="seconds for one request with all its tries and the pauses between them; waiting for a place, for "
-        "the caps, or because the server holds everyone back is not counted",
+        "the cap, or because the server holds everyone back is not counted",
     )
     retries: int = Field(default=6, ge=0, description="further tries after a failure that may pass")
     first_pause: float = Field(

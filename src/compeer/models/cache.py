@@ -42,21 +42,20 @@ class AnswerCache:
     """Answers by key, in the file given; it is made if it is not there."""
 
     def __init__(self, path: str | Path, busy_seconds: float = 60.0) -> None:
-        self._path, self._busy_seconds = Path(path), busy_seconds
-        self._read_lock, self._write_lock = threading.Lock(), threading.Lock()
+        self._path, self._busy_seconds, self._lock = Path(path), busy_seconds, threading.Lock()
         with self._readable_errors():
-            self._writer = self._connected()
+            self._file = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+            self._file.text_factory = bytes  # text that is not UTF-8 must not be an error
             try:
                 self._prepare()
             except BaseException:
-                self._writer.close()
+                self._file.close()
                 raise
-            self._reader = self._connected()  # so that reading need not wait for the disk to write
 
     def get(self, key: str) -> Generation | None:
         """The answer kept under a key; None if there is none, or it is not what was put there."""
-        with self._read_lock, self._readable_errors():
-            row = self._reader.execute("SELECT answers, digest FROM answers WHERE key = ?", (key,)).fetchone()
+        with self._lock, self._readable_errors():
+            row = self._file.execute("SELECT answers, digest FROM answers WHERE key = ?", (key,)).fetchone()
         if row is None or not isinstance(row[0], bytes) or row[1] != _digest(key, row[0]).encode():
             return None
         (answer,) = json.loads(row[0])
@@ -65,35 +64,27 @@ class AnswerCache:
     def put(self, key: str, answer: Generation) -> None:
         """Keeps an answer; it is in the file when this returns."""
         text = json.dumps([asdict(answer)])
-        with self._write_lock, self._readable_errors(), self._writer:
-            self._writer.execute("BEGIN IMMEDIATE")
+        with self._lock, self._readable_errors(), self._file:
+            self._file.execute("BEGIN IMMEDIATE")
             row = (key, text, _digest(key, text.encode()))
-            self._writer.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", row)
+            self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", row)
 
     def count(self) -> int:
         """How many rows there are."""
-        with self._read_lock, self._readable_errors():
-            return int(self._reader.execute("SELECT count(*) FROM answers").fetchone()[0])
+        with self._lock, self._readable_errors():
+            return int(self._file.execute("SELECT count(*) FROM answers").fetchone()[0])
 
     def close(self) -> None:
         """Closes the file."""
-        with self._read_lock, self._write_lock:
-            self._reader.close()
-            self._writer.close()
-
-    def _connected(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
-        )
-        connection.text_factory = bytes  # text that is not UTF-8 must not be an error
-        return connection
+        with self._lock:
+            self._file.close()
 
     def _prepare(self) -> None:
         """Makes sure that the file is ours and that many can use it."""
-        with self._writer:
-            self._writer.execute("BEGIN IMMEDIATE")
+        with self._file:
+            self._file.execute("BEGIN IMMEDIATE")
             mark, version, tables = (
-                self._writer.execute(query).fetchone()[0]
+                self._file.execute(query).fetchone()[0]
                 for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
             )
             do = "Give another name for the cache."
@@ -102,19 +93,19 @@ class AnswerCache:
             if tables and version != _VERSION:
                 raise InputError("this cache is of another version of compeer.", file=self._path, do=do)
             if not tables:
-                self._writer.execute(_TABLE)
-                self._writer.execute(f"PRAGMA application_id = {_APPLICATION}")
-                self._writer.execute(f"PRAGMA user_version = {_VERSION}")
+                self._file.execute(_TABLE)
+                self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
+                self._file.execute(f"PRAGMA user_version = {_VERSION}")
         patience = time.monotonic() + self._busy_seconds
         while True:  # where others do so at this moment, SQLite does not wait for them, so we do
             try:
-                self._writer.execute("PRAGMA journal_mode = WAL")
+                self._file.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
                     raise
             time.sleep(0.01)
-        self._writer.execute("PRAGMA synchronous = NORMAL")
+        self._file.execute("PRAGMA synchronous = NORMAL")
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The client of OpenAI-compatible servers: vLLM, llama.cpp, Ollama, or a hosted service.
 
 `Endpoint` is one server over `httpx`: what is sent to it, and what comes back, whole or as a stream. `EndpointModel`
-asks it many things at once. All calls of `generate` share the limits on calls, the caps and the cache. What may pass
+asks it many things at once. All calls of `generate` share the limits on calls, the cap and the cache. What may pass
 (408, 409, 429, 5xx, broken connections, timeouts, answers that cannot be read) is tried again after growing pauses, as
 long as the request's deadline allows; what cannot pass (400, 401, 403, 404, 422, …) is not. A server that answers 429
 or 503 with `Retry-After` holds all requests until then, unless that is after the deadline. A request that fails for
@@ -32,7 +32,7 @@ from compeer import __version__
 from compeer.errors import InputError
 from compeer.models.base import EndpointSettings, Failure, Generation, Request, Sampling
 from compeer.models.cache import AnswerCache, cache_key
-from compeer.models.costs import Counters, Gate, prompt_tokens
+from compeer.models.costs import Counters, Gate
 
 if TYPE_CHECKING:
     import httpx
@@ -94,7 +94,7 @@ class Endpoint:
         elif request.grammar and self.settings.constrain == "vllm":
             body["structured_outputs"] = {"grammar": request.grammar}
         elif request.grammar and self.settings.constrain == "llama.cpp":
-            # the first line tells a llama.cpp built with LLGuidance that this is Lark, not its own notation
+            # the first line lets a llama.cpp built with LLGuidance know that this is Lark, not its own notation
             body["grammar"] = f"%llguidance {{}}\n{request.grammar}"
         return json.dumps(body, sort_keys=True).encode()
 
@@ -189,7 +189,7 @@ class EndpointModel:
     def __init__(self, settings: EndpointSettings, cache: AnswerCache | None = None) -> None:
         self._settings, self._cache = settings, cache
         self._endpoint = Endpoint(settings)
-        self._gate = Gate(settings.requests_per_minute, settings.tokens_per_minute)
+        self._gate = Gate(settings.requests_per_minute)
         self.counters = Counters()
         self.name, self.batch_size, self.at_once = settings.model, 1, 4 * settings.concurrency
 
@@ -220,7 +220,7 @@ class EndpointModel:
         loop.under_way[key] = future = asyncio.get_running_loop().create_future()
         try:
             async with loop.limit:
-                answer = await self._ask(loop.turn, request, sampling, body)
+                answer = await self._ask(loop.turn, request, body)
             if self._cache and isinstance(answer, Generation):
                 await asyncio.to_thread(self._cache.put, key, answer)  # the disk does not hold up the others
             future.set_result(answer)
@@ -229,21 +229,18 @@ class EndpointModel:
             future.cancel()  # nothing happens if it has its result
             del loop.under_way[key]
 
-    async def _ask(self, turn: asyncio.Lock, request: Request, sampling: Sampling, body: bytes) -> Generation | Failure:
+    async def _ask(self, turn: asyncio.Lock, request: Request, body: bytes) -> Generation | Failure:
         """Calls until there is an answer or no sense in another try."""
-        tokens = prompt_tokens(request) + sampling.max_tokens if self._settings.tokens_per_minute else 0
         deadline = time.monotonic() + self._settings.deadline
         pause, tries_left = self._settings.first_pause, self._settings.retries
         while True:
             start = time.monotonic()
             async with turn:
-                await self._gate.enter(tokens, self.counters)
-            deadline += time.monotonic() - start  # waiting for the caps and the server is not counted
+                await self._gate.enter(self.counters)
+            deadline += time.monotonic() - start  # waiting for the cap and the server is not counted
             found, wait = await self._call(body, request.prefix, deadline - time.monotonic())
             if isinstance(found, Generation):
                 self.counters.count(found)
-                if used := found.prompt_tokens + found.tokens:
-                    self._gate.correct(used - tokens)
                 return found
             wait = max(wait or 0.0, pause * random.uniform(0.5, 1.0))
             if not tries_left or found.kind in ("access", "refused") or time.monotonic() + wait >= deadline:

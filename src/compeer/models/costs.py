@@ -21,9 +21,7 @@ from rich.table import Table
 from compeer.models.base import Failure, Generation, Message, Request
 
 SLACK = 0.05
-"""Seconds that the caps may be overdrawn by: sleeping always takes a little too long."""
-LONGEST_SLEEP = 0.1
-"""Seconds after which a waiting call checks the caps again, since a correction may have let it through."""
+"""Seconds that the cap may be overdrawn by: sleeping always takes a little too long."""
 MESSAGE_TOKENS = 4
 """What a chat template puts around a message."""
 IMAGE_TOKENS = 800
@@ -47,8 +45,8 @@ class Counters:
     """Calls that failed for good; `stopped` were broken off by us."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    held_by_caps: float = 0.0
-    """Seconds in which the caps on requests and tokens let nothing through."""
+    held_by_cap: float = 0.0
+    """Seconds in which the cap on requests let nothing through."""
     held_by_server: float = 0.0
     """Seconds in which nothing was sent because the server had asked for a pause."""
 
@@ -61,43 +59,28 @@ class Counters:
             self.prompt_tokens += answer.prompt_tokens
             self.completion_tokens += answer.tokens
 
-    def line(self) -> str:
-        """The numbers in one line, for a run that goes on."""
-        parts = [f"{self.calls} calls", f"{self.cached} from the cache"]
-        if retried := self.retried.total():
-            parts.append(f"{retried} tried again")
-        if failed := self.failed.total():
-            parts.append(f"{failed} failed")
-        return ", ".join([*parts, f"{self.prompt_tokens + self.completion_tokens} tokens"])
-
 
 class Gate:
-    """Lets calls through one after another, no faster than requests and tokens a minute allow.
+    """Lets calls through one after another, no faster than requests a minute allow, and none in a server's pause.
 
     Each call pushes the moment of the next one back by its share of a minute, so calls come evenly, without bursts at
-    the turn of a minute. How many tokens a call takes is guessed before, and corrected when the answer says it.
+    the turn of a minute.
     """
 
-    def __init__(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
+    def __init__(self, requests_per_minute: float | None = None) -> None:
         self._seconds_a_request = 60 / requests_per_minute if requests_per_minute else 0.0
-        self._seconds_a_token = 60 / tokens_per_minute if tokens_per_minute else 0.0
-        self._next_request = self._next_token = self._held_until = 0.0
+        self._next_request = self._held_until = 0.0
 
-    async def enter(self, tokens: int, counters: Counters) -> None:
+    async def enter(self, counters: Counters) -> None:
         """Waits for a call's turn, and counts what it waited for. Callers line up themselves: one at a time."""
-        while (wait := max(self._next_request, self._next_token, self._held_until) - (now := time.monotonic())) > 0:
+        while (wait := max(self._next_request, self._held_until) - (now := time.monotonic())) > 0:
             held_by_server = self._held_until > now
-            await asyncio.sleep(min(wait, LONGEST_SLEEP))
+            await asyncio.sleep(wait)
             if held_by_server:
                 counters.held_by_server += time.monotonic() - now
             else:
-                counters.held_by_caps += time.monotonic() - now
+                counters.held_by_cap += time.monotonic() - now
         self._next_request = max(self._next_request, now - SLACK) + self._seconds_a_request
-        self._next_token = max(self._next_token, now - SLACK) + tokens * self._seconds_a_token
-
-    def correct(self, tokens: int) -> None:
-        """Takes into account that a call took more tokens than guessed, or fewer."""
-        self._next_token += tokens * self._seconds_a_token
 
     def hold(self, seconds: float) -> None:
         """Lets nothing through for so long."""
@@ -122,7 +105,7 @@ def counters_table(counters: Counters) -> Table:
     table.add_section()
     table.add_row("prompt tokens", f"{counters.prompt_tokens}")
     table.add_row("completion tokens", f"{counters.completion_tokens}")
-    table.add_row("seconds held back by caps", f"{counters.held_by_caps:.1f}")
+    table.add_row("seconds held back by the cap", f"{counters.held_by_cap:.1f}")
     table.add_row("seconds held back by the server", f"{counters.held_by_server:.1f}")
     return table
 

@@ -39,7 +39,7 @@ _PERSONA_OF: dict[Trait, Persona] = {
 }
 CLEAR = 3.5
 """The score from which on a trait is marked enough to name a manner after it."""
-_VALUES: dict[str, tuple[str, ...]] = {
+VALUES: dict[str, tuple[str, ...]] = {
     "strategy": STRATEGIES,
     "stage": STAGES,
     "emotion": EMOTIONS,
@@ -67,17 +67,22 @@ class Control(Frozen):
 
 
 def read_control(words: Iterable[str]) -> Control:
-    """The control that words of the form `field=value` ask for, whatever their case; an error lists what is known."""
+    """The control that words of the form `field=value` ask for; an error lists what is known.
+
+    A value may be in any case, and only the beginning of a name where that fits no other.
+    """
     found: dict[str, Any] = {}
     for word in words:
         field, equals, value = (part.strip() for part in word.partition("="))
-        if not equals or field not in _VALUES:
+        if not equals or field not in VALUES:
             what = f"'{word}' asks for nothing that can be controlled."
-            raise InputError(what, do=f"Write strategy=Question, say. Known fields: {', '.join(_VALUES)}")
-        known = {one.lower(): one for one in _VALUES[field]}
-        if value.lower() not in known:
-            raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(_VALUES[field])}")
-        found[field] = known[value.lower()]
+            raise InputError(what, do=f"Write strategy=Question, say. Known fields: {', '.join(VALUES)}")
+        known = VALUES[field]
+        same = [one for one in known if one.lower() == value.lower()]
+        meant = same or [one for one in known if value and one.lower().startswith(value.lower())]
+        if len(meant) != 1:
+            raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(known)}")
+        found[field] = meant[0]
     return Control.model_validate(found)
 
 

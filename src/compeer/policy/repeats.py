@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from compeer.reasoning import LABELS
+from compeer.statistics import words
 
 _LABEL = f"{LABELS['response']}:"
 _RESPONSE = re.compile(rf"^{_LABEL}", re.MULTILINE)
@@ -19,6 +20,7 @@ _MAY_GO_ON = ".!?…\"'”’)。！？；）"
 """What the end of a sentence is made of: whether it is one is known when something else follows."""
 _HAN = re.compile(r"[㐀-鿿]")
 _NOT_WORDS = re.compile(r"\W+")
+_FEWEST, _MOSTLY = 4, 0.6
 
 
 def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
@@ -29,6 +31,17 @@ def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str
     """
     output = RepetitionFilter(begun)
     return output.feed(text, last), output.over
+
+
+def said_before(text: str, earlier: Iterable[str]) -> bool:
+    """Whether most of a text stands in one of the earlier ones, by its runs of three words; not what is very short."""
+    own = _runs(text)
+    return len(own) >= _FEWEST and any(len(own & _runs(one)) >= _MOSTLY * len(own) for one in earlier)
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    found = words(text)
+    return {tuple(found[start : start + 3]) for start in range(len(found) - 2)}
 
 
 class RepetitionFilter:

@@ -2,8 +2,8 @@
 
 Invisible characters, which a model still reads, are taken out. A response counts for nothing if it copies the reference
 or the history, speaks to the judge instead of the seeker, or is no language at all. A sentence that stands in the steps
-and again in the response makes the two fit each other, whatever it says: the response is shown without it. Control
-tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
+and again in the response makes the two fit each other, whatever it says: the judge reads the response without it.
+Control tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compeer.statistics import words
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
 """Invisible categories: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
 _BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Letters and marks that are drawn as nothing."""
+"""Letters and marks that are displayed as nothing."""
 _UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
 """Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
 COPIED_RUN = 5
@@ -33,7 +33,7 @@ _SHORT_SENTENCE = 3
 COPIED_REFERENCE = "the response copies the reference"
 _LETTER_SHARE = 0.4
 _LOOKALIKES = str.maketrans("аеоріїсухѕјһԁԛԝвкмнтαειοκνρτυχ", "aeopiicyxsjhdqwbkmhtaeiokvptux")
-"""Letters of other alphabets that are drawn like Latin ones, as they are folded; nothing else is compared this way."""
+"""Letters of other alphabets that look like Latin ones, as they are folded; nothing else is compared this way."""
 _TO_THE_JUDGE = re.compile(
     r"\bverdict(?:\s+is)?\s*[:=]\W*(?:true|false|a|b|both|neither|correct|right)\b"
     r"|\bverdict\W{1,3}(?:(?:is|be|must\W+be|should\W+be)\W{1,3})?(?:true|correct)\b"
@@ -72,7 +72,7 @@ def _is_invisible(character: str) -> bool:
 
 
 def quoted(text: str, limit: int) -> str:
-    """Text as a judge is shown it: one line, nothing invisible, at most `limit` characters."""
+    """Text as a judge reads it: one line, nothing invisible, at most `limit` characters."""
     return one_line(visible(text))[:limit].rstrip()
 
 

@@ -33,9 +33,9 @@ from compeer.models.distributed import first_process
 from compeer.models.resolve import model_folder
 from compeer.models.training import CARD, SftSettings, last_checkpoint, train_sft
 from compeer.reasoning import STEPS
-from compeer.reward.compare import write_judgments
 from compeer.reward.conversation import JudgeForm, chats, pictures_of, record_case, with_whole_paths
 from compeer.reward.judge import LocalJudge
+from compeer.reward.judgments import write_judgments
 from compeer.reward.metrics import Judgments
 from compeer.reward.score import Judgment
 from compeer.reward.second_pass import FEWEST, fit_weights

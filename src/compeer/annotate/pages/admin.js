@@ -17,7 +17,7 @@ const at = (id) => document.getElementById(id);
 
 let me = null;
 let projects = [];
-let drawn = 0;
+let renders = 0;
 
 /** What a view is given: the project, and ways to act, to tell, to ask and to go elsewhere. */
 const page = {
@@ -77,10 +77,10 @@ async function draw() {
   const [name, ...rest] = location.hash.slice(1).split("/").map(decodeURIComponent);
   const chosen = name in VIEWS ? name : page.project() ? "agreement" : "data";
   at("tabs").replaceChildren(...Object.keys(TABS).map((tab) => make("a", { href: `#${tab}`, text: say(`tabs.${tab}`), "aria-current": tab === chosen ? "page" : null })));
-  const turn = (drawn += 1);
+  const turn = (renders += 1);
   at("view").ariaBusy = "true"; // until the view is there, what is shown may be of another project
   const view = await page.attempt(() => VIEWS[chosen](page, ...rest));
-  if (turn !== drawn) return;
+  if (turn !== renders) return;
   if (view) at("view").replaceChildren(view);
   at("view").ariaBusy = "false";
 }

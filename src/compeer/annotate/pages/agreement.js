@@ -7,16 +7,16 @@ import { answerText } from "./task.js";
 import { inOrder, number, say } from "./words.js";
 
 const QUESTION = (name) => say(`questions.${name}`);
-const figure = (value, digits = 3) => (value == null ? "–" : number(value, digits));
+const decimal = (value, digits = 3) => (value == null ? "–" : number(value, digits));
 const share = (value) => (value == null ? "–" : `${number(value * 100, 1)} %`);
 const interval = ({ low, high }) => (low == null ? "–" : `[${number(low, 3)}, ${number(high, 3)}]`);
 
 export async function agreementView(page) {
   const project = page.project();
   if (!project) return make("p", { class: "soft", text: say("rest.no project") });
-  const told = await call("GET", `/api/agreement?project=${project.id}`);
-  const questions = inOrder(Object.keys(told.questions)).map((name) => [name, told.questions[name]]);
-  return make("div", { class: "cards" }, progress(told), byQuestion(questions), pairs(told, questions), parts(questions), known(told), pace(told), balance(questions));
+  const metrics = await call("GET", `/api/agreement?project=${project.id}`);
+  const questions = inOrder(Object.keys(metrics.questions)).map((name) => [name, metrics.questions[name]]);
+  return make("div", { class: "cards" }, progress(metrics), byQuestion(questions), pairs(metrics, questions), parts(questions), known(metrics), pace(metrics), balance(questions));
 }
 
 function progress({ stages, pace: { first_labels_left, adjudications_expected, hours_left } }) {
@@ -33,15 +33,15 @@ function progress({ stages, pace: { first_labels_left, adjudications_expected, h
 
 function byQuestion(questions) {
   const rows = questions.map(([name, one]) => [
-    make("a", { href: `#disagreements/${name}`, text: QUESTION(name) }), number(one.items), share(one.percent), figure(one.alpha.value), interval(one.alpha), number(one.without_consensus),
+    make("a", { href: `#disagreements/${name}`, text: QUESTION(name) }), number(one.items), share(one.percent), decimal(one.alpha.value), interval(one.alpha), number(one.without_consensus),
   ]);
   const card = table(say("agreement_title"), [say("question"), say("items"), say("percent"), say("alpha"), say("interval"), say("without")], rows);
   card.id = "agreement-card";
   return card;
 }
 
-function pairs(told, questions) {
-  const rows = told.pairs.map((pair) => [pair.annotators.join(" · "), number(pair.items), ...questions.map(([name]) => figure(pair.questions[name].kappa))]);
+function pairs(metrics, questions) {
+  const rows = metrics.pairs.map((pair) => [pair.annotators.join(" · "), number(pair.items), ...questions.map(([name]) => decimal(pair.questions[name].kappa))]);
   const card = table(say("pairs_title"), [say("pair"), say("items"), ...questions.map(([name]) => QUESTION(name))], rows);
   card.id = "pairs-card";
   return card;
@@ -51,14 +51,14 @@ function pairs(told, questions) {
 function parts(questions) {
   const tables = [["by_annotator", "annotator"], ["by_author", "author"], ["by_week", "week"]].map(([field, words]) => {
     const keys = [...new Set(questions.flatMap(([, one]) => Object.keys(one[field])))].sort();
-    const rows = keys.map((key) => [key, number(Math.max(...questions.map(([, one]) => one[field][key]?.items ?? 0))), ...questions.map(([, one]) => figure(one[field][key]?.alpha.value))]);
+    const rows = keys.map((key) => [key, number(Math.max(...questions.map(([, one]) => one[field][key]?.items ?? 0))), ...questions.map(([, one]) => decimal(one[field][key]?.alpha.value))]);
     return table(`${say("alpha")} ${say(`by.${words}`)}`, ["", say("items"), ...questions.map(([name]) => QUESTION(name))], rows);
   });
   return make("details", { class: "fold" }, make("summary", { text: say("breakdown") }), ...tables);
 }
 
-function known(told) {
-  const rows = [["gold", told.gold], ["training", told.training]].flatMap(([kind, people]) =>
+function known(metrics) {
+  const rows = [["gold", metrics.gold], ["training", metrics.training]].flatMap(([kind, people]) =>
     Object.entries(people).map(([name, one]) => [
       name, say(kind), share(one.right), `[${number(one.low * 100)} %, ${number(one.high * 100)} %]`, number(one.answers), one.drifting ? make("b", { class: "warned", text: say("drifting") }) : "",
     ]));

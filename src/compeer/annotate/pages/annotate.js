@@ -22,7 +22,7 @@ const clock = startClock();
 let me = null;
 let projects = [];
 let today = null, remaining = null;
-let current = null; // {task, view, told} while an item is shown
+let current = null; // {task, view, revealed} while an item is shown
 let resting = null; // why there is no item
 let older = []; // labels that "undo" can still open, newest first
 let lookAgain = null, busy = false;
@@ -164,15 +164,15 @@ async function fetchNext() {
   if (left(me.person.id)) await send(me.person.id, connection);
   const chosen = Number(localStorage.getItem(PROJECT));
   const wanted = projects.some((one) => one.id === chosen) ? { project: chosen } : {};
-  const told = await lasting(() => call("POST", "/api/next", wanted));
-  today = told.today;
-  remaining = told.left;
+  const reply = await lasting(() => call("POST", "/api/next", wanted));
+  today = reply.today;
+  remaining = reply.left;
   drawProgress();
   older = [];
-  if (!told.task) return showRest(told.rest);
-  const changed = await lasting(() => guidelines(told.task.project, told.task.guidelines));
-  showTask(told.task);
-  if (changed) warn(say("guidelines_new", { version: told.task.guidelines }));
+  if (!reply.task) return showRest(reply.rest);
+  const changed = await lasting(() => guidelines(reply.task.project, reply.task.guidelines));
+  showTask(reply.task);
+  if (changed) warn(say("guidelines_new", { version: reply.task.guidelines }));
   else if (clock.sinceRest() > LONG_STRETCH) warn(say("long_stretch", { minutes: Math.round(clock.sinceRest() / 60) }));
 }
 
@@ -203,8 +203,8 @@ function savedDraft(how) {
 
 function submit(event) {
   event.preventDefault();
-  const { task, view, told, before } = current;
-  if (told) return void next();
+  const { task, view, revealed, before } = current;
+  if (revealed) return void next();
   const open = view.open();
   if (open.length) {
     view.toOpen();
@@ -222,7 +222,7 @@ function submit(event) {
 
 function tellKnown(known) {
   const right = current.view.tell(known);
-  current.told = true; // Enter goes on
+  current.revealed = true; // Enter goes on
   const button = at("submit");
   button.firstElementChild.textContent = say("go_on");
   button.parentElement.replaceChildren(button);
@@ -232,7 +232,7 @@ function tellKnown(known) {
 
 /** Takes back the last answer; where there is none, opens the label before, and the one before that. */
 function undo() {
-  if (busy || current?.told) return;
+  if (busy || current?.revealed) return;
   const changing = current?.task.changing;
   if (current && !changing && current.view.clear()) return;
   alone(async () => {
@@ -244,7 +244,7 @@ function undo() {
 }
 
 async function passOn(how) {
-  if (!current || busy || current.task.changing || current.told) return;
+  if (!current || busy || current.task.changing || current.revealed) return;
   const { task } = current;
   const reason = await askReason(how);
   if (reason) giveBack(task, how, { reason }, how === "flag" ? "flagged_now" : "passed_on");

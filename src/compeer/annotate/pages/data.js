@@ -33,8 +33,8 @@ function importCard(page, project) {
   const result = make("p", { class: "result", role: "status", id: "import-result" });
   const act = async () => {
     const asked = `kind=${kind.value}&priority=${Number(priority.value)}`;
-    const told = await page.attempt(() => call("POST", `/api/projects/${project.id}/items?${asked}`, file.files[0]));
-    const { counts } = told ?? {};
+    const reply = await page.attempt(() => call("POST", `/api/projects/${project.id}/items?${asked}`, file.files[0]));
+    const { counts } = reply ?? {};
     result.textContent = counts ? say("imported", { added: number(counts.added ?? 0), there: number(counts["already there"] ?? 0), crisis: number(counts["marked as crisis"] ?? 0) }) : "";
     if (counts) file.value = "";
   };
@@ -56,8 +56,8 @@ function guidelinesCard(page, project, text) {
   words.addEventListener("input", draw);
   draw();
   const act = async () => {
-    const told = await page.attempt(() => call("PUT", `/api/projects/${project.id}/guidelines`, { text: words.value }));
-    if (told) result.textContent = say("guidelines_saved", told);
+    const reply = await page.attempt(() => call("PUT", `/api/projects/${project.id}/guidelines`, { text: words.value }));
+    if (reply) result.textContent = say("guidelines_saved", reply);
   };
   const result = make("p", { class: "result", role: "status", text: say("version", { version: project.guidelines }) });
   return formCard(`${say("guidelines_edit")} · ${project.name}`, say("guidelines_save"), act,
@@ -81,8 +81,8 @@ function deleteCard(page) {
   const result = make("p", { class: "result", role: "status" });
   const act = async () => {
     if (!(await page.sure(say("delete_sure", { dialogue: dialogue.value }), say("delete_why"), say("delete")))) return;
-    const told = await page.attempt(() => call("DELETE", `/api/dialogues/${encodeURIComponent(dialogue.value)}`));
-    if (told) result.textContent = say("deleted", { items: number(told.items) });
+    const reply = await page.attempt(() => call("DELETE", `/api/dialogues/${encodeURIComponent(dialogue.value)}`));
+    if (reply) result.textContent = say("deleted", { items: number(reply.items) });
   };
   const card = formCard(say("delete_title"), say("delete"), act, make("p", { class: "soft", text: say("delete_why") }), field(say("dialogue"), dialogue), result);
   card.querySelector("button").className = "danger";

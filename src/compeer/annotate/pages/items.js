@@ -14,38 +14,38 @@ export async function disagreementsView(page, question, at = "1") {
   if (!project) return make("p", { class: "soft", text: say("rest.no project") });
   const { questions } = await call("GET", `/api/agreement?project=${project.id}`);
   const chosen = question in questions ? question : inOrder(Object.keys(questions))[0];
-  const told = await call("GET", `/api/disagreements?project=${project.id}&question=${chosen}&page=${Number(at) || 1}`);
+  const reply = await call("GET", `/api/disagreements?project=${project.id}&question=${chosen}&page=${Number(at) || 1}`);
   const links = inOrder(Object.keys(questions)).map((name) => make("a", { href: `#disagreements/${name}`, text: say(`questions.${name}`), "aria-current": name === chosen ? "true" : null }));
-  const rows = told.rows.map((row) => [
-    itemLink(row.item, `/${chosen}/${told.page}`), row.author, stageName(row.stage), Object.entries(row.answers).map(([who, value]) => `${who}: ${answerText(value)}`).join(" · "),
+  const rows = reply.rows.map((row) => [
+    itemLink(row.item, `/${chosen}/${reply.page}`), row.author, stageName(row.stage), Object.entries(row.answers).map(([who, value]) => `${who}: ${answerText(value)}`).join(" · "),
     row.consensus == null ? say("no_consensus") : answerText(row.consensus), moment(row.at),
   ]);
-  const shown = table(say("disagreements_count", { total: number(told.total) }), [say("item"), say("source_model"), say("stage"), say("labels"), say("consensus"), say("when")], rows);
-  const turn = (to, words) => (to >= 1 && to <= told.pages ? make("a", { href: `#disagreements/${chosen}/${to}`, text: say(words) }) : null);
+  const shown = table(say("disagreements_count", { total: number(reply.total) }), [say("item"), say("source_model"), say("stage"), say("labels"), say("consensus"), say("when")], rows);
+  const turn = (to, words) => (to >= 1 && to <= reply.pages ? make("a", { href: `#disagreements/${chosen}/${to}`, text: say(words) }) : null);
   return make("div", { class: "cards" }, make("nav", { class: "pills", "aria-label": say("question") }, ...links), shown,
-    told.pages > 1 ? make("nav", { class: "pills" }, turn(told.page - 1, "later"), make("span", { class: "soft", text: say("page_of", told) }), turn(told.page + 1, "earlier")) : null);
+    reply.pages > 1 ? make("nav", { class: "pills" }, turn(reply.page - 1, "later"), make("span", { class: "soft", text: say("page_of", reply) }), turn(reply.page + 1, "earlier")) : null);
 }
 
 /** All that is known of an item; with the question and page of the table it was opened from, the ways to its neighbours. */
 export async function itemView(page, item, question, at) {
-  const told = await call("GET", `/api/items/${Number(item)}/everything`);
-  const text = (words) => make("p", { class: "words", dir: "auto", lang: languageOf(words, told.language), text: words });
-  const names = inOrder([...told.labels.flatMap((label) => Object.keys(label.answers)), ...Object.keys(told.consensus ?? {})]);
+  const reply = await call("GET", `/api/items/${Number(item)}/everything`);
+  const text = (words) => make("p", { class: "words", dir: "auto", lang: languageOf(words, reply.language), text: words });
+  const names = inOrder([...reply.labels.flatMap((label) => Object.keys(label.answers)), ...Object.keys(reply.consensus ?? {})]);
   const answersOf = (answers) => names.map((name) => answerText(answers?.[name]));
-  const rows = told.labels.map((label) => [
+  const rows = reply.labels.map((label) => [
     label.annotator, say(`roles.${label.role}`), ...answersOf(label.answers), label.note ?? "", number(label.guidelines), number(label.seconds), moment(label.at),
   ]);
-  if (told.consensus) rows.push([say("consensus"), "", ...answersOf(told.consensus), "", "", "", ""]);
+  if (reply.consensus) rows.push([say("consensus"), "", ...answersOf(reply.consensus), "", "", "", ""]);
   const heads = [say("annotator"), say("role"), ...names.map((name) => say(`questions.${name}`)), say("note"), say("guidelines_version"), say("seconds"), say("when")];
-  const passed = told.passed.map((one) => [one.annotator, say(`passed_why.${one.why}`), one.reason ?? "", moment(one.at)]);
-  const tags = [stageName(told.stage), told.author, told.record, told.dialogue, told.crisis ? say("tag_crisis") : null].filter(Boolean);
-  return make("div", { class: "cards" }, question ? await neighbours(told, question, at) : null,
-    make("section", { class: "card" }, make("h3", { text: say("item_title", told) }), make("p", { class: "soft", text: tags.join(" · ") }), told.stage === "flagged" ? settle(page, told.item) : null),
+  const passed = reply.passed.map((one) => [one.annotator, say(`passed_why.${one.why}`), one.reason ?? "", moment(one.at)]);
+  const tags = [stageName(reply.stage), reply.author, reply.record, reply.dialogue, reply.crisis ? say("tag_crisis") : null].filter(Boolean);
+  return make("div", { class: "cards" }, question ? await neighbours(reply, question, at) : null,
+    make("section", { class: "card" }, make("h3", { text: say("item_title", reply) }), make("p", { class: "soft", text: tags.join(" · ") }), reply.stage === "flagged" ? settle(page, reply.item) : null),
     table(say("labels"), heads, rows),
     passed.length ? table(say("tabs.passed"), [say("annotator"), "", say("reason"), say("when")], passed) : null,
-    make("section", { class: "card" }, make("h3", { text: say("conversation") }), make("div", { class: "talk" }, ...historyView(told.history, told.language))),
-    told.steps.length || told.responses.length ? make("section", { class: "card" }, ...told.steps.flatMap((step) => [make("h4", {}, ...stepTitle(step)), text(step.text)]),
-      ...told.responses.flatMap((one) => [make("h4", { text: [say(`answers.${one.name}`), one.model].filter(Boolean).join(" · ") }), text(one.text)])) : null);
+    make("section", { class: "card" }, make("h3", { text: say("conversation") }), make("div", { class: "talk" }, ...historyView(reply.history, reply.language))),
+    reply.steps.length || reply.responses.length ? make("section", { class: "card" }, ...reply.steps.flatMap((step) => [make("h4", {}, ...stepTitle(step)), text(step.text)]),
+      ...reply.responses.flatMap((one) => [make("h4", { text: [say(`answers.${one.name}`), one.model].filter(Boolean).join(" · ") }), text(one.text)])) : null);
 }
 
 async function neighbours({ item, project }, question, at) {

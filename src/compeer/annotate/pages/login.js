@@ -32,8 +32,8 @@ async function enter(event) {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     const known = say(`entry_refused.${invitation ? "join" : "login"}_${error.status}`, { seconds: error.wait });
-    const told = known.startsWith("join_") || known.startsWith("login_") ? error.message : known;
-    refuse(error.status ? told : say("failed_offline"), error.status === 409 ? "name" : "password");
+    const message = known.startsWith("join_") || known.startsWith("login_") ? error.message : known;
+    refuse(error.status ? message : say("failed_offline"), error.status === 409 ? "name" : "password");
   } finally {
     at("enter").disabled = false;
   }

@@ -30,9 +30,9 @@ function inviteCard(page, drawOpen) {
   const program = make("input", { type: "checkbox" });
   const made = make("div", { class: "made", role: "status" });
   const act = async () => {
-    const told = await page.attempt(() => call("POST", "/api/invitations", { roles: roles.values(), languages: codes(languages.value), program: program.checked, days: Number(days.value) }));
-    if (!told) return;
-    made.replaceChildren(...linkOf(page, told));
+    const reply = await page.attempt(() => call("POST", "/api/invitations", { roles: roles.values(), languages: codes(languages.value), program: program.checked, days: Number(days.value) }));
+    if (!reply) return;
+    made.replaceChildren(...linkOf(page, reply));
     await page.attempt(drawOpen);
   };
   return formCard(say("invite_title"), say("invite"), act, roles.element,

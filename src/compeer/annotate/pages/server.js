@@ -33,9 +33,9 @@ async function ask(method, path, body, signal, again = true) {
     throw new Failure("offline");
   }
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => null);
-  const message = told?.error?.message ?? answer.statusText;
-  if (told?.error?.code === "csrf" && again) {
+  const reply = await answer.json().catch(() => null);
+  const message = reply?.error?.message ?? answer.statusText;
+  if (reply?.error?.code === "csrf" && again) {
     // The session began anew, in another tab say: its token is another.
     useToken((await call("GET", "/api/me")).csrf);
     return ask(method, path, body, signal, false);

@@ -15,9 +15,9 @@ export function begin({ person, csrf }) {
 export async function me() {
   if (!localStorage.getItem(KEY)) return leaveTo("/login");
   try {
-    const told = await call("GET", "/api/me");
-    begin(told);
-    return told;
+    const reply = await call("GET", "/api/me");
+    begin(reply);
+    return reply;
   } catch (error) {
     if (error instanceof Failure && error.kind === "login") return leaveTo("/login");
     throw error;

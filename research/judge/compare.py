@@ -1,92 +1,45 @@
 """Judges side by side on one test set, each beside its blind twin and beside the published numbers.
 
-Judging may need a GPU; comparing does not. So judgments are kept in a file of their own, a line a record:
+    python research/judge/compare.py records.jsonl UnifiReward=a.jsonl,b.jsonl::blind_a.jsonl,blind_b.jsonl PRM=p.jsonl
 
-    {"id": "r1", "shown": "5f1c…", "judgment": {"steps": {"history": 0.93, …}, "response": {"candidate": 0.61, …}, …}}
-    {"id": "r2", "shown": "08ab…", "unscored": "the history is too long"}
-
-where `shown` is a digest of the text: a line is refused if its record has another text by now.
-
-A judge may have been trained several times, with one seed each. A metric is the mean over seeds; its interval samples
-dialogues and, independently, seeds. Sampling S seeds of S finds only (S − 1)/S of the variance between them, so the
-seeds' deviations are stretched by √(S / (S − 1)); with three seeds the interval is still on the narrow side, and the
-standard deviation over seeds (`spread`) stands beside it. The blind twin is the same judge, trained and asked without
-histories. The margin, judge minus twin, is taken seed by seed on the records that both judged and with the same samples
-for both; so is the difference between two judges.
+The files are those of `compeer reward judge`. A judge may have been trained several times, with one seed each. A metric
+is the mean over seeds; its interval samples dialogues and, independently, seeds. Sampling S seeds of S finds only
+(S − 1)/S of the variance between them, so the seeds' deviations are stretched by √(S / (S − 1)); with three seeds the
+interval is still on the narrow side, and the standard deviation over seeds (`spread`) stands beside it. The blind twin
+is the same judge, trained and asked without histories. The margin, judge minus twin, is taken seed by seed on the
+records that both judged and with the same samples for both; so is the difference between two judges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import ValidationError
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
 
-from compeer.errors import InputError, from_validation
-from compeer.io import Frozen, read_json_lines, write_text
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from research.command import Records, run_command
+from research.judge.comparison_table import as_markdown, comparison_tables
+
+from compeer.cli.options import SPLITS
+from compeer.cli.training import check_out, labelled_indices, needs_of, read_split
+from compeer.errors import InputError
 from compeer.reasoning import PARTS, STEPS, Part
+from compeer.reward.contradiction import is_whole, sampled_contradictions
 from compeer.reward.judges import join
-from compeer.reward.metrics import REPEATS, Judgments, part_verdicts, sampled_metrics, test_set_hash, text_digest
+from compeer.reward.judgments import read_judgments
+from compeer.reward.metrics import REPEATS, Judgments, part_verdicts, sampled_metrics, test_set_hash, with_intervals
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import PREFERENCES, SerRecord
-from compeer.statistics import Estimate, Numbers, generator, group_weights
+from compeer.statistics import Estimate, Numbers, generator, group_weights, ratio
 
 _Sampled = dict[Part, dict[str, Numbers]]
-
-
-# --- judgments in a file ----------------------------------------------------------------------------------------------
-
-
-class _JudgmentLine(Frozen):
-    id: str
-    shown: str | None = None
-    """A digest of the record's text; older files have none."""
-    judgment: Judgment | None = None
-    unscored: str | None = None
-
-
-def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterable[Judgment | Unscored]) -> int:
-    """Writes the judgment of each record, whole or not at all, and returns how many."""
-    lines = []
-    for record, found in zip(records, judgments, strict=True):
-        outcome = {"unscored": found.reason} if isinstance(found, Unscored) else {"judgment": found}
-        line = _JudgmentLine.model_validate({"id": record.id, "shown": text_digest(record), **outcome})
-        lines.append(line.model_dump_json(exclude_none=True) + "\n")
-    write_text(path, "".join(lines))
-    return len(lines)
-
-
-def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | Unscored]:
-    """The judgment of each of the records, in their order; one that the file does not have is `Unscored`.
-
-    A line about a record that was judged with another text is an error, and so is a probability that is none.
-    """
-    if not path.is_file():
-        raise InputError("there is no such file of judgments.", file=path)
-    records = list(records)
-    digests = {record.id: text_digest(record) for record in records}
-    found: dict[str, Judgment | Unscored] = {}
-    for number, value in read_json_lines(path):
-        try:
-            line = _JudgmentLine.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
-        if line.id in found:
-            raise InputError(f"record '{line.id}' is judged twice.", file=path, line=number, field="id")
-        if (line.judgment is None) == (line.unscored is None):
-            raise InputError("a line holds either a judgment or why there is none.", file=path, line=number)
-        if line.shown is not None and line.shown != digests.get(line.id, line.shown):
-            what = f"record '{line.id}' has another text, or its responses another order, than when it was judged."
-            do = "Give the records that were judged, or judge these with `compeer reward judge`."
-            raise InputError(what, file=path, line=number, field="shown", do=do)
-        found[line.id] = line.judgment or Unscored(line.unscored or "")
-    return [found.get(record.id, Unscored("not in the file of judgments")) for record in records]
-
-
-# --- what is compared -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -230,3 +183,92 @@ def _estimate(samples: Numbers, seed: int) -> dict[str, Any]:
 
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+# --- contradictions ---------------------------------------------------------------------------------------------------
+
+
+def contradiction_metrics(
+    dialogues: Sequence[str],
+    follows: Sequence[bool | None],
+    judges: Mapping[str, Mapping[int, Judgments]],
+    rival: str | None = None,
+    repeats: int = REPEATS,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The rate of contradictions of each judge (by training seed) on the same outputs, with intervals over dialogues.
+
+    Outputs are given by their dialogue and by whether the response follows step 3 (None: not known). `rival` names a
+    judge that the others are held against: `to_rival` is their rate divided by its, 0.5 half as many.
+    """
+    everyone = [judgments for seeds in judges.values() for judgments in seeds.values()]
+    judged = [all(is_whole(judgments[number]) for judgments in everyone) for number in range(len(dialogues))]
+    rows = [number for number, one in enumerate(judged) if one and follows[number] is not None]
+    found: dict[str, Any] = {
+        "outputs": len(dialogues),
+        "judged": sum(judged),
+        "decided": len(rows),
+        "following": sum(follows[number] is True for number in rows),
+    }
+    if not rows:
+        return {**found, "judges": {}}
+    own_dialogues, own_follows = [dialogues[n] for n in rows], [follows[n] is True for n in rows]
+    sampled: dict[str, dict[str, Numbers]] = {}
+    for name, seeds in judges.items():
+        by_seed = [
+            sampled_contradictions(own_dialogues, own_follows, [judgments[n] for n in rows], repeats, seed)
+            for judgments in seeds.values()
+        ]
+        sampled[name] = {key: over_seeds(np.stack([one[key] for one in by_seed]), seed) for key in by_seed[0]}
+    if rival:
+        for metrics in sampled.values():
+            metrics["to_rival"] = ratio(metrics["contradictions"], sampled[rival]["contradictions"])
+    return {**found, "judges": {name: with_intervals(metrics) for name, metrics in sampled.items()}}
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def main(
+    records: Records,
+    rows: Annotated[
+        list[str],
+        typer.Argument(
+            help="A judge's judgments, a file a seed, and after two colons those of its blind twin.",
+            metavar="NAME=FILE[,FILE...][::TWIN[,TWIN...]]...",
+        ),
+    ],
+    split: Annotated[str, typer.Option(help=SPLITS)] = "test",
+    out: Annotated[Path | None, typer.Option(help="A Markdown file to write the tables to.")] = None,
+) -> None:
+    """Several judges in one table, beside the all-True baseline, their blind twins and the paper's numbers."""
+    check_out(out)
+    known = read_split(records, split)
+    files: dict[str, tuple[list[Judgments], list[Judgments]]] = {}
+    for row in rows:
+        name, equals, paths = row.partition("=")
+        if not equals:
+            raise InputError(f"'{row}' is not of the form NAME=FILE.", do="Write, for instance, UnifiReward=a.jsonl")
+        own, _, twin = paths.partition("::")
+        files[name] = (
+            [read_judgments(Path(path), known) for path in own.split(",")],
+            [read_judgments(Path(path), known) for path in twin.split(",")] if twin else [],
+        )
+    indices = labelled_indices(known, needs_of([one for judge in files.values() for one in judge[0]]), records)
+    chosen = [known[index] for index in indices]
+
+    def seeds(every: Sequence[Judgments]) -> dict[int, Judgments]:
+        return {seed: [found[index] for index in indices] for seed, found in enumerate(every)}
+
+    sets = {name: JudgedSet(chosen, seeds(own), seeds(twin)) for name, (own, twin) in files.items()}
+    if {"PRM", "ORM"} <= set(sets):
+        sets["PRM + ORM"] = combined(sets["PRM"], sets["ORM"])
+    pairs = [("UnifiReward", "PRM + ORM")] if {"UnifiReward", "PRM + ORM"} <= set(sets) else []
+    text = as_markdown(comparison_tables(compare_judges(sets, pairs)))
+    Console().print(Markdown(text))
+    if out:
+        out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -8,7 +8,7 @@ import pytest
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.reward.compare import read_judgments, write_judgments
+from compeer.reward.judgments import read_judgments, write_judgments
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import SerRecord
 from tests.support.judged_records import record, said, turn
