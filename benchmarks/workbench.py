@@ -2,8 +2,9 @@
 
 A workbench is served by a process of its own. Simulated annotators (threads of this process) log in and ask for items,
 save drafts, label, and change some labels again, without a pause; a third of them may adjudicate. Meanwhile the server
-is killed (SIGKILL) several times and started anew; an annotator whose call got no answer makes it again, as the page
-does. After each start, and at the end, the store is compared with what the annotators were told:
+is killed (SIGKILL) several times and started anew; an annotator whose call got no answer, or was told that the database
+is out of reach, makes it again, as the page does. After each start, and at the end, the store is compared with what the
+annotators were told:
 
 - everything acknowledged is there;
 - no item has more than two first labels, and nobody labelled an item twice;
@@ -62,6 +63,8 @@ _TURN = {
     "response": _CANDIDATE,
 }
 Answers = dict[str, Any]
+TRIES = 20
+"""So often a server is started that cannot open its database."""
 
 
 def main() -> None:
@@ -148,19 +151,26 @@ class Server:
         self._made.set_forkserver_preload([__name__])
 
     def start(self) -> None:
-        """Starts it, and waits until it answers."""
-        start = time.perf_counter()
-        self._process = self._made.Process(target=serve_store, args=(self._name, self._port), daemon=True)
-        self._process.start()
+        """Starts it, and waits until it answers; again where it gave up, as the database may be starting too."""
+        start, tries = time.perf_counter(), 0
+        self._begin()
         while True:
             try:
                 httpx.get(f"{self.url}/healthz", timeout=5)
                 break
             except httpx.TransportError:
                 if not self._process.is_alive():
-                    raise RuntimeError("the server did not start") from None
+                    tries += 1
+                    if tries > TRIES:
+                        raise RuntimeError("the server did not start") from None
+                    time.sleep(0.5)
+                    self._begin()
                 time.sleep(0.02)
         self.starts.append(time.perf_counter() - start)
+
+    def _begin(self) -> None:
+        self._process = self._made.Process(target=serve_store, args=(self._name, self._port), daemon=True)
+        self._process.start()
 
     def kill(self) -> None:
         """Ends it at once, wherever it is."""
@@ -267,7 +277,8 @@ def _surely(call: Callable[[], httpx.Response], told: Told) -> httpx.Response:
             answer = call()
             if answer.status_code < 500:
                 return answer
-            told.problems.append(f"{answer.status_code} {answer.text[:200]}")
+            if "out_of_reach" not in answer.text:  # the database restarts, and the answer says to try again
+                told.problems.append(f"{answer.status_code} {answer.text[:200]}")
         except httpx.TransportError:
             pass
         told.again += 1
