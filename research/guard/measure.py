@@ -32,7 +32,7 @@ from compeer.errors import InputError
 from compeer.evaluate.safety import SafetyCase, measure_detection
 from compeer.io import write_json
 from compeer.safety import Detector
-from compeer.safety.large import SURE, as_finding, as_guess, packaged_folder, reply_prompt
+from compeer.safety.large import as_finding, as_guess, kept_finding, packaged_folder, reply_prompt
 from compeer.safety.output import check_rules
 from compeer.safety.output_phrases import ReplyPhrases
 from compeer.safety.reader import Guess, Reads, Window
@@ -105,8 +105,8 @@ def recorded_check(asked: Path, answers: Path) -> Callable[[Reply], bool]:
 
     def rejects(reply: Reply) -> bool:
         own = found[json.dumps(reply_prompt((reply.seeker,), reply.text))]
-        by_rule = check_rules(reply.text, [reply.seeker])
-        return as_finding(own, thresholds) is not None or (by_rule is not None and own[0] < SURE)
+        by_rule = kept_finding(check_rules(reply.text, [reply.seeker]), own[0])
+        return (as_finding(own, thresholds) or by_rule) is not None
 
     return rejects
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compeer.errors import InputError
 from compeer.safety import output
 from compeer.safety.guard import Guard
-from compeer.safety.large import as_finding
+from compeer.safety.large import as_finding, kept_finding
 from compeer.safety.output import (
     CATEGORIES,
     LONGEST,
@@ -751,3 +751,12 @@ def test_the_likeliest_fault_above_its_threshold_counts() -> None:
     assert as_finding(found, {"contempt": 0.2}) == Finding(READ, "contempt")
     assert as_finding(found, {"contempt": 0.2, "dosage": 0.2}) == Finding(READ, "dosage")
     assert as_finding(found, {"dosage": 0.31}) is None
+
+
+def test_a_sure_reader_takes_back_what_a_rule_found_but_never_harm() -> None:
+    for category in CATEGORIES:
+        finding = Finding("a rule", category)
+        harm = category in ("harmful method", "encouragement of harm")
+        assert kept_finding(finding, 0.999) == (finding if harm else None)
+        assert kept_finding(finding, 0.9) == finding
+    assert kept_finding(None, 0.1) is None

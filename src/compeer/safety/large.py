@@ -33,6 +33,8 @@ FINE = "fine"
 """What is said of a reply without a fault."""
 SURE = 0.98
 """The probability of no fault from which on a rule's finding is taken back."""
+FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")
+"""What a rule found of these is never taken back: a good reply that is written anew costs less than one that hurts."""
 
 
 def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
@@ -102,9 +104,9 @@ class LargeReader:
         return self._fault_thresholds is not None
 
     def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None = None) -> Finding | None:
-        """The likeliest fault of a reply, if likely enough; else what a rule found, unless there is surely none."""
+        """The likeliest fault of a reply, if likely enough; else what is left of a rule's finding."""
         found = self._engine.probabilities(self._prompt_ids(reply_prompt(seeker, reply)), self._faults)
-        return as_finding(found, self._fault_thresholds or {}) or (by_rule if found[0] < SURE else None)
+        return as_finding(found, self._fault_thresholds or {}) or kept_finding(by_rule, found[0])
 
     def close(self) -> None:
         """Ends its part of the engine."""
@@ -145,6 +147,11 @@ def as_finding(probabilities: Sequence[float], thresholds: Mapping[Category, flo
         if probability >= thresholds.get(category, 2.0)
     ]
     return Finding(READ, max(found)[1]) if found else None
+
+
+def kept_finding(by_rule: Finding | None, fine: float) -> Finding | None:
+    """What a rule found, unless the reader is sure that nothing is wrong and may take it back."""
+    return by_rule if by_rule and (by_rule.category in FIRM_FAULTS or fine < SURE) else None
 
 
 def _scaled(probability: float, threshold: float) -> float:
