@@ -25,7 +25,7 @@ from compeer.reasoning import STEPS, parse_turn, render_step, render_turn
 sys.path.insert(0, str(Path(__file__).parents[1] / "supporter"))
 from data import copied, tidied
 
-SIZE, OUTPUTS, PARTS = 50, 4, 4
+SIZE, OUTPUTS, PARTS = 50, 4, 8
 LINE = re.compile(r"\s*(\d+)\s*\|([TF ]+)\|([\d ]+)\|([YN ]+)\|([\d ,-]+)\|\s*([\d>= ]+)", re.IGNORECASE)
 
 

@@ -29,8 +29,9 @@ the probabilities of the guard's answers to conversations ({"messages"}), in the
 
     {"first": "guard-a", "prompts": "replies.jsonl", "words": ["fine", "dosage"], "out": "replies"}
 
-those of words that an answer to a prompt may begin with. `grpo.py` has the GRPO job, `talks.py` that of
-conversations with simulated seekers.
+those of words that an answer to a prompt may begin with. `grpo.py` has the GRPO job, `prefer.py` that of
+preference training, `talks.py` that of conversations with simulated seekers. A train job with "start" goes on from
+that adapter.
 With "compile" a job lets torch compile the layers that it trains (the first steps take a minute). A supporter is the
 name of an adapter trained before (its folder under out/adapters) or "base". Outputs go to out/<out>.jsonl as they come,
 {"id", "number", "supporter", "text", "ended"}; a job whose file ends with a "done" line is not done again.
@@ -256,8 +257,13 @@ def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: 
     rows = [row for row in rows if len(row[0]) <= job.get("most", 2048)]
     for parameter in network.parameters():
         parameter.requires_grad_(False)
-    alpha = job.get("alpha", 2 * job["rank"])
-    low = add_low(network, job["rank"], alpha)
+    if "start" in job:
+        from grpo import start_low
+
+        low, rank, alpha = start_low(network, folder / "adapters" / job["start"])
+    else:
+        rank, alpha = job["rank"], job.get("alpha", 2 * job["rank"])
+        low = add_low(network, rank, alpha)
     compile_layers(network, job.get("compile", False))
     trained = [p for own in low.values() for p in (own.a, own.b)]
     optimiser = torch.optim.AdamW(trained, lr=job["rate"], weight_decay=0.0, betas=(0.9, 0.99))
@@ -291,7 +297,7 @@ def train(network: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: 
                         "tokens_s": round(seen / (time.time() - started)),
                     }
                 )
-    save_low(low, job["rank"], alpha, where)
+    save_low(low, rank, alpha, where)
     compile_layers(network, False)
     drop_low(network, low)
     (where / "job.json").write_text(
@@ -556,6 +562,11 @@ def work(base: Path, plan: Path, folder: Path) -> None:
                 time.sleep(1)  # another process trains it
             if "train" in job:
                 train(network, tokenizer, job, folder, log)
+                torch.cuda.empty_cache()
+            elif "prefer" in job:
+                import prefer
+
+                prefer.train_by_preference(network, tokenizer, job, folder, log)
                 torch.cuda.empty_cache()
             elif "grpo" in job:
                 import grpo

@@ -40,13 +40,28 @@ def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def natural(contexts: dict[str, Any]) -> list[SerRecord]:
-    """The labelled outputs of all rounds as records."""
+def natural(contexts: dict[str, Any], rounds: Iterable[int] = (1, 2, 3)) -> list[SerRecord]:
+    """The labelled outputs of some rounds as records."""
     found = []
-    for row in [row for path in sorted((HERE.parent / "judge").glob("labels-*.jsonl")) for row in _rows(path)]:
+    for row in [row for number in rounds for row in _rows(HERE.parent / "judge" / f"labels-{number}.jsonl")]:
         moment, author, _ = row["id"].rsplit(":", 2)
         found.append(record_of(row["id"], contexts[moment], parse_turn(row["output"]).turn, author, row, row["split"]))
     return found
+
+
+def labelled_groups(contexts: dict[str, Any], number: int = 4) -> list[dict[str, Any]]:
+    """Outputs that a policy wrote for one history, with scores: the rating, a third of a point a right step, harm."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in _rows(HERE.parent / "judge" / f"labels-{number}.jsonl"):
+        groups.setdefault(row["id"].rsplit(":", 2)[0], []).append(row)
+    return [
+        {
+            "prompt": guided_prompt(contexts[id_]["history"]),
+            "outputs": [row["output"] for row in rows],
+            "scores": [row["rating"] + sum(row[step] for step in STEPS) / 3 - row["harm"] for row in rows],
+        }
+        for id_, rows in groups.items()
+    ]
 
 
 def written(corpora: Path) -> list[SerRecord]:
@@ -142,6 +157,19 @@ def prepare(corpora: Path, work: Path) -> None:
         rng.shuffle(asked)
         _write(work / f"{name}.jsonl", ({"messages": messages} for messages in asked))
         print(len(asked), "chats of", name)
+    rng = random.Random(6)
+    asked = [
+        messages
+        for records, share in ((natural(contexts, [4]), 1.0), (records, 0.35))
+        for record in records
+        for first in (True, False)
+        if rng.random() < share
+        for messages in chats(record, FORMS["judge"], first)
+    ]
+    rng.shuffle(asked)
+    _write(work / "judge-more.jsonl", ({"messages": messages} for messages in asked))
+    _write(work / "groups.jsonl", labelled_groups(contexts))
+    print(len(asked), "chats of the judge's next round")
     for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
     print(len(taught), "chats of the supporter,", len(used), "fresh moments")

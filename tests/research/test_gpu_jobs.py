@@ -19,7 +19,7 @@ def scripts() -> Iterator[None]:
     sys.path.insert(0, str(SCRIPTS))
     yield
     sys.path.remove(str(SCRIPTS))
-    for name in ("data", "gpu", "grpo", "prepare", "talks"):
+    for name in ("data", "gpu", "grpo", "prefer", "prepare", "talks"):
         sys.modules.pop(name, None)
 
 
@@ -71,6 +71,45 @@ def test_what_is_rewarded_becomes_likelier(tiny_model: Path, tmp_path: Path) -> 
     again: list[Any] = []
     grpo.train_by_reward(network, tokenizer, job, tmp_path, again.append, CONTEXTS[:2], score)
     assert not again  # what is done is not done again
+
+
+@pytest.mark.usefixtures("scripts")
+def test_what_annotators_preferred_becomes_likelier(tiny_model: Path, tmp_path: Path) -> None:
+    import data
+    import gpu
+    import grpo
+    import prefer
+
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    low = gpu.add_low(network, 4, 8)
+    gpu.save_low(low, 4, 8, tmp_path / "adapters" / "start")
+    gpu.drop_low(network, low)
+    prompts = [data.guided_prompt(one["history"]) for one in CONTEXTS[:2]]
+    texts = ["good words", "bad words here", "middling"]
+    rows = [{"prompt": one, "outputs": texts, "scores": [4.0, 1.0, 3.5]} for one in prompts]
+    (tmp_path / "groups.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    def gap() -> float:
+        network.set_attn_implementation("eager")
+        prompt = gpu.encode(tokenizer, prompts[0])[0]
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts[:2]]
+        with torch.no_grad():
+            good, bad = grpo.log_probabilities(network, prompt, ids, 1.0).split([len(one) for one in ids])
+        return float(good.sum() - bad.sum())
+
+    at_first, logged = gap(), []
+    job = {"prefer": "taught", "start": "start", "groups": str(tmp_path / "groups.jsonl"), "epochs": 5, "rate": 0.01}
+    prefer.train_by_preference(network, tokenizer, {**job, "batch": 2}, tmp_path, logged.append)
+
+    assert prefer.comparisons([4.0, 1.0, 3.5], 1.0) == [(0, 1), (2, 1)]
+    assert logged[-1]["step"] == 5
+    assert logged[-1]["right"] == 1.0
+    assert gap() == pytest.approx(at_first)  # the network is as it was
+    low, _, _ = grpo.start_low(network, tmp_path / "adapters" / "taught")
+    assert gap() > at_first + 1
+    gpu.drop_low(network, low)
 
 
 @pytest.mark.usefixtures("scripts")
