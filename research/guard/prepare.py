@@ -254,7 +254,7 @@ def made_longer(texts: Sequence[Text], seed: int) -> list[Text]:
 
 def measured_windows(corpora: Path) -> list[tuple[str, ...]]:
     """All that the detector asks the large reader when measured: conversations as they go on, utterances alone."""
-    from research.guard.raise_alarms import seeker_utterances
+    from raise_alarms import seeker_utterances
 
     from compeer.evaluate.safety import cases_path, read_cases
 
