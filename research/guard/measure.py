@@ -77,8 +77,8 @@ class Recorded:
 
     def read(self, windows: Sequence[Window]) -> list[Guess]:
         """A guess for each window; an error names no text."""
-        found = [self._found[tuple(window)] for window in windows]
-        return [as_guess(one["levels"], one["kinds"], self._thresholds) for one in found]
+        found = [(self._found[tuple(window)], window) for window in windows]
+        return [as_guess(one["levels"], one["kinds"], self._thresholds, window) for one, window in found]
 
 
 def measure(part: str, reader: Reads | Literal["packaged"] | None, name: str) -> dict[str, object]:

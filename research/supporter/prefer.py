@@ -89,7 +89,11 @@ def train_by_preference(network: Any, tokenizer: Any, job: dict[str, Any], folde
         optimiser.zero_grad(set_to_none=True)
         if (step + 1) % 5 == 0 or step + 1 == total:
             own = {"prefer": job["prefer"], "step": step + 1, "of": total, "loss": round(loss_sum, 4)}
-            own |= {"right": round(right / count, 3), "norm": round(norm, 3), "seconds": round(time.time() - started, 1)}
+            own |= {
+                "right": round(right / count, 3),
+                "norm": round(norm, 3),
+                "seconds": round(time.time() - started, 1),
+            }
             log(own)
     save_low(low, rank, alpha, where)
     network.set_attn_implementation("sdpa")

@@ -31,10 +31,12 @@ MOST_BEFORE = 600
 """Characters of the seeker's message that are read beside a reply."""
 FINE = "fine"
 """What is said of a reply without a fault."""
-SURE = 0.98
-"""The probability of no fault from which on a rule's finding is taken back."""
+SHORT = 240
+"""Bytes (a Chinese character has three) under which a conversation is short."""
+SURE, VERY_SURE = 0.95, 0.995
+"""The probability of no fault from which on a rule's finding is taken back, and that for what does most harm."""
 FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")
-"""What a rule found of these is never taken back: a good reply that is written anew costs less than one that hurts."""
+"""What does most harm: a good reply that is written anew costs less than one that hurts."""
 
 
 def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
@@ -116,7 +118,7 @@ class LargeReader:
         ids = self._prompt_ids(prompt(messages))
         levels = self._engine.probabilities(ids, self._levels)
         ids += self._ids("crisis:" if levels[2] > levels[1] else "concern:")
-        return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds)
+        return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds, messages)
 
     def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
         found = [self._ids(f"{before}{word}")[0] for word in words]
@@ -132,10 +134,18 @@ class LargeReader:
         return ids
 
 
-def as_guess(levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float]) -> Guess:
-    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts."""
+def as_guess(
+    levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float], messages: Window
+) -> Guess:
+    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts.
+
+    Where little was written ("I'll do it tonight") it has to be surer: the threshold is that for `short`.
+    """
     kind = max(zip(kinds, KINDS, strict=True))[1]
-    danger = _scaled(levels[1] + levels[2], thresholds["danger"])
+    threshold = thresholds["danger"]
+    if sum(len(message.encode()) for message in messages) < SHORT:
+        threshold = max(threshold, thresholds.get("short", 0.0))
+    danger = _scaled(levels[1] + levels[2], threshold)
     return Guess(kind, danger, _scaled(levels[2], thresholds["crisis"]))
 
 
@@ -151,7 +161,8 @@ def as_finding(probabilities: Sequence[float], thresholds: Mapping[Category, flo
 
 def kept_finding(by_rule: Finding | None, fine: float) -> Finding | None:
     """What a rule found, unless the reader is sure that nothing is wrong and may take it back."""
-    return by_rule if by_rule and (by_rule.category in FIRM_FAULTS or fine < SURE) else None
+    sure = VERY_SURE if by_rule and by_rule.category in FIRM_FAULTS else SURE
+    return by_rule if fine < sure else None
 
 
 def _scaled(probability: float, threshold: float) -> float:
