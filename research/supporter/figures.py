@@ -23,11 +23,14 @@ from reading import interval, read
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from compeer.reasoning import STEPS, parse_turn
+from compeer.reward.contradiction import contradictions
+from compeer.reward.score import Judgment
 from compeer.ser.record import read_records
 from compeer.statistics import generator
 
-JUDGES = ("judge", "judge-blind", "process", "outcome")
-SEEDS = ("more1", "more2", "more3")
+JUDGES = ("judge", "judge-3", "judge-blind", "process", "outcome")
+SEEDS = ("third1", "third2", "third3")
+"""Supporters of the last round, as the reading names them."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -36,7 +39,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def over_sft(folders: Sequence[Path]) -> dict[str, list[float]]:
-    """How often the three seeds together are preferred to SFT, by language: [value, low, high, decided]."""
+    """How often the seeds together are preferred to SFT, by language: [value, low, high, decided]."""
     rng, found = generator(0, "seeds"), {}
     rows = [row for folder in folders for row in read(folder)]
     for language in ("en", "zh"):
@@ -69,6 +72,7 @@ def judged(work: Path, got: Path) -> dict[str, Any]:
     records = list(read_records(work / "test-records.jsonl"))
     halves = np.array([zlib.crc32(record.dialogue.encode()) % 2 == 1 for record in records])
     result: dict[str, Any] = {"records": len(records)}
+    scores: dict[str, dict[str, tuple[list[bool], list[float]]]] = {}
     for name in [name for name in JUDGES if (got / f"judged-{name}.jsonl").is_file()]:
         found: dict[str, tuple[list[bool], list[float]]] = {}
         for record, row in zip(records, _rows(got / f"judged-{name}.jsonl"), strict=True):
@@ -81,6 +85,7 @@ def judged(work: Path, got: Path) -> dict[str, Any]:
                 labels, values = found.setdefault("acceptable", ([], []))
                 labels.append(record.preference.value in ("candidate", "both"))
                 values.append(row["response"]["candidate"] + row["response"]["both"])
+        scores[name] = found
         result[name] = {
             part: {
                 "auc": round(float(roc_auc_score(labels, values)), 3),
@@ -91,7 +96,45 @@ def judged(work: Path, got: Path) -> dict[str, Any]:
             }
             for part, (labels, values) in found.items()
         }
+    dialogues = np.array([record.dialogue for record in records])
+    for one, other in (("judge-3", "process"), ("judge-3", "outcome"), ("judge", "process"), ("judge", "outcome")):
+        if one in scores and other in scores:
+            result[f"{one}, {other}"] = {
+                part: auc_over(*scores[one][part], scores[other][part][1], dialogues)
+                for part in scores[one].keys() & scores[other].keys()
+            }
     return result
+
+
+def contradicting(work: Path, got: Path, judges: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """How often verdicts on the steps and on the response cannot both be right, by who judged each of them."""
+    follows = {row["id"]: row["follows"] for row in _rows(Path(__file__).parents[1] / "judge" / "follows.jsonl")}
+    records, result = list(read_records(work / "test-records.jsonl")), {}
+    for steps, response in judges:
+        rows = [_rows(got / f"judged-{name}.jsonl") for name in (steps, response)]
+        found = [
+            contradictions(Judgment(one["steps"], other["response"]), follows[record.id])
+            for record, one, other in zip(records, *rows, strict=True)
+        ]
+        result[" + ".join(dict.fromkeys((steps, response)))] = {
+            name: [sum(own[name] for own in found), len(found)] for name in found[0]
+        }
+    return result
+
+
+def auc_over(labels: Sequence[bool], one: Sequence[float], other: Sequence[float], groups: np.ndarray) -> list[float]:
+    """How much larger one judge's area under the curve is: [difference, low, high], by dialogues sampled anew."""
+    rng, rows = generator(0, "auc"), {name: np.flatnonzero(groups == name) for name in sorted(set(groups))}
+    truth, names = np.array(labels), list(rows)
+    values = np.array(one), np.array(other)
+
+    def over(chosen: np.ndarray) -> float:
+        return float(np.subtract(*(roc_auc_score(truth[chosen], own[chosen]) for own in values)))
+
+    drawn = [
+        over(np.concatenate([rows[names[n]] for n in rng.integers(len(names), size=len(names))])) for _ in range(1000)
+    ]
+    return [round(own, 3) for own in (over(np.arange(len(truth))), *np.percentile(drawn, [2.5, 97.5]))]
 
 
 def decisions(work: Path, got: Path) -> dict[str, Any]:
@@ -172,6 +215,7 @@ def main(work: Path, got: Path, out: Path, *readings: str) -> None:
         if name == "in_use":
             found["reward_over_sft"] = over_sft(parts)
     found["judges"] = judged(work, got)
+    found["contradictions"] = contradicting(work, got, (("judge-3", "judge-3"), ("process", "outcome")))
     if readings:
         found |= {"decisions": decisions(work, got), "similarity": similarity(got), "grpo": rewards(got)}
     out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,62 @@
+"""Lets the packaged supporter answer histories as people get it: quantised base, CPU engine, grammar and guard.
+
+    python research/supporter/in_use.py WORK/use-contexts.jsonl OUT.jsonl [--model supporter-1.5b] [--count 40]
+
+Languages take turns, so that a run that is ended early has both; it goes on where it was ended. Each line is
+{"id", "number", "supporter", "text", "seconds", "replaced"}: `replaced` says that the seeker reads the guard's own reply.
+`reading.py` reads the file beside what a GPU wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from compeer.chat import TurnDone, TurnRequest
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.local import local_supporter
+from compeer.dialogue import Utterance
+from compeer.reasoning import render_turn
+from compeer.safety import Guard
+
+
+async def answer(supporter: GuardedSupporter, context: dict[str, Any]) -> dict[str, Any]:
+    """One turn, whole."""
+    history = tuple(Utterance.model_validate(one) for one in context["history"])
+    start = time.perf_counter()
+    async for event in supporter.converse(TurnRequest(history)):
+        if isinstance(event, TurnDone):
+            text = render_turn(event.turn) if event.turn else f"Response: {event.reply}"
+            seconds = round(time.perf_counter() - start, 1)
+            return {"text": text, "replaced": event.turn is None, "seconds": seconds}
+    raise RuntimeError("the turn did not end")
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("contexts", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default="supporter-1.5b")
+    parser.add_argument("--count", type=int, default=40, help="histories of each language")
+    options = parser.parse_args()
+    rows = [json.loads(line) for line in options.contexts.read_text(encoding="utf-8").splitlines()]
+    chosen = [[row for row in rows if row["language"] == language][: options.count] for language in ("en", "zh")]
+    done = {json.loads(line)["id"] for line in options.out.open(encoding="utf-8")} if options.out.is_file() else set()
+    supporter = local_supporter(options.model, Guard())
+    with options.out.open("a", encoding="utf-8") as file:
+        for context in chain.from_iterable(zip(*chosen, strict=False)):
+            if context["id"] not in done:
+                row = {"id": context["id"], "number": 0, "supporter": options.model}
+                file.write(json.dumps(row | asyncio.run(answer(supporter, context)), ensure_ascii=False) + "\n")
+                file.flush()
+    supporter.close()
+
+
+if __name__ == "__main__":
+    main()
