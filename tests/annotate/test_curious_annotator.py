@@ -94,8 +94,7 @@ ENDINGS = {("post", "/api/leave"), ("post", "/api/logout"), ("post", "/api/me/pa
 BODIES: dict[tuple[str, str], Any] = {
     ("post", "/api/next"): {},
     ("put", "/api/items/{item}/labels"): {"answers": YES},
-    ("post", "/api/items/{item}/skip"): {"reason": "no"},
-    ("post", "/api/items/{item}/flag"): {"reason": "no"},
+    ("post", "/api/items/{item}/{how}"): {"reason": "no"},
     ("post", "/api/login"): {"name": "Ben", "password": "a guess of mine"},
     ("post", "/api/join"): {"invitation": "1.x", "name": "Eve", "password": PASSWORD},
     ("patch", "/api/me"): {"declines_crisis": False},
@@ -115,7 +114,8 @@ def _filled(path: str, items: list[int]) -> Iterator[str]:
     asked = {"/api/agreement": "?project=1", "/api/export": "?project=1", "/api/passed": "?project=1"}
     asked |= {"/api/disagreements": "?project=1&question=history", "/api/mine": "?limit=500"}
     for item in items if "{item}" in path else items[:1]:
-        yield path.replace("{item}", str(item)) + asked.get(path, "")
+        for how in ("decline", "flag", "release", "skip") if "{how}" in path else ("",):
+            yield path.replace("{item}", str(item)).replace("{how}", how) + asked.get(path, "")
 
 
 def _label(client: Client, **more: Any) -> int:

@@ -2,8 +2,7 @@
 
     app = workbench_app(open_store("labels.db"), WorkbenchSettings())
 
-Nothing is kept in this process but counts of wrong guesses and metrics that can be computed again: it may be killed at
-any moment and started anew.
+Nothing is kept in this process but counts of wrong guesses: it may be killed at any moment and started anew.
 """
 
 from __future__ import annotations
@@ -23,22 +22,13 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from compeer import __version__
-from compeer.annotate import forms, labels, metrics, people
+from compeer.annotate import forms, labels, metrics, people, projects
 from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.exchange import export_project
 from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.people import Person
-from compeer.annotate.projects import (
-    Guidelines,
-    ProjectSettings,
-    add_project,
-    change_settings,
-    guidelines_of,
-    project_by_number,
-    projects,
-    set_guidelines,
-)
+from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
 from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress, today
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
@@ -72,7 +62,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
 @api.get("/projects", tags=["work"])
 def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[forms.ProjectState]]:
     """All projects, and how far one is in each."""
-    return {"projects": [forms.ProjectState.of(store, me, project) for project in projects(store)]}
+    return {"projects": [forms.ProjectState.of(store, me, project) for project in projects.projects(store)]}
 
 
 @api.get("/projects/{project}/guidelines", tags=["work"])
@@ -80,7 +70,7 @@ def read_guidelines(
     project: Number, store: StoreHere, _: Me, version: Annotated[int | None, Query(ge=1, lt=2**31)] = None
 ) -> Guidelines:
     """A project's guidelines in Markdown; the newest version unless one is named."""
-    return guidelines_of(store, project, version)
+    return projects.guidelines_of(store, project, version)
 
 
 @api.post("/next", tags=["work"])
@@ -89,7 +79,7 @@ def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.Ne
     found = next_task(store, me, body.project) if body.project else next_task_anywhere(store, me)
     task, rest = (None, found.reason) if isinstance(found, Rest) else (found, None)
     number = task.project if task else body.project
-    chosen = [project_by_number(store, number)] if number else projects(store)
+    chosen = [project_by_number(store, number)] if number else projects.projects(store)
     far = [progress(store, me, project) for project in chosen]
     mine, left = (sum(one[part] for one in far) for part in (0, 1))
     day = today(store, me, *(chosen if number else []))
@@ -111,28 +101,18 @@ def label(item: ItemNumber, body: forms.SentLabel, store: StoreHere, me: Worker)
     return forms.KeptLabel(item=item, final=True, known=labels.submit(store, me, item, body.answers, **more))
 
 
-@api.post("/items/{item}/skip", status_code=204, tags=["work"])
-def skip_item(item: ItemNumber, body: forms.GivenReason, store: StoreHere, me: Worker) -> None:
-    """Passes an item on to somebody else."""
-    labels.give_back(store, me, item, "skip", body.reason)
+@api.post("/items/{item}/settle", status_code=204, tags=["admin"])  # before the next, which would match it
+def settle_flag(item: ItemNumber, body: forms.SettledFlag, store: StoreHere, me: Admin) -> None:
+    """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
+    labels.settle_flag(store, item, body.keep, me)
 
 
-@api.post("/items/{item}/flag", status_code=204, tags=["work"])
-def flag_item(item: ItemNumber, body: forms.GivenReason, store: StoreHere, me: Worker) -> None:
-    """Takes an item out of the queue until an admin has looked at it."""
-    labels.give_back(store, me, item, "flag", body.reason)
-
-
-@api.post("/items/{item}/decline", status_code=204, tags=["work"])
-def decline_item(item: ItemNumber, store: StoreHere, me: Worker) -> None:
-    """Passes on an item whose content is too much; no reason is asked."""
-    labels.give_back(store, me, item, "decline")
-
-
-@api.post("/items/{item}/release", status_code=204, tags=["work"])
-def release_item(item: ItemNumber, store: StoreHere, me: Worker) -> None:
-    """Gives an item back, for a pause; it may come again."""
-    labels.give_back(store, me, item, "release")
+@api.post("/items/{item}/{how}", status_code=204, tags=["work"])
+def give_back(
+    item: ItemNumber, how: labels.GivingBack, store: StoreHere, me: Worker, body: forms.GivenReason | None = None
+) -> None:
+    """Gives an item back: to somebody else (skip; decline, if it is too much), to an admin (flag), or for a pause."""
+    labels.give_back(store, me, item, how, body.reason if body else "")
 
 
 @api.get("/mine", tags=["work"])
@@ -169,21 +149,21 @@ def read_media(
 @api.post("/projects", status_code=201, tags=["admin"])
 def make_project(body: forms.NewProject, store: StoreHere, me: Admin) -> forms.ProjectState:
     """Makes a project with the first version of its guidelines."""
-    made = add_project(store, body.name, body.task, body.guidelines, body.settings, me)
+    made = projects.add_project(store, body.name, body.task, body.guidelines, body.settings, me)
     return forms.ProjectState.of(store, me, made)
 
 
 @api.put("/projects/{project}/settings", tags=["admin"])
 def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> forms.ProjectState:
     """Sets how a project is run from now on; what is left out gets its usual value."""
-    change_settings(store, project, body, me)
+    projects.change_settings(store, project, body, me)
     return forms.ProjectState.of(store, me, project_by_number(store, project))
 
 
 @api.put("/projects/{project}/guidelines", tags=["admin"])
 def write_guidelines(project: Number, body: forms.NewGuidelines, store: StoreHere, me: Admin) -> Guidelines:
     """Sets new guidelines, which are a new version unless they are the same."""
-    return Guidelines(version=set_guidelines(store, project, body.text, me), text=body.text)
+    return Guidelines(version=projects.set_guidelines(store, project, body.text, me), text=body.text)
 
 
 @api.delete("/dialogues/{dialogue:path}", tags=["admin"])
@@ -245,10 +225,9 @@ def read_audit(
 
 
 @api.get("/agreement", tags=["admin"])
-def read_agreement(project: WhichProject, request: Request, me: Admin) -> dict[str, Any]:
+def read_agreement(project: WhichProject, store: StoreHere, me: Admin) -> dict[str, Any]:
     """All metrics of a project as it stands: agreement, gold, balance, pace, and what is left."""
-    found: dict[str, Any] = request.app.state.dashboard(project, me)
-    return found
+    return metrics.dashboard(store, project, me)
 
 
 @api.get("/disagreements", tags=["admin"])
@@ -275,12 +254,6 @@ def read_everything(item: ItemNumber, store: StoreHere, me: Admin) -> dict[str, 
 def list_passed(project: WhichProject, store: StoreHere, me: Admin) -> dict[Literal["rows"], list[dict[str, Any]]]:
     """What was skipped, declined or flagged, with the reasons given."""
     return {"rows": labels.passed_items(store, me, project=project)}
-
-
-@api.post("/items/{item}/settle", status_code=204, tags=["admin"])
-def settle_flag(item: ItemNumber, body: forms.SettledFlag, store: StoreHere, me: Admin) -> None:
-    """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
-    labels.settle_flag(store, item, body.keep, me)
 
 
 # --- files in and out -------------------------------------------------------------------------------------------------
@@ -343,7 +316,7 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
     app = application(TITLE, Files(workbench="compeer.annotate"), pages, _described, store.close, **door)
-    app.state.access, app.state.dashboard, app.state.media = access, metrics.dashboards(store), settings.media
+    app.state.access, app.state.media = access, settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
     app.add_exception_handler(NoConnection, _answer_out_of_reach)

@@ -7,12 +7,13 @@ all tasks, with annotators by pseudonym; `agreement.json` the metrics of the day
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compeer.annotate.metrics import LabelledItem, labelled_items, project_metrics, with_contents
+from compeer.annotate.metrics import LabelledItem, labelled_items, project_metrics, texts_of
 from compeer.annotate.people import Person, admin_writes, require
 from compeer.annotate.projects import RESPONSES, Answer, Project, TaskKind
 from compeer.annotate.queue import freeze_all
@@ -38,22 +39,23 @@ def export_project(store: Store, project: Project, folder: Path, actor: Person |
     records: list[SerRecord] = []
     with store.read() as connection:
         items = labelled_items(connection, ITEMS.c.project == project.id)
-        for item, content, texts in with_contents(connection, items):
-            found = item.consensus(project.task)
-            if item.labels:
-                annotations.append(_annotation(item, content, texts, project.task))
-                counts["annotated items"] += 1
-            if item.row.kind != "real":
-                continue
-            if item.row.stage != "closed":
-                counts["left out: not closed"] += 1
-            elif missing := [question for question, value in found.items() if value is None]:
-                counts["left out: no consensus"] += 1
-                counts.update(f"no consensus on {question}" for question in missing)
-            else:
-                counts["with consensus"] += 1
-                if project.task == "steps":
-                    records.append(_record(content, item, found))
+        texts = texts_of(connection, ITEMS.c.project == project.id)
+    for item in [one for one in items if one.row.content in texts]:
+        content, found = json.loads(texts[item.row.content]), item.consensus(project.task)
+        if item.labels:
+            annotations.append(_annotation(item, content, texts, project.task))
+            counts["annotated items"] += 1
+        if item.row.kind != "real":
+            continue
+        if item.row.stage != "closed":
+            counts["left out: not closed"] += 1
+        elif missing := [question for question, value in found.items() if value is None]:
+            counts["left out: no consensus"] += 1
+            counts.update(f"no consensus on {question}" for question in missing)
+        else:
+            counts["with consensus"] += 1
+            if project.task == "steps":
+                records.append(_record(content, item, found))
     write_lines(folder / "annotations.jsonl", annotations)
     if project.task == "steps":
         write_records(folder / "records.jsonl", records)

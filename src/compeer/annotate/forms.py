@@ -92,9 +92,9 @@ class SentLabel(Frozen):
 
 
 class GivenReason(Frozen):
-    """Why an item is passed on."""
+    """Why an item is given back."""
 
-    reason: Text = Field(min_length=1, max_length=LONGEST_REMARK)
+    reason: Text = Field(default="", max_length=LONGEST_REMARK, description="needed to skip or flag an item")
 
 
 class NewProject(Frozen):

@@ -158,8 +158,6 @@ def delete_dialogue(store: Store, dialogue: str, actor: Person | None = None) ->
 
 def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewItem]:
     """The items of a file of JSON lines; with `known` each must carry its answers. Errors name line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file.", file=path)
     for number, value in read_json_lines(path):
         try:
             items = list(_items(_SOURCES[task].model_validate(value)))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, select
@@ -46,15 +45,6 @@ class OwnLabel(Frozen):
     changeable: bool
 
 
-@dataclass(frozen=True)
-class _Seat:
-    """In which role somebody labels an item, and in which order they got the responses."""
-
-    role: str
-    order: tuple[str, ...]
-    label: Row[Any] | None = None
-
-
 def submit(
     store: Store,
     person: Person,
@@ -76,19 +66,19 @@ def submit(
         require(me, "annotator", "adjudicator")
         row = needed_row(connection, ITEMS, "item", id=item)
         project = project_by_id(connection, row.project)
-        seat = _seat(connection, row, me)
-        wanted = [question.name for question in questions_of(connection, project.task, item, seat.role)]
-        kept = kept_answers(project.task, answers, seat.order, wanted)
-        before = (seat.label.answers, text_of(connection, seat.label.remark) or "") if seat.label else None
+        role, order, label = _seat(connection, row, me)
+        wanted = [question.name for question in questions_of(connection, project.task, item, role)]
+        kept = kept_answers(project.task, answers, order, wanted)
+        before = (label.answers, text_of(connection, label.remark) or "") if label else None
         if before != (kept, remark):
-            until, erased = _correction(seat, project.settings.correction_seconds, writing.at)
-            body: dict[str, Any] = {"project": project.id, "role": seat.role, "source": me.source, "answers": kept}
+            until, erased = _correction(role, label, project.settings.correction_seconds, writing.at)
+            body: dict[str, Any] = {"project": project.id, "role": role, "source": me.source, "answers": kept}
             body |= {"guideline": min(max(guideline or project.guideline, 1), project.guideline), "until": until}
-            body |= {"shown": list(seat.order), "seconds": round(min(max(seconds, 0), LONGEST_SECONDS))}
+            body |= {"shown": order, "seconds": round(min(max(seconds, 0), LONGEST_SECONDS))}
             if remark:
                 body["remark"] = writing.keep(remark, item=item, person=me.id)
             writing.record("labelled", body, item=item, erased=erased)
-    return positional_answers(row.answers, seat.order) if seat.role == "training" else None
+    return positional_answers(row.answers, order) if role == "training" else None
 
 
 def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, Any]) -> int:
@@ -162,31 +152,33 @@ def media_of(store: Store, person: Person, item: int, utterance: int, number: in
 _FREE = {"first": ("fresh", "half"), "adjudication": ("adjudicate",), "gold": ("gold",), "training": ("training",)}
 
 
-def _seat(connection: Connection, item: Row[Any], me: Person) -> _Seat:
-    """The role in which a person may label an item; refused as if there were none when it was never given to them."""
+def _seat(connection: Connection, item: Row[Any], me: Person) -> tuple[str, list[str], Row[Any] | None]:
+    """The role in which a person may label an item, the order in which they got the responses, and their label so far.
+
+    An item that was never given to them is refused as if there were none.
+    """
     key = {"item": item.id, "person": me.id}
     if label := one_row(connection, LABELS, **key):
-        return _Seat(label.role, tuple(label.shown), label)
+        return label.role, label.shown, label
     if lease := one_row(connection, LEASES, **key):
-        return _Seat(lease.role, tuple(lease.shown))
+        return lease.role, lease.shown, None
     body = given_as(connection, item.id, me)
     if body is None:
         raise Refused("missing", "there is no such item.")
     if one_row(connection, PASSES, **key) or item.stage not in _FREE[body["role"]]:
         raise Refused("conflict", "this item is no longer kept for you.", do="Ask for the next item.")
-    return _Seat(body["role"], tuple(body["shown"]))
+    return body["role"], body["shown"], None
 
 
-def _correction(seat: _Seat, seconds: int, now: int) -> tuple[int | None, list[str]]:
+def _correction(role: str, label: Row[Any] | None, seconds: int, now: int) -> tuple[int | None, list[str]]:
     """Until when a label may be corrected (None: not at all), and the remark that a correction replaces."""
-    if seat.label is None:
-        until = now + seconds * 1000 if seconds and seat.role in ("first", "gold") else None
-        return until, []
-    if seat.role == "training":
+    if label is None:
+        return (now + seconds * 1000 if seconds and role in ("first", "gold") else None), []
+    if role == "training":
         raise Refused("conflict", "a training item is answered once; its answers have been revealed.")
-    if not _is_changeable(seat.label, now):
+    if not _is_changeable(label, now):
         raise Refused("conflict", "the time in which this label could be corrected is over.")
-    return int(seat.label.until), [seat.label.remark] if seat.label.remark else []
+    return int(label.until), [label.remark] if label.remark else []
 
 
 def _is_changeable(label: Row[Any], now: int) -> bool:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select
@@ -34,13 +32,12 @@ from compeer.annotate.projects import (
 )
 from compeer.annotate.queue import freeze_all
 from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
-from compeer.annotate.store import Refused, Store, needed_row, text_of
+from compeer.annotate.store import Refused, Store, needed_row
 from compeer.statistics import Estimate, cohens_kappa, krippendorff, percent, wilson
 
 K = TypeVar("K", bound="int | str | tuple[str, str]")
 V = TypeVar("V")
 WEEK = 7 * DAY
-TEXTS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -75,39 +72,13 @@ def labelled_items(connection: Connection, chosen: Any) -> list[LabelledItem]:
     return [LabelledItem(row, tuple(labels.get(row.id, ()))) for row in items]
 
 
-def with_contents(
-    connection: Connection, items: Sequence[LabelledItem]
-) -> Iterator[tuple[LabelledItem, dict[str, Any], dict[str | None, str]]]:
-    """Each item with its content, and texts by their ids, among them the remarks made on it."""
-    for start in range(0, len(items), TEXTS_AT_ONCE):
-        part = items[start : start + TEXTS_AT_ONCE]
-        ids = {item.row.content for item in part} | {label.remark for item in part for label in item.labels}
-        wanted = select(TEXTS.c.id, TEXTS.c.value).where(TEXTS.c.id.in_(ids - {None}))
-        texts: dict[str | None, str] = dict(connection.execute(wanted).tuples().all())
-        yield from ((item, json.loads(texts[item.row.content]), texts) for item in part if item.row.content in texts)
+def texts_of(connection: Connection, chosen: Any) -> dict[str | None, str]:
+    """All texts of the items of a condition by their ids: contents, and remarks made on them."""
+    wanted = select(TEXTS.c.id, TEXTS.c.value).join(ITEMS, ITEMS.c.id == TEXTS.c.item).where(chosen)
+    return dict(connection.execute(wanted).tuples().all())
 
 
 # --- a project's metrics ----------------------------------------------------------------------------------------------
-
-
-def dashboards(store: Store) -> Callable[[int, Person], dict[str, Any]]:
-    """`dashboard` computed once for each state of the store and minute, however many ask.
-
-    It can take a second: one thread computes it, and the others wait. What is counted of the last week changes without
-    an event, hence the minute.
-    """
-    turn = threading.Lock()
-
-    @lru_cache(maxsize=16)
-    def known(project: int, _state: tuple[int, int]) -> dict[str, Any]:
-        return dashboard(store, project)
-
-    def of(project: int, actor: Person) -> dict[str, Any]:
-        require(actor, "admin")
-        with turn:
-            return known(project, (store.length(), int(store.clock() // 60)))
-
-    return of
 
 
 def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
@@ -293,14 +264,13 @@ def everything(store: Store, number: int, actor: Person | None = None) -> dict[s
         hidden = blind and row.stage == "flagged"
         task = project_by_id(connection, row.project).task
         (item,) = labelled_items(connection, ITEMS.c.id == number)
-        content = json.loads(text_of(connection, row.content) or "{}")
-        labels = [
-            {"annotator": label.pseudonym, "source": label.source, "role": label.role, "answers": label.answers}
-            | {"note": text_of(connection, label.remark), "guidelines": label.guideline}
-            | {"seconds": label.seconds, "at": label.at}
-            for label in item.labels
-            if not hidden
-        ]
+        texts = texts_of(connection, ITEMS.c.id == number)
+    content = json.loads(texts[row.content])
+    labels = [
+        {"annotator": label.pseudonym, "source": label.source, "role": label.role, "answers": label.answers}
+        | {"note": texts.get(label.remark), "guidelines": label.guideline, "seconds": label.seconds, "at": label.at}
+        for label in (item.labels if not hidden else ())
+    ]
     found = view(task, number, content, RESPONSES[task])
     models = content.get("models") or [content.get("author"), None]
     columns = ("project", "kind", "stage", "author", "record", "dialogue", "language", "crisis")

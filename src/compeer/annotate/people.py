@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
@@ -105,9 +105,10 @@ def add_person(
     actor: Person | None = None,
 ) -> Person:
     """Adds a person without an invitation; for the first admin, and for programs."""
+    what = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
     hashed = hashed_secret(password)
     with admin_writes(store, actor) as writing:
-        return _join(writing, name, hashed, _checked_roles(roles), _checked_languages(languages), program)
+        return _join(writing, name, hashed, what | {"invitation": None})
 
 
 def invite(
@@ -161,28 +162,20 @@ def join(store: Store, token: str, name: str, password: str) -> Person:
         still = kept and row and text_of(writing.connection, row.secret)  # somebody may have used it just now
         if row is None or not still or row.expires < writing.at or not right:
             raise Refused("forbidden", "this invitation is not valid, or was used.", do="Ask for a new one.")
-        return _join(writing, name, hashed, row.roles, row.languages, row.program, row.id, [row.secret])
+        what = {"roles": row.roles, "languages": row.languages, "program": row.program, "invitation": row.id}
+        return _join(writing, name, hashed, what, erased=[row.secret])
 
 
-def _join(
-    writing: Writing,
-    name: str,
-    hashed: str,
-    roles: Sequence[str],
-    languages: Sequence[str],
-    program: bool,
-    invitation: int | None = None,
-    erased: Sequence[str] = (),
-) -> Person:
+def _join(writing: Writing, name: str, hashed: str, what: Mapping[str, Any], erased: Sequence[str] = ()) -> Person:
+    """Adds a person; `what` are their roles and languages, whether it is a program, and the invitation."""
     name = unicodedata.normalize("NFC", name).strip()
     if not 1 <= len(name) <= 100 or any(unicodedata.category(sign) in ("Cc", "Cs", "Cn", "Co") for sign in name):
         raise Refused("invalid", "a name has 1 to 100 characters, and no control characters.")
     if one_row(writing.connection, PEOPLE, name=name):
         raise Refused("conflict", "this name is taken.", do="Choose another.")
     number = next_id(writing.connection, PEOPLE)
-    body = {"person": number, "pseudonym": f"{'P' if program else 'A'}{number}", "program": program}
+    body = {"person": number, "pseudonym": f"{'P' if what['program'] else 'A'}{number}", **what}
     body |= {"name": writing.keep(name, person=number), "secret": writing.keep(hashed, person=number)}
-    body |= {"roles": list(roles), "languages": list(languages), "invitation": invitation}
     writing.record("joined", body, erased=erased)
     return person_by_id(writing.connection, number)
 
