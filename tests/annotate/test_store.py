@@ -263,17 +263,17 @@ import sys, time
 from pathlib import Path
 from compeer.annotate import backup
 
-rows, _ = backup._parts, []
+rows = backup._rows
 
 def slow(connection, table):
-    for part in rows(connection, table):
-        yield part
+    for row in rows(connection, table):
+        yield row
         if table.name == "labels":  # events and texts are written by now
             print("half", flush=True)
             time.sleep(600)
 
 backup.verify = lambda *_: backup.Verified(0, "", ())  # its reading is not to be stopped
-backup._parts = slow
+backup._rows = slow
 backup.restore(Path(sys.argv[1]), sys.argv[2])
 """
 

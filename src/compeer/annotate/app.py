@@ -2,7 +2,8 @@
 
     app = workbench_app(open_store("labels.db"), WorkbenchSettings())
 
-Nothing is kept in this process but counts of wrong guesses: it may be killed at any moment and started anew.
+Nothing is kept in this process but counts of wrong guesses and metrics that can be computed again: it may be killed at
+any moment and started anew.
 """
 
 from __future__ import annotations
@@ -225,9 +226,10 @@ def read_audit(
 
 
 @api.get("/agreement", tags=["admin"])
-def read_agreement(project: WhichProject, store: StoreHere, me: Admin) -> dict[str, Any]:
+def read_agreement(project: WhichProject, request: Request, me: Admin) -> dict[str, Any]:
     """All metrics of a project as it stands: agreement, gold, balance, pace, and what is left."""
-    return metrics.dashboard(store, project, me)
+    found: dict[str, Any] = request.app.state.dashboard(project, me)
+    return found
 
 
 @api.get("/disagreements", tags=["admin"])
@@ -316,7 +318,7 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
     app = application(TITLE, Files(workbench="compeer.annotate"), pages, _described, store.close, **door)
-    app.state.access, app.state.media = access, settings.media
+    app.state.access, app.state.dashboard, app.state.media = access, metrics.dashboards(store), settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
     app.add_exception_handler(NoConnection, _answer_out_of_reach)

@@ -23,6 +23,7 @@ from compeer.annotate.schema import EVENTS, HEAD, KEPT, METADATA, STATE, TEXTS
 from compeer.annotate.store import START, Store, create_store, event_hash, open_store, text_hash
 from compeer.errors import InputError
 from compeer.io import atomic
+from compeer.pipeline import in_blocks
 
 AT_ONCE = 1000
 MOST_PROBLEMS = 50
@@ -80,21 +81,14 @@ def _fill(target: Store, source: Connection) -> None:
         with connection.begin():
             connection.execute(delete(HEAD))
             for table in (*KEPT, *STATE):
-                for rows in _parts(source, table):
+                for rows in in_blocks(_rows(source, table), AT_ONCE):
                     connection.execute(insert(table), rows)
 
 
-def _parts(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
-    """All rows of a table by their key, some at a time."""
-    ordered = select(table).order_by(*table.primary_key.columns)
-    result = connection.execution_options(yield_per=AT_ONCE).execute(ordered)
-    for part in result.mappings().partitions():
-        yield [dict(row) for row in part]
-
-
 def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
-    for part in _parts(connection, table):
-        yield from part
+    """All rows of a table by their key, read some at a time."""
+    ordered = select(table).order_by(*table.primary_key.columns)
+    return map(dict, connection.execution_options(yield_per=AT_ONCE).execute(ordered).mappings())
 
 
 # --- verifying --------------------------------------------------------------------------------------------------------

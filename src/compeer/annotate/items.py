@@ -39,6 +39,7 @@ from compeer.annotate.store import Refused, Store, canonical, needed_row, text_o
 from compeer.dialogue import Utterance
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, read_json_lines
+from compeer.pipeline import in_blocks
 from compeer.reasoning import STEPS
 from compeer.ser.record import SerRecord
 
@@ -123,8 +124,7 @@ def add_items(
             # Random: a number reveals nothing of what an item is. Nor does the order, which goes by the ids of the
             # contents; those are random too and sent to nobody (by numbers, a gold item would stand out).
             fresh.append((item, secrets.randbits(52)))
-        for start in range(0, len(fresh), AT_ONCE):
-            part = fresh[start : start + AT_ONCE]
+        for part in in_blocks(fresh, AT_ONCE):
             texts = writing.keep_all([(canonical(item.content), number, None) for item, number in part])
             rows: list[dict[str, Any]] = [
                 {"id": number, "kind": kind, "language": item.language, "crisis": item.crisis, "priority": priority}

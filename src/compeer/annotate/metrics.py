@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select
@@ -79,6 +81,26 @@ def texts_of(connection: Connection, chosen: Any) -> dict[str | None, str]:
 
 
 # --- a project's metrics ----------------------------------------------------------------------------------------------
+
+
+def dashboards(store: Store) -> Callable[[int, Person], dict[str, Any]]:
+    """`dashboard` computed once for each state of the store and minute, however many ask.
+
+    It can take seconds: one thread computes it, and the others wait. What is counted of the last week changes without
+    an event, hence the minute.
+    """
+    turn = threading.Lock()
+
+    @lru_cache(maxsize=16)
+    def known(project: int, _state: tuple[int, int]) -> dict[str, Any]:
+        return dashboard(store, project)
+
+    def of(project: int, actor: Person) -> dict[str, Any]:
+        require(actor, "admin")
+        with turn:
+            return known(project, (store.length(), int(store.clock() // 60)))
+
+    return of
 
 
 def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
