@@ -180,7 +180,7 @@ def test_the_commands(tmp_path: Path) -> None:
     call("import", store, records, "--project", "first", "--task", "steps")
     opened = open_store(store)
     change_settings(opened, 1, AT_ONCE)
-    project = Project(1, "first", "steps", add_project(opened, "second", "rating").settings, 1)
+    project = add_project(opened, "second", "rating").model_copy(update={"id": 1, "name": "first", "task": "steps"})
     for name in ("Ann", "Ben"):
         label_all(opened, person(opened, name), project)
     assert json.loads(call("agreement", store, "--project", "first", "--json"))["stages"] == {"closed": 3}

@@ -98,7 +98,7 @@ def test_who_drifts_from_gold_is_seen() -> None:
         )
         row = SimpleNamespace(id=number, kind="gold", stage="gold", author="model", dialogue="d", answers=known)
         items.append(LabelledItem(row, labels))
-    project = Project(1, "p", "steps", ProjectSettings(), 1)
+    project = Project(id=1, name="p", task="steps", settings=ProjectSettings(), guideline=1)
     found = project_metrics(project, items, now)["gold"]
     assert [found[name]["drifting"] for name in ("A1", "A2")] == [True, False]
     assert [round(metric["right"], 2) for metric in found["A1"]["by_week"].values()] == [1.0, 0.5]

@@ -113,7 +113,8 @@ def give_back(
     item: ItemNumber, how: labels.GivingBack, store: StoreHere, me: Worker, body: forms.GivenReason | None = None
 ) -> None:
     """Gives an item back: to somebody else (skip; decline, if it is too much), to an admin (flag), or for a pause."""
-    labels.give_back(store, me, item, how, body.reason if body else "")
+    reason = body.reason if body and how in ("skip", "flag") else ""  # nobody has to explain the other two
+    labels.give_back(store, me, item, how, reason)
 
 
 @api.get("/mine", tags=["work"])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from compeer.annotate.people import Person, admin_writes
 from compeer.annotate.schema import GUIDELINES, PROJECTS, next_id, one_row
@@ -127,8 +127,7 @@ class Guidelines:
     text: str
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(Frozen):
     """A project as it stands."""
 
     id: int
@@ -189,12 +188,13 @@ def guidelines_of(store: Store, project: int, version: int | None = None) -> Gui
 def projects(store: Store) -> list[Project]:
     """All projects."""
     with store.read() as connection:
-        return [_project(row) for row in connection.execute(select(PROJECTS).order_by(PROJECTS.c.id))]
+        rows = connection.execute(select(PROJECTS).order_by(PROJECTS.c.id))
+        return [Project.model_validate(row, from_attributes=True) for row in rows]
 
 
 def project_by_id(connection: Connection, number: int) -> Project:
     """A project by its number."""
-    return _project(needed_row(connection, PROJECTS, "project", id=number))
+    return Project.model_validate(needed_row(connection, PROJECTS, "project", id=number), from_attributes=True)
 
 
 def project_by_number(store: Store, number: int) -> Project:
@@ -225,7 +225,3 @@ def _checked_guidelines(guidelines: str) -> str:
 def _guidelines(connection: Connection, project: int, version: int) -> str:
     row = needed_row(connection, GUIDELINES, "version of the guidelines", project=project, version=version)
     return text_of(connection, row.text) or ""
-
-
-def _project(row: Row[Any]) -> Project:
-    return Project(row.id, row.name, row.task, ProjectSettings(**row.settings), row.guideline)
