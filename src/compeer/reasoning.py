@@ -16,7 +16,9 @@ missing, and so do two differing versions of one step.
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
@@ -171,53 +173,8 @@ class ParsedTurn:
         return self.turn is not None
 
 
-_NAMES: dict[Part, tuple[str, ...]] = {
-    "history": (
-        "history analysis",
-        "history",
-        "situation analysis",
-        "conversation history analysis",
-        "dialogue history analysis",
-        "历史分析",
-        "对话历史分析",
-        "历史",
-        "情况分析",
-        "情境分析",
-        "現況分析",
-    ),
-    "emotion": (
-        "emotional state analysis",
-        "emotional state",
-        "emotion state",
-        "emotion analysis",
-        "emotions",
-        "emotion",
-        "情绪状态",
-        "情绪分析",
-        "情感状态",
-        "情感分析",
-        "情绪",
-        "情感",
-    ),
-    "strategy": (
-        "strategy selection",
-        "support strategy",
-        "strategy",
-        "支持策略",
-        "策略选择",
-        "策略",
-    ),
-    "response": (
-        "final response",
-        "response",
-        "reply",
-        "回复",
-        "回应",
-        "回應",
-        "回覆",
-        "答复",
-    ),
-}
+_TABLE = tomllib.loads(files("compeer").joinpath("reasoning.toml").read_text(encoding="utf-8"))
+_NAMES: dict[Part, list[str]] = _TABLE["names"]
 _PART_OF = {name: part for part, names in _NAMES.items() for name in names}
 _ALTERNATIVES = "|".join(re.escape(name) for name in sorted(_PART_OF, key=len, reverse=True))
 _MARK = r"[^\S\n]{0,8}(?:[>\-*•][^\S\n])?"  # indentation, a quote mark or a bullet
@@ -242,63 +199,7 @@ _SEPARATOR = re.compile(r"[,，、;；|]")
 _INTENSITY = re.compile(r"(?:intensity|强度)?[^\S\n]*[:：=]?[^\S\n]*([1-5])(?:[^\S\n]*/[^\S\n]*5)?", re.IGNORECASE)
 MAX_CHARACTERS = 20_000
 """An output longer than this is not a turn: it is read no further, and the response counts as missing."""
-
-_CHINESE: dict[str, str] = {
-    "探索": "exploration",
-    "安慰": "comforting",
-    "行动": "action",
-    "积极": "positive",
-    "正面": "positive",
-    "消极": "negative",
-    "负面": "negative",
-    "中性": "neutral",
-    "焦虑": "anxiety",
-    "悲伤": "sadness",
-    "难过": "sadness",
-    "抑郁": "depression",
-    "愤怒": "anger",
-    "生气": "anger",
-    "恐惧": "fear",
-    "害怕": "fear",
-    "羞耻": "shame",
-    "羞愧": "shame",
-    "内疚": "guilt",
-    "愧疚": "guilt",
-    "厌恶": "disgust",
-    "孤独": "loneliness",
-    "沮丧": "frustration",
-    "挫败": "frustration",
-    "受伤": "hurt",
-    "委屈": "hurt",
-    "压力": "stress",
-    "释然": "relief",
-    "希望": "hope",
-    "喜悦": "joy",
-    "开心": "joy",
-    "感激": "gratitude",
-    "感谢": "gratitude",
-    "困惑": "confusion",
-    "平静": "neutral",
-    "提问": "Question",
-    "复述": "Restatement or Paraphrasing",
-    "重述": "Restatement or Paraphrasing",
-    "情感反映": "Reflection of feelings",
-    "情感反应": "Reflection of feelings",
-    "自我表露": "Self-disclosure",
-    "自我暴露": "Self-disclosure",
-    "肯定与安慰": "Affirmation and Reassurance",
-    "肯定和安慰": "Affirmation and Reassurance",
-    "提供建议": "Providing Suggestions",
-    "建议": "Providing Suggestions",
-    "提供信息": "Information",
-    "信息": "Information",
-    "其他": "Others",
-    "一": "1",
-    "二": "2",
-    "三": "3",
-    "四": "4",
-    "五": "5",
-}
+_CHINESE: dict[str, str] = _TABLE["chinese"]
 
 
 def parse_turn(text: str, cut_off: bool = False) -> ParsedTurn:
