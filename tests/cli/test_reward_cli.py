@@ -67,7 +67,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, word: str | None = None) -> Script
         return word or ("A" if "Reply A" in str(request.messages[-1]["content"]) else "True")
 
     model = ScriptedModel(answer)
-    monkeypatch.setattr(sys.modules["compeer.cli.models"], "open_named", lambda *_: model)
+    monkeypatch.setattr(sys.modules["compeer.cli.reward"], "open_named", lambda *_: model)
     return model
 
 

@@ -399,7 +399,7 @@ def test_the_command_asks_a_supporter_behind_the_guard(
 ) -> None:
     monkeypatch.setattr(compeer.safety, "Guard", lambda **_: WordGuard(), raising=False)
     model = ScriptedModel(lambda _: "bad dosage")
-    monkeypatch.setattr(sys.modules["compeer.cli.models"], "open_named", lambda *_: model)
+    monkeypatch.setattr(sys.modules["compeer.cli.measure"], "open_named", lambda *_: model)
     out = tmp_path / "metrics.json"
     assert run_cli(monkeypatch, "--half", "open", "--model", "scripted", "--json", str(out)) == 0
     assert "The supporter scripted behind the guard" in capsys.readouterr().out

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
+import time
 import warnings
 from pathlib import Path
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from compeer import __version__
 from compeer.cli.annotate import annotate
@@ -25,6 +29,7 @@ from compeer.cli.reward import reward
 from compeer.cli.ser import ser
 from compeer.cli.serve import serve
 from compeer.cli.talk import chat, say
+from compeer.doctor import examine
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -83,8 +88,6 @@ def run(
     ),
 ) -> None:
     """Do what a recipe describes, from the corpus to the report. Stopped anywhere, it goes on when called again."""
-    import time
-
     from compeer.recipe import load_recipe, run_recipe
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -126,11 +129,6 @@ def doctor(
     runs: Path = option("Where runs will be written.", Path("runs")),
 ) -> None:
     """Examine this machine: what is there, what is wrong, what to do."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from compeer.doctor import examine
-
     marks = {"good": "[green]✓[/]", "note": "[yellow]•[/]", "wrong": "[red]✗[/]"}
     table = Table(show_header=False, box=None, padding=(0, 1))
     findings = examine(runs)
@@ -164,8 +162,6 @@ def _fail(message: str) -> None:
 
 def _disk_is_full(error: BaseException | None, folder: Path) -> bool:
     """Whether a full disk caused an error. Libraries say so in various words, or only fail to write."""
-    import shutil
-
     if shutil.disk_usage(folder if folder.exists() else Path.cwd()).free < 2**24:
         return True
     while error is not None:

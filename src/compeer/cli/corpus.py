@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from compeer.cli.options import SKIP_BAD, argument, option
 from compeer.cli.printing import note, plain
@@ -24,9 +26,6 @@ def stats(
     merge: bool = MERGE,
 ) -> None:
     """Count what corpora hold: dialogues, utterances, and every kind of label; a column a corpus."""
-    from rich.console import Console
-    from rich.table import Table
-
     from compeer.corpora import BadDialogues, read_corpus
     from compeer.corpora.counting import count_corpus, table_rows
 

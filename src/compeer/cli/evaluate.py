@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
+from rich.table import Table
 
 from compeer.cli.measure import decisions, safety
 from compeer.cli.options import JSON, SEED, argument, grouped, option
 from compeer.cli.printing import note, plain, print_table, with_bounds, write_metrics
 from compeer.cli.training import check_out, read_settings
 from compeer.errors import InputError
+from compeer.models.resolve import ModelSettings
 from compeer.progress import console
 
 if TYPE_CHECKING:
     from compeer.evaluate.diversity import DiversityFigures
     from compeer.evaluate.players import Players, Prices
     from compeer.evaluate.runner import Evaluation
-    from compeer.models.resolve import ModelSettings
 
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
 
@@ -61,8 +62,6 @@ class RunOptions:
 
     def calling(self) -> ModelSettings:
         """How models are called: what `--call` says, with `--at-once` for both kinds of models."""
-        from compeer.models.resolve import ModelSettings
-
         return read_settings(ModelSettings, {"concurrency": self.at_once, "batch": self.at_once}, self.call)
 
     def settings(self, players: Players) -> dict[str, Any]:
@@ -103,8 +102,6 @@ def conduct(evaluation: Evaluation, out: Path, chosen: RunOptions) -> dict[str, 
 
 def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> None:
     """Shows what is left to do and what it will take; a person agrees before a server is called."""
-    from rich.table import Table
-
     from compeer.evaluate.players import cost_of, finished_dialogues
     from compeer.evaluate.runner import rehearse
 

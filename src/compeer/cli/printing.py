@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from compeer.errors import InputError
 from compeer.io import write_json
 from compeer.models.distributed import first_process
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from compeer.statistics import Estimate
 
 _NO_LIMIT = 10_000
@@ -24,8 +26,6 @@ _NO_LIMIT = 10_000
 
 def plain(text: str) -> str:
     """Text that rich prints as it is."""
-    from rich.markup import escape
-
     return escape(text)
 
 
@@ -63,21 +63,15 @@ def standard_input() -> str:
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Prints a table as wide as it is."""
-    from rich.console import Console
-
     Console(soft_wrap=True, width=_NO_LIMIT).print(_table(columns, rows))
 
 
 def print_folded(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Prints a table folded to the width of the terminal."""
-    from rich.console import Console
-
     Console().print(_table(columns, rows))
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    from rich.table import Table
-
     table = Table(*map(plain, columns), box=None)
     for row in rows:
         table.add_row(*map(plain, row))
@@ -95,8 +89,6 @@ def with_bounds(estimate: Estimate, form: str = ".3f") -> str:
 
 def print_counts(manifest: dict[str, Any], out: Path) -> None:
     """Prints what a stage counted, by group, and where it wrote."""
-    from rich.table import Table
-
     table = Table(show_header=False, box=None)
     for group, names in manifest["counts"].items():
         if any(names.values()):

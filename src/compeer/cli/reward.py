@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
+from pydantic import ValidationError
+from rich.console import Console
 
+from compeer.cli.models import open_named
 from compeer.cli.options import CACHE, CALL, CHANGES, RECORDS, SEED, SPLITS, argument, option
 from compeer.cli.printing import note, note_written, plain, print_metrics, standard_input
 from compeer.cli.training import NEEDS, check_out, claim, labelled_indices, needs_of, read_settings, read_split
+from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.progress import progress
+from compeer.reasoning import STEPS, ParsedTurn, SupportTurn, parse_turn, render_turn
 
 if TYPE_CHECKING:
-    from compeer.reasoning import ParsedTurn
     from compeer.reward.conversation import Case, JudgeForm
     from compeer.reward.metrics import Judgments
     from compeer.reward.score import Judge
@@ -76,7 +80,6 @@ def judge(
     RECORDS MODEL OUT: metrics are then made from the file wherever you like. --said "…" --output "…": the verdicts on
     one turn; --output - reads it from the standard input, so that `compeer say` can write it.
     """
-    from compeer.cli.models import open_named
     from compeer.reward.conversation import record_case
     from compeer.reward.judges import open_judge
     from compeer.reward.judgments import write_judgments
@@ -200,7 +203,6 @@ def _judge_form(
 
 def _turn_case(said: str, output: str | None, reference: str | None) -> Case:
     """The turn as it was given, to be judged."""
-    from compeer.dialogue import Utterance
     from compeer.reward.conversation import Case
 
     if not said.strip():
@@ -211,9 +213,6 @@ def _turn_case(said: str, output: str | None, reference: str | None) -> Case:
 
 def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
     """Judges a turn and prints what the judge says of each part; whether it could be asked."""
-    from rich.console import Console
-
-    from compeer.reasoning import STEPS
     from compeer.reward.score import Judgment, score
 
     parsed, found = case.output, judge.judge([case])[0]
@@ -261,10 +260,6 @@ def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
 
 def _read_output(output: str | None) -> ParsedTurn:
     """The output as it was given: its four lines, what `compeer say --json` printed, or `-` for the standard input."""
-    from pydantic import ValidationError
-
-    from compeer.reasoning import SupportTurn, parse_turn, render_turn
-
     text = standard_input() if output == "-" else output or ""
     if not text.strip():
         do = 'Give its four lines, or pipe it: compeer say "…" --json | compeer reward judge --said "…" --output -'

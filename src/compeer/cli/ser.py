@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import typer
+from rich.table import Table
 
 from compeer.cli.models import counters_printed, open_named
 from compeer.cli.options import ANSWERS, CACHE, CALL, SEED, SKIP_BAD, argument, option
 from compeer.cli.printing import note, plain, print_counts, print_folded
 from compeer.cli.training import settings_of
 from compeer.errors import InputError
+from compeer.io import only_one, write_json
+from compeer.models.resolve import ModelSettings
 from compeer.progress import console
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
@@ -54,8 +57,6 @@ def ask_models(stage: Any, *, out: Path, call: Sequence[str] | None, cache: Path
 @ser.command()
 def calls() -> None:
     """Show the settings for --call: their names, defaults and meanings."""
-    from compeer.models.resolve import ModelSettings
-
     every = ModelSettings.model_fields.items()
     rows = [(name, str(field.default), field.description or "") for name, field in every]
     print_folded(("key", "default", "meaning"), rows)
@@ -79,7 +80,6 @@ def build(
     workers: int = option(_WORKERS, os.cpu_count() or 1, min=1),
 ) -> None:
     """Do all stages in one folder, then the check and the card. Stopped anywhere, it goes on."""
-    from compeer.io import only_one
     from compeer.ser.build import BuildSettings, build_records, summary
 
     chosen = {"languages": languages, "rounds": rounds, "false_share": false_share}
@@ -219,9 +219,6 @@ _MARKS = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
 
 def _checked(records: Path, splits: Path | None, out: Path | None, seed: int) -> bool:
     """Whether the records pass; prints what was found, and writes it where it is wanted."""
-    from rich.table import Table
-
-    from compeer.io import write_json
     from compeer.ser.check import check_records
 
     found = check_records(records, splits, seed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from compeer.cli.options import HOST, PROXY, option
 from compeer.cli.printing import note, note_unknown_place, plain
 from compeer.cli.talk import MODEL
+from compeer.cli.training import read_settings
 from compeer.errors import InputError
 from compeer.progress import console
 
@@ -52,7 +53,6 @@ def serve(
     from compeer.chat.app import ServeSettings, create_app
     from compeer.chat.resolve import larger_note, resolve_judge, resolve_supporter
     from compeer.chat.upstream import StreamCall
-    from compeer.cli.training import read_settings
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
     from compeer.web.serving import serve as serve_app
 

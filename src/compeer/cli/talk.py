@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
 
 from compeer.cli.options import LONGEST, SEED, TEMPERATURE, argument, grouped, option
 from compeer.cli.printing import note, note_unknown_place, plain, standard_input
 from compeer.errors import InputError
+from compeer.reasoning import one_line, render_step
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from compeer.chat.session import ChatSession
     from compeer.chat.turn import Event, JudgedCandidate, Supporter, TurnDone, TurnRequest
     from compeer.policy.control import Control
@@ -93,8 +93,6 @@ def say(
     as_json: bool = option("Print one JSON object.", False, "--json"),
 ) -> None:
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
-    from rich.console import Console
-
     from compeer.chat.turn import NO_REPLY
 
     text = standard_input() if text == "-" else text
@@ -116,8 +114,6 @@ def say(
 @grouped
 def chat(chosen: TalkOptions) -> None:
     """Talk with a supporter in the terminal. /help lists what can be steered; nothing is kept unless you /save it."""
-    from rich.console import Console
-
     from compeer.chat.resolve import larger_note
 
     session = chosen.session()
@@ -188,7 +184,6 @@ class Screen:
 
     def _print(self, event: Event) -> None:
         from compeer.chat.turn import NO_REPLY, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
-        from compeer.reasoning import render_step
 
         match event:
             case StepDone(part, step):
@@ -216,8 +211,6 @@ class Screen:
 
 def candidate_line(candidate: JudgedCandidate) -> str:
     """One of several outputs with its verdicts, on a line."""
-    from compeer.reasoning import one_line
-
     mark = "→" if candidate.place == 1 else " "
     if candidate.turn is None:
         return f"{mark} {candidate.number}. not shown: {candidate.problem}"

@@ -8,19 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
 from compeer.cli.printing import note
 from compeer.errors import InputError, from_validation
-from compeer.io import check_writable, write_json
+from compeer.io import check_writable, file_hash, write_json
 from compeer.models.distributed import first_process
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from compeer.reward.metrics import Judgments
     from compeer.ser.record import SerRecord
 
-    Settings = TypeVar("Settings", bound=BaseModel)
-
+Settings = TypeVar("Settings", bound=BaseModel)
 Need = Literal["labels", "preference"]
 NEEDS: dict[str, tuple[Need, ...]] = {
     "unified": ("labels", "preference"),
@@ -94,8 +93,6 @@ def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Seque
 
 def settings_of(kind: type[Settings], values: Mapping[str, Any], do: str | None = None) -> Settings:
     """The settings that these values make; an error that names the field and says what to `do`."""
-    from pydantic import ValidationError
-
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -104,8 +101,6 @@ def settings_of(kind: type[Settings], values: Mapping[str, Any], do: str | None 
 
 def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, **more: str) -> None:
     """Makes the folder, or checks that what was begun in it is this training: another one must not go on from it."""
-    from compeer.io import file_hash
-
     if out.is_file():
         raise InputError("this is a file.", file=out, do="Give a folder.")
     state = {"records": file_hash(records), "split": split, "seed": seed, **more, **settings.model_dump(mode="json")}
