@@ -30,7 +30,7 @@ from compeer.policy.control import (
     read_control,
     sampled_control,
 )
-from compeer.policy.prompt import supporter_prompt, with_whole_paths
+from compeer.policy.prompt import supporter_prompt
 from compeer.policy.rewards import JudgeSource
 from compeer.policy.selection import (
     Candidate,
@@ -54,6 +54,7 @@ from compeer.reasoning import (
     sentiment_of,
 )
 from compeer.reward import Case, Judgment, Unscored
+from compeer.reward.conversation import with_whole_paths
 from compeer.ser.personality import Profile, Scores
 from compeer.ser.record import SerRecord, write_records
 from compeer.statistics import generator

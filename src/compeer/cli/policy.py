@@ -14,10 +14,12 @@ from compeer.cli.options import CHANGES, LONGEST, RECORDS, SEED, SPLITS, TEMPERA
 from compeer.cli.printing import note_written, print_metrics
 from compeer.cli.training import claim, read_settings, read_split
 from compeer.errors import InputError
+from compeer.models import Sampling, TextModel
+from compeer.models.embedder import Embedder
+from compeer.models.resolve import folder_mark, model_folder
 from compeer.progress import progress
 
 if TYPE_CHECKING:
-    from compeer.models.base import TextModel
     from compeer.reward.score import Judge
     from compeer.ser.record import SerRecord
 
@@ -83,8 +85,6 @@ def grpo(
     seed: int = SEED,
 ) -> None:
     """Train a supporter by a judge's rewards. Stopped anywhere, it goes on when called again."""
-    from compeer.models.embedder import Embedder
-    from compeer.models.resolve import model_folder
     from compeer.models.training import model_card
     from compeer.policy.grpo import GrpoSettings, train_grpo
 
@@ -122,12 +122,10 @@ def generate(
 
     Stopped anywhere, it goes on when called again.
     """
-    from compeer.models import Sampling
-    from compeer.models.resolve import folder_mark
     from compeer.models.training import model_card
     from compeer.policy.control import read_control
-    from compeer.policy.prompt import with_whole_paths
     from compeer.policy.selection import candidate_stage
+    from compeer.reward.conversation import with_whole_paths
 
     if count > 1 and temperature == 0:
         raise InputError("several outputs need a temperature above 0, or they are all the same.", field="temperature")

@@ -39,12 +39,7 @@ _PERSONA_OF: dict[Trait, Persona] = {
 }
 CLEAR = 3.5
 """The score from which on a trait is marked enough to name a manner after it."""
-VALUES: dict[str, tuple[str, ...]] = {
-    "strategy": STRATEGIES,
-    "stage": STAGES,
-    "emotion": EMOTIONS,
-    "persona": PERSONAS,
-}
+VALUES: dict[str, tuple[str, ...]] = {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS, "persona": PERSONAS}
 _PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}
 """The step in which a decision stands."""
 _ANOTHER_FIELD = 0.25
@@ -90,13 +85,16 @@ def read_control(words: Iterable[str]) -> Control:
 
 
 @cache
-def _wordings() -> dict[str, Any]:
-    return tomllib.loads(files("compeer.policy").joinpath("prompts", "control.toml").read_text(encoding="utf-8"))
+def prompt_table(name: str) -> dict[str, Any]:
+    """A table of the folder `prompts`."""
+    return tomllib.loads(files("compeer.policy").joinpath("prompts", f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def instructions(control: Control) -> str:
     """The requests as sentences for the prompt; nothing for none."""
-    return " ".join(str(_wordings()[field]).format(value=value) for field, value in control.requested().items())
+    return " ".join(
+        str(prompt_table("control")[field]).format(value=value) for field, value in control.requested().items()
+    )
 
 
 def sampled_control(
@@ -106,9 +104,7 @@ def sampled_control(
 
     The persona is among them where one is known.
     """
-    own = Control(
-        strategy=turn.strategy.strategy, stage=turn.history.stage, emotion=turn.emotion.emotion, persona=persona
-    ).requested()
+    own = Control.model_validate({**decisions_of(turn), "persona": persona}).requested()
     if rng.random() >= share:
         return None
     count = 1 + int(rng.binomial(len(own) - 1, _ANOTHER_FIELD))
@@ -171,15 +167,14 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     return "\n".join([*lines, f"{reasoning.LABELS[reasoning.PARTS[last + 1]]}:"])
 
 
-def _forced_step(part: Part, value: str, written: Step | str | None) -> Step:
-    text = str(_wordings()["step"][part]).format(value=value)
+def _forced_step(part: Part, value: Any, written: Step | str | None) -> Step:
+    fields: dict[str, Any] = {"text": str(prompt_table("control")["step"][part]).format(value=value)}
     if part == "history":
-        return reasoning.HistoryStep.model_validate({"text": text, "stage": value})
+        return reasoning.HistoryStep(**fields, stage=value)
     if part == "strategy":
-        return reasoning.StrategyStep.model_validate({"text": text, "strategy": value})
-    intensity = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
-    emotion: Any = value
-    return EmotionStep(text=text, sentiment=reasoning.sentiment_of(emotion), emotion=emotion, intensity=intensity)
+        return reasoning.StrategyStep(**fields, strategy=value)
+    fields["intensity"] = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
+    return EmotionStep(**fields, sentiment=reasoning.sentiment_of(value), emotion=value)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -199,6 +194,11 @@ def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None])
         if found:
             hits.setdefault("all", []).append(all(found.values()))
     return {field: sum(own) / len(own) for field, own in hits.items()}
+
+
+def decisions_of(turn: SupportTurn) -> dict[str, str]:
+    """The stage, emotion and strategy of a whole turn."""
+    return {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
 
 
 def decisions(parsed: ParsedTurn) -> dict[str, str | int]:

@@ -31,15 +31,15 @@ from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
 from compeer.policy.metrics import STILL_STEPS, group_metrics, sample_rows, still_parts
 from compeer.policy.multimodal import MultimodalProcessor, blocks, drop_empty_patches
-from compeer.policy.prompt import refuse_direct, supporter_prompt, with_whole_paths
+from compeer.policy.prompt import refuse_direct, supporter_prompt
 from compeer.policy.rewards import JudgeAway, RewardedGroup, Rollout, Scorer, Weighted, completion_text, reward_group
 from compeer.progress import console
 from compeer.reward import Judge
+from compeer.reward.conversation import with_whole_paths
 from compeer.ser.record import SerRecord
 from compeer.statistics import mean
 
 __all__ = ["GrpoSettings", "RedundancyGRPOTrainer", "Rollout", "Scorer", "grpo_trainer", "train_grpo"]
-
 
 Scores = Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]]
 """Rollouts of records' ids, the outputs that answer them, and whether these were cut off."""
@@ -50,7 +50,7 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
 
     def __init__(self, scorer: Scores, settings: GrpoSettings, samples: Path, **kwargs: Any) -> None:
         self._scorer, self._settings, self._samples = scorer, settings, samples
-        super().__init__(reward_funcs=[_never_called], **kwargs)
+        super().__init__(reward_funcs=[reweighted], **kwargs)
 
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: list[Any], completions: list[Any], completion_ids_list: list[Any]
@@ -110,11 +110,9 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _never_called(**_: Any) -> list[float]:
+def reweighted(**_: Any) -> list[float]:
+    """The name under which TRL logs our rewards; it is never called."""
     raise AssertionError("rewards are computed in _calculate_rewards")
-
-
-_never_called.__name__ = "reweighted"
 
 
 def train_grpo(

@@ -8,7 +8,6 @@ reply at once, is asked for its words only.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -18,9 +17,8 @@ from typing import Any, Literal
 from compeer.dialogue import Utterance, language_of, transcript
 from compeer.errors import InputError
 from compeer.models import Message
-from compeer.policy.control import Control, instructions
+from compeer.policy.control import Control, instructions, prompt_table
 from compeer.reward.conversation import pictures_of as pictures_of
-from compeer.reward.conversation import with_whole_paths as with_whole_paths
 
 Task = Literal["supporter", "guided", "shown"]
 
@@ -34,7 +32,7 @@ def _text(name: str) -> str:
 def _examples(language: str) -> tuple[Message, ...]:
     """Two short conversations, each with the turn that answers it."""
     found: list[Message] = []
-    for example in tomllib.loads(_text("examples.toml"))[language]:
+    for example in prompt_table("examples")[language]:
         found.append({"role": "user", "content": "\n".join(example["history"])})
         found.append({"role": "assistant", "content": example["output"].strip()})
     return tuple(found)

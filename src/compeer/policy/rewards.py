@@ -1,7 +1,7 @@
 """Where rewards come from, and what becomes of them: sources score outputs, groups of scores become rewards.
 
 A source is anything that scores outputs for their histories: UnifiReward, a process and an outcome judge together, a
-model behind a server, a simulated seeker (`seeker_reward.py`), the corpus' own decisions. Scores are added up with
+model behind a server, a simulated seeker (`sources.py`), the corpus' own decisions. Scores are added up with
 weights. An output that any source with a weight above 0 left unscored has no total, and so no advantage and no part in
 its group's baseline. A source of weight 0 is logged and counts for nothing. `Score` carries all of it; a group's totals
 are reweighted (`redundancy.reweight`), and what the safety guard rejects gets the floor.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from compeer.models.embedder import Embeds, Matrix
-from compeer.policy.control import decisions
+from compeer.policy.control import decisions, decisions_of
 from compeer.policy.redundancy import (
     Negatives,
     factors,
@@ -52,9 +52,8 @@ class RewardSource(Protocol):
     One that cannot work at all for the time being waits, and raises `JudgeAway` when it has waited long enough.
     """
 
-    @property
-    def name(self) -> str:
-        """What to call it in metrics and tables."""
+    name: str
+    """What to call it in metrics and tables."""
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output, given the record whose history it answers, in their order."""
@@ -137,7 +136,8 @@ class DecisionSource:
         found = []
         for record, output in zip(records, outputs, strict=True):
             own = decisions(output)
-            parts = {name: self._worth(name, own.get(name), value) for name, value in gold_decisions(record).items()}
+            gold = decisions_of(record.candidate)
+            parts = {name: self._worth(name, own.get(name), value) for name, value in gold.items()}
             found.append(Score(total=sum(parts.values()), more=parts))
         return found
 
@@ -147,15 +147,9 @@ class DecisionSource:
         return -2.0 if own is None else 2 * ((own == wanted) - self._shares[name].get(str(own), 0.0))
 
 
-def gold_decisions(record: SerRecord) -> dict[str, str]:
-    """Stage, emotion and strategy as a record has them."""
-    turn = record.candidate
-    return {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
-
-
 def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
     """By decision how common each of its values is among records."""
-    found = [gold_decisions(record) for record in records]
+    found = [decisions_of(record.candidate) for record in records]
     counts = {name: Counter(one[name] for one in found) for name in ("stage", "emotion", "strategy")}
     return {name: {value: n / len(found) for value, n in values.items()} for name, values in counts.items()}
 

@@ -189,7 +189,11 @@ def candidate_stage(
                 model, block, sampling, seed, last, constrained, control=control, candidates=count, direct=direct
             )
             asked = [record for record in block for _ in range(count)]
-            scores = _scores(answers, asked, judge, seed)
+            scores: dict[int, Score] = {}
+            if judge:
+                written = {index: answer.parsed for index, answer in enumerate(answers) if isinstance(answer, Output)}
+                given = JudgeSource(judge, seed).score([asked[index] for index in written], list(written.values()))
+                scores = dict(zip(written, given, strict=True))
             found = [
                 _candidate(answer, scores.get(index), record=asked[index].id, number=index % count + 1, control=control)
                 for index, answer in enumerate(answers)
@@ -208,17 +212,6 @@ def candidate_stage(
             work_through(stage, in_blocks(chosen, size), work)
             stage.finish(failed=sum(stage.counts.get("failed", Counter()).values()))
     return candidate_metrics(list(read_candidates(out)))
-
-
-def _scores(
-    answers: Sequence[Output | Failure], asked: Sequence[SerRecord], judge: Judge | None, seed: int
-) -> dict[int, Score]:
-    """The score of each output by its index among the answers; none without a judge."""
-    written = {index: answer.parsed for index, answer in enumerate(answers) if isinstance(answer, Output)}
-    if judge is None:
-        return {}
-    found = JudgeSource(judge, seed).score([asked[index] for index in written], list(written.values()))
-    return dict(zip(written, found, strict=True))
 
 
 def _candidate(answer: Output | Failure, score: Score | None, **common: Any) -> Candidate:

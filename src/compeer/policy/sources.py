@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 
 from compeer.errors import InputError
 from compeer.models import TextModel
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.resolve import ModelSettings, open_model
+from compeer.policy.control import prompt_table
 from compeer.policy.grpo_settings import SourceSettings
 from compeer.policy.rewards import DecisionSource, JudgeAway, JudgeSource, PlanSource, RewardSource, Weighted, shares_of
 from compeer.progress import console
@@ -96,8 +95,7 @@ _RETRIES = 2
 
 def facts_from_history(record: SerRecord) -> dict[str, str]:
     """A person, a scene and an intention where nothing is known but what the seeker has said."""
-    file = files("compeer.policy").joinpath("prompts", "seeker_facts.toml")
-    words = tomllib.loads(file.read_text(encoding="utf-8"))[prompt_language(record.language)]
+    words = prompt_table("seeker_facts")[prompt_language(record.language)]
     lines = "\n".join(f"- {' '.join(one.text.split())}" for one in record.history if one.speaker == "seeker")
     return {name: text.strip().replace("{said}", lines) for name, text in words.items()}
 
