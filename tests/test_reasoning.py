@@ -29,7 +29,7 @@ CANONICAL = render_turn(TURN)
 
 
 def a_turn() -> st.SearchStrategy[SupportTurn]:
-    alphabet = st.one_of(st.characters(), st.sampled_from("[]【】()：:\\\n#*<>/`~ "))
+    alphabet = st.one_of(st.characters(codec="utf-8"), st.sampled_from("[]【】()：:\\\n#*<>/`~ "))
     words = st.lists(
         st.one_of(
             st.text(alphabet), st.sampled_from(["History:", "\nEmotion: x [a]", "</response>", "\\", "```", "**"])
