@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from compeer.models import AnswerCache, EndpointModel, EndpointSettings, Generation, Request, Sampling
+from compeer.models import AnswerCache, CallSettings, EndpointModel, Generation, Request, Sampling
 
 IN_FLIGHT = 64
 WARM_UP = 4 * IN_FLIGHT
@@ -126,8 +126,8 @@ def measure(requests: int = 2_560, latency: float = 0.3, cached: bool = True) ->
 
     with slow_server(latency) as url, tempfile.TemporaryDirectory() as folder:
         cache = AnswerCache(Path(folder) / "answers.sqlite") if cached else None
-        settings = EndpointSettings(url=url, model="m", concurrency=IN_FLIGHT, retries=0)
-        wall, cpu = asyncio.run(timed(EndpointModel(settings, cache)))
+        settings = CallSettings(concurrency=IN_FLIGHT, retries=0)
+        wall, cpu = asyncio.run(timed(EndpointModel(url, "m", settings, cache)))
         if cache:
             cache.close()
     return {

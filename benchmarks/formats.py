@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from compeer.engine.attention import use_grouped_attention
+from compeer.engine.attention import GROUPED, attend
 from compeer.engine.llama import Llama
 from compeer.engine.network import load_network
 from compeer.models.catalogue import SMOLLM2
@@ -110,7 +110,7 @@ def main() -> None:
     assert plain is not None
     assert adapted is not None
     network = load_network(model_folder("embedded"), torch.device("cpu"), torch.float32)
-    use_grouped_attention(network)
+    attend(network, GROUPED)
     with tempfile.TemporaryDirectory() as folder:
         ways: dict[str, Callable[[], tuple[float, float, float]]] = {"torch, float32": lambda: on_torch(network)}
 

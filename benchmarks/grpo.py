@@ -155,7 +155,6 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=2 if cuda else 1, help="steps that do not")
     parser.add_argument("--batch", type=int, default=64 if cuda else 16, help="outputs judged at a time, by both")
     parser.add_argument("--lora-rank", type=int, default=0, help="0 trains the weights themselves")
-    parser.add_argument("--compiled", action="store_true", help="compile the network for our rollouts")
     options = parser.parse_args()
     folder = model_folder(options.model)
     plain = LocalModel(folder, batch_size=options.batch)
@@ -170,7 +169,6 @@ def main() -> None:
         max_tokens=options.tokens,
         save_every=10_000,
     )
-    FastRollouts.rollout_compiled = options.compiled
     found = {}
     with tempfile.TemporaryDirectory() as temporary:
         build_ser(SerSettings(rounds=2), Path(temporary), 0)

@@ -29,7 +29,7 @@ import torch
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.engine.attention import use_folded_attention
+from compeer.engine.attention import FOLDED, attend
 from compeer.engine.network import best_device, fast_dtype, load_network, load_tokenizer, steady_attention
 from compeer.models.resolve import model_folder
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn, parse_turn, render_turn
@@ -139,7 +139,7 @@ def main() -> None:
     folder = model_folder(options.model)
     network, plain = (load_network(folder, best_device(), fast_dtype(best_device())) for _ in range(2))
     tokenizer = load_tokenizer(folder)
-    use_folded_attention(network)  # as a judge that loads its own does
+    attend(network, FOLDED)  # as a judge that loads its own does
     shared = {"network": network, "tokenizer": tokenizer}
 
     def judge(form: JudgeForm) -> LocalJudge:

@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from compeer.engine import attention
-from compeer.engine.attention import roomy_cache, use_folded_attention
+from compeer.engine.attention import FOLDED, attend, roomy_cache
 
 
 def pieces(network: Any, cache: Any, rounds: int = 3, width: int = 5) -> list[torch.Tensor]:
@@ -51,7 +51,7 @@ def test_folded_attention_and_a_cache_with_room_change_nothing(heads: int, monke
         "scaled_dot_product_attention",
         lambda query, *others, **named: (asked.append(query.shape[1]), own(query, *others, **named))[1],
     )
-    use_folded_attention(network)
+    attend(network, FOLDED)
     for one, other in zip(pieces(network, roomy_cache()), usual, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     assert asked == [2] * 8  # two heads of keys, two layers, four pieces: no head's keys were copied

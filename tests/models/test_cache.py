@@ -14,8 +14,8 @@ import pytest
 from compeer.errors import InputError
 from compeer.models import (
     AnswerCache,
+    CallSettings,
     EndpointModel,
-    EndpointSettings,
     Generation,
     ModelSettings,
     Request,
@@ -219,7 +219,13 @@ def test_many_can_make_the_file_at_once(tmp_path: Path) -> None:
 
 # --- what an endpoint's answer depends on -----------------------------------------------------------------------------
 
-SETTINGS = EndpointSettings(url="http://x.invalid/v1", model="m", constrain="vllm")
+
+def endpoint_model(
+    cache: AnswerCache | None = None, url: str = "http://x.invalid/v1", model: str = "m", **settings: Any
+) -> EndpointModel:
+    return EndpointModel(url, model, CallSettings(**{"constrain": "vllm", **settings}), cache)
+
+
 ASKED = request("a", seed=1, grammar='start: "x"')
 SAMPLING = Sampling(temperature=0.5, stop=("END",))
 
@@ -250,15 +256,15 @@ def test_whatever_matters_is_in_the_key(
     def key(model: EndpointModel, one: Request, how: Sampling) -> str:
         return model._cache_key(one, model._endpoint.body(one, how))
 
-    first = EndpointModel(SETTINGS)
-    other = EndpointModel(SETTINGS.model_copy(update=setting))
+    first = endpoint_model()
+    other = endpoint_model(**setting)
     changed = key(other, replace(ASKED, **asked), SAMPLING.model_copy(update=sampling))
     assert changed != key(first, ASKED, SAMPLING)
 
 
 def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = AnswerCache(tmp_path / "a.sqlite")
-    first = EndpointModel(SETTINGS, cache)
+    first = endpoint_model(cache)
     cache.put(first._cache_key(ASKED, first._endpoint.body(ASKED, SAMPLING)), ANSWER)
     monkeypatch.setenv("ANOTHER", "key")
     caps = {
@@ -269,7 +275,7 @@ def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "retries": 0,
     }
     more = {**caps, "key_variable": "ANOTHER", "url": "http://x.invalid/v1/"}
-    other = EndpointModel(SETTINGS.model_copy(update=more), cache)
+    other = endpoint_model(cache, **more)
     assert ask(other, [ASKED], SAMPLING) == [ANSWER]
     assert (other.counters.calls, other.counters.cached) == (0, 1)
 
@@ -282,7 +288,7 @@ def test_an_endpoint_by_name(tmp_path: Path) -> None:
     model = open_model("org/big@2@http://x.invalid:8000/v1", settings=how, cache=tmp_path / "a.sqlite")
     assert isinstance(model, EndpointModel)
     assert (model.name, model.batch_size, model.at_once) == ("org/big@2", 1, 20)
-    assert model._settings.url == "http://x.invalid:8000/v1"
+    assert model._endpoint.url == "http://x.invalid:8000/v1"
     assert model._settings.constrain == "vllm"
     assert (tmp_path / "a.sqlite").is_file()
 

@@ -28,9 +28,9 @@ from rich.console import Console
 from compeer.errors import InputError
 from compeer.models import (
     AnswerCache,
+    CallSettings,
     Counters,
     EndpointModel,
-    EndpointSettings,
     Failure,
     Generation,
     Request,
@@ -204,9 +204,10 @@ def model(server: Server, monkeypatch: pytest.MonkeyPatch) -> Making:
     for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(variable, raising=False)
 
-    def make(cache: AnswerCache | None = None, **options: Any) -> EndpointModel:
-        given = {"url": server.url, "model": "m", "retries": 0, "first_pause": 0.001, **options}
-        return EndpointModel(EndpointSettings(**given), cache)
+    def make(
+        cache: AnswerCache | None = None, url: str = server.url, model: str = "m", **options: Any
+    ) -> EndpointModel:
+        return EndpointModel(url, model, CallSettings(**{"retries": 0, "first_pause": 0.001, **options}), cache)
 
     return make
 
@@ -830,9 +831,9 @@ def test_a_hostile_server_is_lived_with(model: Making, tmp_path: Path, monkeypat
 RUN = """
 import sys
 from pathlib import Path
-from compeer.models import AnswerCache, EndpointModel, EndpointSettings, Request, Sampling, ask
+from compeer.models import AnswerCache, CallSettings, EndpointModel, Request, Sampling, ask
 url, cache = sys.argv[1:]
-model = EndpointModel(EndpointSettings(url=url, model="m", concurrency=8), AnswerCache(Path(cache)))
+model = EndpointModel(url, "m", CallSettings(concurrency=8), AnswerCache(Path(cache)))
 ask(model, [Request(({"role": "user", "content": f"question {number}"},)) for number in range(200)], Sampling())
 """
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from compeer.errors import InputError
-from compeer.models import EndpointModel, EndpointSettings, Failure, Generation, Request, Sampling
+from compeer.models import CallSettings, EndpointModel, Failure, Generation, Request, Sampling
 from compeer.models.training import run_trainer
 from compeer.policy import sources
 from compeer.policy.grpo import GrpoSettings, Rollout, Scorer, grpo_trainer
@@ -104,7 +104,7 @@ def server() -> Any:
 
 def train(model: Path, records: dict[str, SerRecord], server: JudgeServer, folder: Path, outage: float) -> Any:
     """Three steps with the server's verdicts and another source; what the model writes is made a whole turn."""
-    endpoint = EndpointModel(EndpointSettings(url=server.url, model="m", retries=1, first_pause=0.01))
+    endpoint = EndpointModel(server.url, "m", CallSettings(retries=1, first_pause=0.01))
     judge = ModelJudge(Patient(endpoint, outage, first_pause=0.05))
     weighted = [Weighted(JudgeSource(judge, 0, "words")), Weighted(HashSource("other"), 0.5)]
     scorer = Scorer(weighted, WordRows(), records, 0)

@@ -324,13 +324,13 @@ def test_a_failed_connection_is_named_and_disturbs_no_other_case() -> None:
 def test_a_server_that_is_not_there_leaves_every_case_unscored() -> None:
     import socket
 
-    from compeer.models.base import EndpointSettings
+    from compeer.models.base import CallSettings
     from compeer.models.client import EndpointModel
 
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        judge = ModelJudge(EndpointModel(EndpointSettings(url=url, model="made", retries=0)))
+        judge = ModelJudge(EndpointModel(url, "made", CallSettings(retries=0)))
         found = judge.judge([CASE, CASE])
     assert judge.name == "made"
     for entry in found:

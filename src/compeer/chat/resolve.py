@@ -13,13 +13,11 @@ Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compeer.errors import InputError
 from compeer.models.base import CallSettings
 from compeer.models.catalogue import PACKAGED_MODELS, best_supporter
-from compeer.models.resolve import Use, display_name, model_mark
+from compeer.models.resolve import Use, check_local, display_name
 
 if TYPE_CHECKING:
     from compeer.chat.conversation import GuardedSupporter
@@ -52,10 +50,10 @@ def resolve_supporter(
     model, at, url = name.partition("@http")
     if at and model:
         from compeer.chat.conversation import GuardedSupporter
-        from compeer.chat.upstream import StreamSettings, UpstreamWriter
+        from compeer.chat.upstream import StreamCall, UpstreamWriter
 
-        settings = StreamSettings(url=f"http{url}", model=model, **(call or CallSettings()).model_dump())
-        writer = UpstreamWriter(settings, multimodal)
+        settings = StreamCall(**(call or CallSettings()).model_dump())
+        writer = UpstreamWriter(f"http{url}", model, settings, multimodal)
         return GuardedSupporter(writer, guard, judge, language=language, places=2 * settings.concurrency)
     name = best_supporter() if name == DEFAULT else name
     _check_folder(name, "model")
@@ -86,11 +84,6 @@ def resolve_judge(name: str, *, call: CallSettings | None = None, trained: bool 
 
 
 def _check_folder(name: str, field: str) -> None:
-    if name.startswith(("http://", "https://", "@http")):
-        do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
-        raise InputError("the model's name is missing.", field=field, do=do)
-    known = model_mark(name) is not None or name.endswith(".gguf")
-    if not known and not any((Path(name) / config).is_file() for config in ("config.json", "adapter_config.json")):
+    if not name.endswith(".gguf"):
         own = DEFAULT if field == "model" else DEFAULT_JUDGE
-        do = f"Give '{own}', a base's name (compeer models list), a model's folder, or NAME@http://host:8000/v1."
-        raise InputError(f"there is no model '{name}': no such folder with a config.json in it.", field=field, do=do)
+        check_local(name, field, own, ("config.json", "adapter_config.json"))

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import Field
 
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart
-from compeer.models.base import CallSettings, EndpointSettings, Message, Request, Sampling
+from compeer.models.base import CallSettings, Message, Request, Sampling
 from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
 from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
@@ -42,21 +42,17 @@ class StreamCall(CallSettings):
     stream_bytes: int = Field(default=2**21, ge=2**12, description="bytes that a streamed answer may have")
 
 
-class StreamSettings(StreamCall, EndpointSettings):
-    """A server that streams, a model that it offers, and how it is called."""
-
-
 class UpstreamWriter:
     """Writes by asking a server, which is called as its settings say; its retries are those of the supporter."""
 
-    def __init__(self, settings: StreamSettings, multimodal: bool = False) -> None:
+    def __init__(self, url: str, model: str, settings: StreamCall, multimodal: bool = False) -> None:
         self._settings, self.multimodal = settings, multimodal
-        self._endpoint = Endpoint(settings)
+        self._endpoint = Endpoint(url, model, settings)
         self.continues = True
 
     @property
     def name(self) -> str:
-        return self._settings.model
+        return self._endpoint.model
 
     @property
     def constrained(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -24,24 +24,8 @@ Pieces = Sequence[list[int]]
 """The next tokens of each row."""
 
 
-class Reading(Protocol):
-    """Rows that are read on piece by piece."""
-
-    read: list[int]
-    """How many tokens of each row's first piece were read when it began."""
-
-    def select(self, indices: Sequence[int]) -> None:
-        """Goes on with these rows, of which one may be named twice."""
-
-    def probabilities(self, pieces: Pieces, answers: Pieces) -> list[list[float]]:
-        """Reads pieces; how probable each row's answers are after them, given that it is one of them. A token each."""
-
-    def write(self, pieces: Pieces, asked: Sequence[bool], ends: Callable[[int], bool], most: int) -> list[list[int]]:
-        """Reads pieces; the likeliest tokens after them, for the rows that are asked, the last of them not yet read."""
-
-
 class LlamaReading:
-    """Rows on llama.cpp."""
+    """Rows on llama.cpp; what the calls do is written at `TorchReading`."""
 
     def __init__(self, engine: CpuEngine, rows: int) -> None:
         self._engine = engine
@@ -107,6 +91,7 @@ class TorchReading:
         numbers = {group: number for number, group in enumerate(members)}
         owners = [numbers[group] for group in groups]
         self.read = [len(shared[owner]) for owner in owners]
+        """How many tokens of each row's first piece were read when it began."""
         self._cache = roomy_cache()
         self._shift = torch.zeros((len(shared), 1), dtype=torch.long, device=self._device)
         """By how much pictures move the positions of what follows them."""
@@ -121,12 +106,14 @@ class TorchReading:
 
     @torch.inference_mode()
     def select(self, indices: Sequence[int]) -> None:
+        """Goes on with these rows, of which one may be named twice."""
         keep = self._on_device(indices)
         self._cache.batch_select_indices(keep)
         self._mask, self._shift = self._mask[keep], self._shift[keep]
 
     @torch.inference_mode()
     def probabilities(self, pieces: Pieces, answers: Pieces) -> list[list[float]]:
+        """Reads pieces; how probable each row's answers are after them, given that it is one of them. A token each."""
         logits = self._feed(pieces)
         most = max(map(len, answers))
         filled = [row + row[:1] * (most - len(row)) for row in answers]
@@ -137,6 +124,7 @@ class TorchReading:
 
     @torch.inference_mode()
     def write(self, pieces: Pieces, asked: Sequence[bool], ends: Callable[[int], bool], most: int) -> list[list[int]]:
+        """Reads pieces; the likeliest tokens after them, for the rows that are asked, the last of them not yet read."""
         found: list[list[int]] = [[] for _ in pieces]
         going = list(asked)
         for _ in range(most):
@@ -183,6 +171,10 @@ class TorchReading:
         tensor = torch.as_tensor(values)
         cuda = self._device.type == "cuda"
         return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
+
+
+Reading = LlamaReading | TorchReading
+"""Rows that are read on piece by piece."""
 
 
 def common_prefix(rows: Pieces) -> list[int]:

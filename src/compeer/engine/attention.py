@@ -1,6 +1,6 @@
 """Attention without copies: query heads that share keys are several queries on the same keys, whose cache has room.
 
-For one new token a row (`use_grouped_attention`), or for a few at a time after a long prefix (`use_folded_attention`,
+For one new token a row (`GROUPED`), or for a few at a time after a long prefix (`FOLDED`,
 `roomy_cache`). transformers would copy keys and values for every head that shares them, and the whole cache for every
 few tokens; on a GPU that takes about as long as the attention itself.
 """
@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-_GROUPED, _FOLDED = "compeer_grouped", "compeer_folded"
+GROUPED, FOLDED = "compeer_grouped", "compeer_folded"
 _ROOM = 256
 """So many more tokens than it must hold a cache has room for when it grows."""
 _ALIGNED = 16
@@ -62,23 +62,14 @@ def _bias(mask: torch.Tensor, shared: int, dtype: torch.dtype) -> torch.Tensor:
     return known
 
 
-for _name, _attention in ((_GROUPED, grouped_attention), (_FOLDED, folded_attention)):
+for _name, _attention in ((GROUPED, grouped_attention), (FOLDED, folded_attention)):
     AttentionInterface.register(_name, _attention)
     # without a mask of its own, tokens that follow others in a cache would attend to the wrong ones
     AttentionMaskInterface.register(_name, sdpa_mask)
 
 
-def use_grouped_attention(network: Any) -> None:
-    """Lets the language part of a network attend by groups, a new token at a time; its vision tower is left alone."""
-    _attend(network, _GROUPED)
-
-
-def use_folded_attention(network: Any) -> None:
-    """Lets the language part of a network attend by groups, some new tokens at a time, in the same way."""
-    _attend(network, _FOLDED)
-
-
-def _attend(network: Any, how: str) -> None:
+def attend(network: Any, how: str) -> None:
+    """Lets the language part of a network attend by groups, `GROUPED` or `FOLDED`; its vision tower is left alone."""
     for module in network.modules():
         if hasattr(module, "layer_idx") and hasattr(module, "config"):
             module.config._attn_implementation = how

@@ -25,6 +25,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ _ENDS = ("<|im_end|>", "<|endoftext|>")
 """What ends a turn, and what fills up a batch, where a file speaks ChatML."""
 _VALUES_AT_ONCE = 1 << 20
 """Unpacked at a time by a thread: what fits into a processor's cache."""
+_MEGABYTE = 1_000_000
 _BLOCK = 32
 _SMALL = 32 << 20
 """Models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing."""
@@ -59,6 +61,20 @@ def cache_folder() -> Path:
     if folder := os.environ.get("COMPEER_CACHE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
+
+
+@contextmanager
+def progress_in_bytes(title: str, size: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """A progress bar in megabytes that is given bytes, of which some may be done."""
+    with progress(f"{title}, MB", size // _MEGABYTE) as advance:
+
+        def count(new: int) -> None:
+            nonlocal done
+            advance((done + new) // _MEGABYTE - done // _MEGABYTE)
+            done += new
+
+        advance(done // _MEGABYTE)
+        yield count
 
 
 def chat_template() -> str:
@@ -140,16 +156,14 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
         head = json.dumps(header).encode()
         head += b" " * (-len(head) % 8)
         with (
-            progress(f"Unpacking {title} (once), MB", size // 1_000_000) as advance,
+            progress_in_bytes(f"Unpacking {title} (once)", size) as advance,
             (unfinished / "model.safetensors").open("wb") as file,
         ):
             file.write(len(head).to_bytes(8, "little") + head)
-            done = 0
             for one in tensors.values():
                 values = _unpacked(reader, one, getattr(torch, dtype)).contiguous().view(torch.uint8).numpy()
                 file.write(values.data)
-                before, done = done, done + values.nbytes
-                advance(done // 1_000_000 - before // 1_000_000)
+                advance(values.nbytes)
 
 
 def _unpacked(reader: Any, tensor: Any, dtype: torch.dtype) -> torch.Tensor:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -262,34 +262,30 @@ def _write_state(path: Path, state: bytes) -> None:
             unfinished.write_bytes(hashlib.sha256(state).digest() + state)
 
 
-class _Shared:
-    """A loaded base and its thread."""
-
-    def __init__(self, base: Path, rows: int, end: int, states: Path | None) -> None:
-        self.llama = Llama(base, rows + 1, min(_LONGEST, _TOKENS // rows))
-        self.table = LlamaTable(self.llama, states)
-        self.batcher = Batcher(self.table, end)
-        self.users = 0
-
-
-_shared: dict[tuple[Path, int, int], _Shared] = {}
+_loaded: dict[tuple[Path, int, int], tuple[Llama, LlamaTable, Batcher]] = {}
+_users: Counter[tuple[Path, int, int]] = Counter()
 _loading = threading.Lock()
 
 
 class CpuEngine:
-    """A model on llama.cpp, which writes `rows` outputs at a time. `end` is the token that ends an output."""
+    """A model on llama.cpp, which writes `rows` outputs at a time. `end` is the token that ends an output.
+
+    Engines on the same base share it, and the thread that computes with it.
+    """
 
     def __init__(self, files: ModelFiles, end: int, rows: int | None = None) -> None:
         self.rows = rows or (_ROWS if files.base.stat().st_size < _LARGE else _FEW_ROWS)
         self.adapter = files.adapter
         self._key = (files.base, self.rows, end)
+        self._closed = False
         with _loading:
-            if self._key not in _shared:
-                _shared[self._key] = _Shared(*self._key, files.states)
-            self._own: _Shared | None = _shared[self._key]
-            self._own.users += 1
-        self.batcher, self.table = self._own.batcher, self._own.table
-        self.vocabulary, self.width = self._own.llama.vocabulary, self._own.llama.width
+            if self._key not in _loaded:
+                llama = Llama(files.base, self.rows + 1, min(_LONGEST, _TOKENS // self.rows))
+                table = LlamaTable(llama, files.states)
+                _loaded[self._key] = llama, table, Batcher(table, end)
+            llama, self.table, self.batcher = _loaded[self._key]
+            _users[self._key] += 1
+        self.vocabulary, self.width = llama.vocabulary, llama.width
 
     def keep(self, ids: Sequence[int]) -> None:
         """Has the beginning of prompts at hand from now on, from disk if it was computed before."""
@@ -307,11 +303,11 @@ class CpuEngine:
     def close(self) -> None:
         """Ends its work; the last one to do so ends the base's."""
         with _loading:
-            if self._own is None:
+            if self._closed:
                 return
-            own, self._own = self._own, None
-            own.users -= 1
-            if own.users:
+            self._closed = True
+            _users[self._key] -= 1
+            if _users[self._key]:
                 return
-            _shared.pop(self._key, None)
-        own.batcher.close()
+            del _loaded[self._key]
+        self.batcher.close()

@@ -56,7 +56,7 @@ def open_picture(path: str, media: str | Path = "") -> Any:
     from PIL import Image, ImageOps
 
     if "://" in path or path.startswith("data:"):
-        raise PictureError(path[:80], "is an address; a model in this process sees files only")
+        raise PictureError(path[:80], "is an address; a model in this process reads files only")
     file = Path(media) / path
     try:
         if not file.is_file():

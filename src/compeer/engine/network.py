@@ -77,26 +77,15 @@ def decoding_limit(network: Any) -> int:
     return min([position_limit(network), *windows])
 
 
-def control_tokens(tokenizer: Any) -> list[str]:
-    """The words of a tokenizer that are no text: they begin turns, end them, or stand for pictures."""
-    return [str(token) for token in tokenizer.get_added_vocab()]
-
-
-def broken_up(text: str, tokens: Sequence[str]) -> str:
-    """The text with every one of the tokens that it quotes broken up."""
-    for token in tokens:
-        if token in text:
-            text = text.replace(token, token[0] + " " + token[1:])
-    return text
-
-
 def defuse(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages with every control token that they quote broken up, so that no text can forge a turn."""
-    tokens = control_tokens(tokenizer)
+    control = [str(token) for token in tokenizer.get_added_vocab()]
 
     def broken(content: Any) -> Any:
         if isinstance(content, list):
             return [{**block, "text": broken(block["text"])} if "text" in block else block for block in content]
-        return broken_up(content, tokens)
+        for token in control:
+            content = content.replace(token, token[0] + " " + token[1:])
+        return content
 
     return [{**message, "content": broken(message["content"])} for message in messages]

@@ -33,7 +33,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from compeer.engine.attention import use_grouped_attention
+from compeer.engine.attention import GROUPED, attend
 from compeer.engine.multimodal import inputs_beside_tokens
 from compeer.engine.sampling import sample
 from compeer.engine.torch_table import Keys, Slots
@@ -160,13 +160,11 @@ class Batch:
 class Stepper:
     """Takes steps with a network: on CUDA by graphs, each recorded when its shape comes up the second time.
 
-    Where recording fails, one warning is given and steps are taken one kernel at a time. With `compiled`, the network
-    is compiled first, which takes half a minute and joins many kernels into one.
+    Where recording fails, one warning is given and steps are taken one kernel at a time.
     """
 
-    def __init__(self, network: Any, precision: torch.dtype | None, compiled: bool = False) -> None:
+    def __init__(self, network: Any, precision: torch.dtype | None) -> None:
         self._network, self._precision = network, precision
-        self._call = torch.compile(network, dynamic=True) if compiled else network
         self.graphs: bool = network.device.type == "cuda"
         self._recorded: dict[tuple[int, int], Any] = {}
         self._pool: Any = None
@@ -221,7 +219,7 @@ class Stepper:
 
     def _step(self, batch: Batch, rows: int, width: int) -> None:
         with self.precisely():
-            logits = batch.slots.step(self._call, batch.token, rows, width)
+            logits = batch.slots.step(self._network, batch.token, rows, width)
         batch.take(rows, logits)
 
 
@@ -233,16 +231,11 @@ class Decoder:
     """
 
     def __init__(
-        self,
-        network: Any,
-        sampling: RolloutSampling,
-        precision: torch.dtype | None = None,
-        rows: int = 512,
-        compiled: bool = False,
+        self, network: Any, sampling: RolloutSampling, precision: torch.dtype | None = None, rows: int = 512
     ) -> None:
-        use_grouped_attention(network)
+        attend(network, GROUPED)
         self._network, self._sampling, self._precision, self._rows = network, sampling, precision, rows
-        self.stepper = Stepper(network, precision, compiled)
+        self.stepper = Stepper(network, precision)
         self._batch: Batch | None = None
 
     @torch.no_grad()

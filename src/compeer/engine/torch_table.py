@@ -16,7 +16,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import Cache
 
-from compeer.engine.attention import use_grouped_attention
+from compeer.engine.attention import GROUPED, attend
 from compeer.engine.multimodal import PictureReader, inputs_beside_tokens
 from compeer.engine.rows import Backend, Row
 
@@ -173,7 +173,7 @@ class TorchTable(Backend):
     at_once = 1
 
     def __init__(self, network: Any, most: int, reader: PictureReader | None = None) -> None:
-        use_grouped_attention(network)
+        attend(network, GROUPED)
         self.rows: list[Row] = []
         self.most = most
         self.network, self._reader = network, reader

@@ -103,10 +103,3 @@ class CallSettings(Frozen):
         default="off",
         description="whose way of holding an answer to a grammar the server knows; others refuse the request",
     )
-
-
-class EndpointSettings(CallSettings):
-    """A server, a model that it offers, and how it is called."""
-
-    url: str = Field(description="the server's base URL, as http://host:8000/v1")
-    model: str = Field(min_length=1, description="the model's name on the server")

@@ -127,6 +127,12 @@ def is_packaged(name: str | Path) -> bool:
     return str(name) in PACKAGED_MODELS
 
 
+def known_model(name: str | Path) -> PackagedFile | Adapters | Base | None:
+    """What the catalogue has under a model's name: the embedded model, packaged adapters, or a base."""
+    known: dict[str, PackagedFile | Adapters | Base] = {"embedded": SMOLLM2, **PACKAGED_MODELS, **BASES}
+    return known.get(str(name))
+
+
 def best_supporter() -> str:
     """The best supporter that this machine has: the large one as soon as its base is here."""
     large = "supporter-1.5b"

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from compeer import __version__
 from compeer.errors import InputError
-from compeer.models.base import EndpointSettings, Failure, Generation, Request, Sampling
+from compeer.models.base import CallSettings, Failure, Generation, Request, Sampling
 from compeer.models.cache import AnswerCache, cache_key
 from compeer.models.costs import Counters, Gate
 
@@ -68,16 +68,17 @@ class _Loop:
 
 
 class Endpoint:
-    """One server. It may be used from several event loops; each has its own connections, closed with the loop."""
+    """A model on one server. It may be used from several event loops, each with its own connections, closed with it."""
 
-    def __init__(self, settings: EndpointSettings) -> None:
-        self.settings, self.url, self.key = settings, checked_url(settings.url), checked_key(settings.key_variable)
+    def __init__(self, url: str, model: str, settings: CallSettings) -> None:
+        self.url, self.model, self.settings = checked_url(url), model, settings
+        self.key = checked_key(settings.key_variable)
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     def body(self, request: Request, sampling: Sampling, **more: Any) -> bytes:
         """What is sent. A grammar goes along only without a prefix, since servers hold the *new* text to it."""
         body: dict[str, Any] = {
-            "model": self.settings.model,
+            "model": self.model,
             "messages": list(request.messages),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -186,12 +187,12 @@ class Endpoint:
 class EndpointModel:
     """Asks a model behind a URL; answers come from the cache where there is one that has them."""
 
-    def __init__(self, settings: EndpointSettings, cache: AnswerCache | None = None) -> None:
+    def __init__(self, url: str, model: str, settings: CallSettings, cache: AnswerCache | None = None) -> None:
         self._settings, self._cache = settings, cache
-        self._endpoint = Endpoint(settings)
+        self._endpoint = Endpoint(url, model, settings)
         self._gate = Gate(settings.requests_per_minute)
         self.counters = Counters()
-        self.name, self.batch_size, self.at_once = settings.model, 1, 4 * settings.concurrency
+        self.name, self.batch_size, self.at_once = model, 1, 4 * settings.concurrency
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         if len(requests) == 1:  # what stages do: no need for a task of its own

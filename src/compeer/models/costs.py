@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from rich.table import Table
 
-from compeer.models.base import Failure, Generation, Message, Request
+from compeer.models.base import Failure, Generation, Request
 
 SLACK = 0.05
 """Seconds that the cap may be overdrawn by: sleeping always takes a little too long."""
@@ -112,7 +112,11 @@ def counters_table(counters: Counters) -> Table:
 
 def prompt_tokens(request: Request) -> int:
     """About how many tokens a request's messages and prefix have."""
-    return sum(_message_tokens(message) for message in request.messages) + text_tokens(request.prefix)
+    found = text_tokens(request.prefix) + MESSAGE_TOKENS * len(request.messages)
+    for content in (message["content"] for message in request.messages):
+        blocks = [{"text": content}] if isinstance(content, str) else content
+        found += sum(text_tokens(str(block["text"])) if "text" in block else IMAGE_TOKENS for block in blocks)
+    return found
 
 
 def text_tokens(text: str) -> int:
@@ -122,12 +126,3 @@ def text_tokens(text: str) -> int:
     wide = len(_EAST_ASIAN.findall(text))
     latin = len(_LATIN.findall(text))
     return -(-(4 * wide + 2 * (len(text) - wide - latin) + latin) // 4)
-
-
-def _message_tokens(message: Message) -> int:
-    content = message["content"]
-    if isinstance(content, str):
-        return MESSAGE_TOKENS + text_tokens(content)
-    return MESSAGE_TOKENS + sum(
-        text_tokens(str(block["text"])) if "text" in block else IMAGE_TOKENS for block in content
-    )

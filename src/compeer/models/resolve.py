@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -39,18 +39,19 @@ from compeer.engine.gguf import (
 from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash, read_json, text_hash
-from compeer.models.base import CallSettings, EndpointSettings, TextModel
+from compeer.models.base import CallSettings, TextModel
 from compeer.models.cache import AnswerCache
 from compeer.models.catalogue import (
     ADAPTERS,
     BASES,
     PACKAGED_MODELS,
     SMOLLM2,
+    Adapters,
     base_file,
     base_folder,
-    find_base,
     is_base,
     is_packaged,
+    known_model,
     packaged_adapters,
 )
 from compeer.models.client import EndpointModel
@@ -74,39 +75,38 @@ class ModelSettings(CallSettings):
 def open_model(name: str, *, settings: ModelSettings | None = None, cache: Path | None = None) -> TextModel:
     """The model that a name means: a packaged one, a folder, or `NAME@URL`, whose answers `cache` keeps."""
     settings = settings or ModelSettings()
-    model, at, url = name.partition("@http")
-    if at:
-        if not model:
-            raise InputError("the model's name is missing.", field="model", do=f"Write it before the URL: NAME{name}")
-        call = settings.model_dump(exclude={"batch"})
-        endpoint = EndpointSettings(url=f"http{url}", model=model, **call)
-        return EndpointModel(endpoint, AnswerCache(cache) if cache else None)
-    if name.startswith(("http://", "https://")):
-        raise InputError("the model's name is missing.", field="model", do=f"Write it before the URL: NAME@{name}")
-    if model_mark(name) is None and not (Path(name) / "config.json").is_file():
-        raise InputError(
-            f"there is no model '{name}': no such folder with a config.json in it.",
-            field="model",
-            do="Give 'supporter', 'embedded', a base's name (compeer models list), a model's folder, or "
-            "NAME@http://host:8000/v1 for one behind a server.",
-        )
+    model, _, url = name.partition("@http")
+    if model and url:
+        return EndpointModel(f"http{url}", model, settings, AnswerCache(cache) if cache else None)
+    check_local(name)
     from compeer.models.local import LocalModel  # torch is heavy
 
     return LocalModel(name, batch_size=settings.batch)
 
 
+def check_local(
+    name: str, field: str = "model", own: str = "supporter", configs: Sequence[str] = ("config.json",)
+) -> None:
+    """An error unless a name means a model in this process: one that is known, or a folder with one of these files."""
+    if name.startswith(("http://", "https://", "@http")):
+        do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
+        raise InputError("the model's name is missing.", field=field, do=do)
+    if model_mark(name) is None and not any((Path(name) / config).is_file() for config in configs):
+        do = f"Give '{own}', a base's name (compeer models list), a model's folder, or NAME@http://host:8000/v1."
+        raise InputError(f"there is no model '{name}': no such folder with a config.json in it.", field=field, do=do)
+
+
 def display_name(name: str | Path) -> str:
     """The name of a model for people."""
-    if str(name) == "embedded":
-        return SMOLLM2.title
-    if is_base(name):
-        return find_base(str(name)).title
-    return f"compeer-{name}" if is_packaged(name) else Path(name).resolve().name
+    known = known_model(name)
+    if known is None:
+        return Path(name).resolve().name
+    return f"compeer-{name}" if isinstance(known, Adapters) else known.title
 
 
 def model_mark(name: str | Path) -> str | None:
-    """The hash of a model that is known by its name, packaged or of the catalogue; None for all other names."""
-    known = {"embedded": SMOLLM2, **PACKAGED_MODELS, **BASES}.get(str(name))
+    """The hash of a model that is known by its name; None for all other names."""
+    known = known_model(name)
     return known.sha256 if known else None
 
 

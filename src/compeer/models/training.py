@@ -183,7 +183,6 @@ def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict
         "learning_rate": settings.learning_rate,
         "warmup_steps": round(settings.warmup * settings.steps),
         "lr_scheduler_type": settings.schedule,
-        "save_strategy": "steps",
         "save_steps": settings.save_every,
         "save_total_limit": 2,
         "logging_steps": 1,
@@ -346,13 +345,8 @@ def lora_config(network: Any, settings: WeightSettings) -> Any:
         for name, module in network.named_modules()
         if isinstance(module, torch.nn.Linear) and _layer(name) in top and not _is_vision(name)
     ]
-    return LoraConfig(
-        r=settings.lora_rank,
-        lora_alpha=2 * settings.lora_rank,
-        target_modules=linear if settings.top_layers else "all-linear",
-        exclude_modules=[name for name, _ in network.named_modules() if _is_vision(name)] or None,
-        task_type="CAUSAL_LM",
-    )
+    rank = settings.lora_rank
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=linear, task_type="CAUSAL_LM")
 
 
 def _is_vision(name: str) -> bool:
@@ -366,7 +360,7 @@ def _layer(name: str) -> int | None:
 
 def _top_layers(network: Any, settings: WeightSettings) -> list[int]:
     layers = network.config.get_text_config().num_hidden_layers
-    return list(range(max(0, layers - settings.top_layers), layers))
+    return list(range(max(0, layers - (settings.top_layers or layers)), layers))
 
 
 def _weighing_trainer(weigh: Callable[[torch.Tensor], torch.Tensor]) -> Any:

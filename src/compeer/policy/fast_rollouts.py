@@ -36,8 +36,6 @@ class FastRollouts:
 
     rollout_rows = 512
     """Outputs sampled at a time by a process; each takes memory for its keys and values."""
-    rollout_compiled = False
-    """Whether the network is compiled for rollouts, which takes half a minute and pays in long trainings on CUDA."""
 
     _mirror: Mirror | None = None
     _decoder: Decoder | None = None
@@ -63,9 +61,7 @@ class FastRollouts:
         if self._mirror is None:
             precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
             self._mirror = Mirror(self.model, precision)
-            self._decoder = Decoder(
-                self._mirror.network, _sampling(self), precision, self.rollout_rows, self.rollout_compiled
-            )
+            self._decoder = Decoder(self._mirror.network, _sampling(self), precision, self.rollout_rows)
         elif self._mirror.follow(self.model):
             self._decoder.stepper.forget()
         mode = "train" if self.model.training else "eval"

@@ -63,7 +63,7 @@ def generate_turns(
     if direct and (constrained or control):
         what = "this supporter replies at once: it writes no decisions, so none can be asked for."
         raise InputError(what, do="Leave out --control and --constrained, or give a supporter that writes steps.")
-    images = bool(getattr(model, "sees", False))
+    images = bool(getattr(model, "multimodal", False))
     grammar = forced_grammar(control) if constrained else None
     requests = []
     for record in records:

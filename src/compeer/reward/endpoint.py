@@ -270,7 +270,7 @@ def picture_blocks(paths: Sequence[str], model: TextModel, media: str | Path = "
     """
     if not paths:
         return []
-    multimodal: bool | None = getattr(model, "sees", None)
+    multimodal: bool | None = getattr(model, "multimodal", None)
     if multimodal is False:
         raise PicturesRefused("the history has pictures, and the judge's model cannot be shown any")
     if multimodal:

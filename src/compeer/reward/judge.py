@@ -18,7 +18,7 @@ import torch
 
 from compeer.engine import network as networks
 from compeer.engine.answers import LlamaReading, Reading, TorchReading
-from compeer.engine.attention import use_folded_attention
+from compeer.engine.attention import FOLDED, attend
 from compeer.engine.llama_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureError, PictureReader, picture_reader
 from compeer.errors import InputError
@@ -84,7 +84,7 @@ class LocalJudge:
             self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
             own = network or networks.load_network(folder, device, dtype or networks.fast_dtype(device))
             if network is None and not self._reader:  # one that is given may be in training, and stays as it is
-                use_folded_attention(own)
+                attend(own, FOLDED)
             self._begin, self._limit = partial(self._begin_on_torch, own), networks.position_limit(own)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
