@@ -206,8 +206,10 @@ def strategy_shares(taught: list[dict[str, Any]]) -> dict[str, dict[str, float]]
 def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dict[str, Any]]]:
     """What one lease does; each plan is a process of its own, and those that need another's adapter wait for it.
 
-    GRPO goes in two rounds: 30 steps from the supporter that imitates, then 40 more with what was labelled of the
-    first round's outputs in the judge, the response counted twice, and a price on strategies that are used too often.
+    Training by reward goes in three rounds: 30 steps of GRPO from the supporter that imitates; 40 more with what was
+    labelled of the first round's outputs in the judge, the response counted twice, and a price on strategies that are
+    used too often; preference training on labelled groups of the second round's outputs, then 23 steps of GRPO with a
+    judge that goes on from the same labels, the response counted three times.
     """
 
     def path(name: str) -> str:
@@ -238,6 +240,8 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
         "balance": 0.5,
         "shares": shares,
     }
+    third = {**second, "start": "taught", "after": "taught", "judge": "judge-3", "steps": 23, "rate": 4e-5}
+    third |= {"response_weight": 3.0}
     likeliest = {"temperature": 0.0, "min_p": 0.0}
     return {
         "supporter": [
@@ -250,12 +254,19 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
             write("direct", "use-direct", "use-direct"),
         ],
         "judges": [*judges, {**judging, "outputs": "use-four", "out": "four"}],
+        "third": [
+            {"train": "judge-3", "start": "judge", "after": "judge", "chats": path("judge-more"), **learn, "epochs": 1}
+            | {"rate": 1e-4, "batch": 32},
+            {"prefer": "taught", "start": "more-1", "after": "more-1", "groups": path("groups"), "seed": 1},
+            {**judges[1], "judge": "judge-3", "out": "judged-judge-3"},
+        ],
         **{
             f"grpo-{seed}": [
                 {"grpo": f"grpo-{seed}", **rewarded, "seed": seed},
                 {"grpo": f"more-{seed}", **second, "start": f"grpo-{seed}", "after": f"grpo-{seed}", "seed": seed + 10},
-                write(f"more-{seed}", "use", f"use-more-{seed}"),
-                write(f"more-{seed}", "decided", f"decided-more-{seed}", **likeliest),
+                {"grpo": f"third-{seed}", **third, "seed": seed + 20},
+                *(write(f"{name}-{seed}", "use", f"use-{name}-{seed}") for name in ("more", "third")),
+                write(f"third-{seed}", "decided", f"decided-third-{seed}", **likeliest),
             ]
             for seed in (1, 2, 3)
         },

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, Row, Table, create_engine, delete, insert, inspect, select, text, update
+from sqlalchemy import Connection, Engine, Row, Table, create_engine, delete, insert, inspect, select, update
 from sqlalchemy import event as hooks
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
@@ -114,14 +114,13 @@ class Store:
     def write(self, actor: int | None = None, *, lasting: bool = True) -> Iterator[Writing]:
         """One change: all of it is kept when the block ends, or nothing of it.
 
-        What is not `lasting` (a lease) does not wait for the disk: it outlives this process, but a loss of power may
-        take it, unless something lasting was written after it.
+        What is not `lasting` (a lease) does not wait for the disk in SQLite: it outlives this process, but a loss of
+        power may take it, unless something lasting was written after it. PostgreSQL always waits: a lease that is lost
+        takes the label with it that its holder is about to give.
         """
         with self._turn, self.engine.connect() as plain:
             connection = plain.execution_options(compeer_writes="FULL" if lasting else "NORMAL")
             with connection.begin():
-                if not lasting and not self._sqlite:
-                    connection.execute(_UNHURRIED)
                 head = connection.execute(_HEAD_LOCKED if not self._sqlite else _HEAD).one()
                 writing = Writing(connection, actor, self.now(), head.seq, head.hash)
                 yield writing
@@ -140,7 +139,6 @@ class Store:
 
 _HEAD = select(HEAD.c.seq, HEAD.c.hash).where(HEAD.c.id == 1)
 _HEAD_LOCKED = _HEAD.with_for_update()
-_UNHURRIED = text("SET LOCAL synchronous_commit = off")
 _NEW_EVENT = insert(EVENTS)
 _HEAD_MOVED = update(HEAD).where(HEAD.c.id == 1)
 
