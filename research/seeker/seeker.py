@@ -21,7 +21,7 @@ from pydantic import Field
 
 from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
-from compeer.evaluate.diversity import DiversityFigures, Reply, compare_diversity
+from compeer.evaluate.diversity import DiversityMetrics, Reply, compare_diversity
 from compeer.io import Frozen
 from compeer.models.base import Failure, Request, Sampling, TextModel, ask
 from compeer.models.embedder import Embeds, Matrix
@@ -147,8 +147,8 @@ class RealismFigures(Frozen):
     told_apart: Estimate = Field(description="AUC of a classifier: 0.5 cannot be told from humans")
     out_of_role: RoleSlips
     human_out_of_role: RoleSlips
-    diversity: list[DiversityFigures] = Field(description="by language")
-    human_diversity: list[DiversityFigures]
+    diversity: list[DiversityMetrics] = Field(description="by language")
+    human_diversity: list[DiversityMetrics]
 
 
 def measure_seeker(

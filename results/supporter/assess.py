@@ -21,7 +21,7 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
     """`group` outputs at temperature 1 for each history, a row of figures a history; and the likeliest output's."""
     import torch
 
-    from compeer.evaluate.decisions import decision_figures
+    from compeer.evaluate.decisions import measure_decisions
     from compeer.evaluate.runner import sample
     from compeer.models import Sampling
     from compeer.models.local import LocalModel
@@ -43,11 +43,11 @@ def assessed(folder: Path, name: str, test: str = "test", group: int = GROUP) ->
     rows = _rows(folder, asked, outputs, group)
     gold = [record.candidate for record in asked]
     for row, output, turn in zip(rows, likeliest, gold, strict=True):
-        found = decision_figures([output.parsed], [turn])
+        found = measure_decisions([output.parsed], [turn])
         row["likeliest"] = {"whole": found["format_complete"]} | {key: found[key]["accuracy"] for key in DECISIONS}
     responses = [str(output.parsed.parts.get("response", "")) for output in outputs]
     by_history = [distinct(responses[start : start + group], 2) for start in range(0, len(responses), group)]
-    whole = decision_figures([output.parsed for output in outputs], [turn for turn in gold for _ in range(group)])
+    whole = measure_decisions([output.parsed for output in outputs], [turn for turn in gold for _ in range(group)])
     return {
         "rows": rows,
         "majority": {key: whole[key]["majority"] for key in DECISIONS},
@@ -171,7 +171,7 @@ def as_served(model: Path, asked: Sequence[Any], sampling: Any, kept: Path) -> l
 
 def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int) -> list[dict[str, Any]]:
     """By history: each output's totals by all judges, its parts, what seekers would think, what was right."""
-    from compeer.evaluate.decisions import decision_figures
+    from compeer.evaluate.decisions import measure_decisions
     from compeer.models.embedder import Embedder
     from compeer.policy.grpo import Scorer
     from compeer.policy.redundancy import in_group_similarity
@@ -196,7 +196,7 @@ def _rows(folder: Path, asked: Sequence[Any], outputs: Sequence[Any], group: int
             row["rejected"] = [rollout.rejected for rollout in own]
     for place, (row, opinions) in enumerate(zip(rows, _opinions(folder, asked, outputs, group), strict=True)):
         row["feedback"] = opinions
-        found = [decision_figures([output.parsed], [asked[place].candidate]) for output in _of(outputs, place, group)]
+        found = [measure_decisions([output.parsed], [asked[place].candidate]) for output in _of(outputs, place, group)]
         row["right"] = {name: [one[name]["accuracy"] for one in found] for name in DECISIONS}
     return rows
 

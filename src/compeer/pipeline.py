@@ -296,13 +296,13 @@ def run_stage(stage: FolderStage, folder: Path, seed: int, done: Mapping[str, st
     write_json(folder / STATE, {"fingerprint": fingerprint})
     console.print(f"[bold]→[/] {stage.title}", highlight=False)
     start = time.monotonic()
-    figures = stage.work(folder)
+    metrics = stage.work(folder)
     seconds = time.monotonic() - start
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     manifest = {
         **wanted,
         "fingerprint": fingerprint,
-        "figures": figures,
+        "figures": metrics,
         "files": _outputs(folder),
         "machine": {"platform": platform.machine(), "python": platform.python_version()},
         "times": {"seconds": round(seconds, 1), "ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")},

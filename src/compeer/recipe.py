@@ -153,8 +153,8 @@ def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, s
             for key, one in value.items():
                 yield from explain(one, f"{prefix}{name}.{key}.")
         else:
-            shown = json.dumps(value, ensure_ascii=False)
-            yield f"{prefix}{name}", shown, field_.description or ""
+            displayed = json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{name}", displayed, field_.description or ""
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
             "grpo": run / "4-grpo" / "model",
         }
         found = evaluate_run(records("test"), run / "2-judge" / "model", supporters, recipe.evaluate, folder, seed)
-        for figures in found["supporters"].values():
-            del figures["outputs"]  # they lie in files of their own
+        for metrics in found["supporters"].values():
+            del metrics["outputs"]  # they lie in files of their own
         return found
 
     def report(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from compeer.evaluate.decisions import (
     divergence,
     held_out,
     macro_f1_of,
-    perplexity_figures,
+    measure_perplexity,
     response_surprise,
 )
 from compeer.models.local import LocalModel
@@ -182,17 +182,17 @@ def test_surprise_is_that_of_each_token_of_the_response(model: LocalModel) -> No
 def test_perplexity_of_both_modes_and_of_what_is_too_long(model: LocalModel) -> None:
     records = [record(number, turn()) for number in range(4)]
     long = records[3].model_copy(update={"history": (Utterance(speaker="seeker", text="no " * 2000),)})
-    found = perplexity_figures(model, [*records[:3], long])
+    found = measure_perplexity(model, [*records[:3], long])
     assert (found.responses, found.too_long) == (3, 1)
     assert found.perplexity.value is not None
     assert found.perplexity.value > 1
-    plain = perplexity_figures(model, records[:3], "plain")
+    plain = measure_perplexity(model, records[:3], "plain")
     assert plain.given == "prompt and history"
     assert plain.perplexity.value != pytest.approx(found.perplexity.value)
     nats = np.log(plain.perplexity.value or 1) * plain.tokens
     characters = 3 * len("What happened then?")
     assert plain.bits_per_character.value == pytest.approx(nats / np.log(2) / characters)
-    assert perplexity_figures(model, [long], last=1).perplexity.value is None
+    assert measure_perplexity(model, [long], last=1).perplexity.value is None
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

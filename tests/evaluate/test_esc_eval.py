@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, Dimension, dimension_names, read_score, read_scores, rubric
-from compeer.evaluate.esc_eval import esc_eval_figures, item_scores
+from compeer.evaluate.esc_eval import item_scores, measure_esc_eval
 from compeer.evaluate.judging import (
     EscEvalSettings,
     ScoreRow,
@@ -400,7 +400,7 @@ def test_figures_worked_by_hand() -> None:
         row("y", "empathy", 3),
         row("y", "empathy", None, "b"),
     ]
-    figures = esc_eval_figures(rows)
+    figures = measure_esc_eval(rows)
     empathy = figures["dimensions"]["empathy"]
     assert item_scores(rows)["x", 1, "empathy"] == 2.5
     assert empathy["score"] == pytest.approx(100 * (2.5 + 3) / (4 * 2))
@@ -418,7 +418,7 @@ def test_figures_worked_by_hand() -> None:
 def test_what_is_unscored_is_counted_and_no_score() -> None:
     rows = [row(name, dimension, 4) for name in ("x", "y") for dimension in DIMENSIONS if dimension != "overall"]
     rows += [row("x", "overall", 4), row("y", "overall", None)]
-    figures = esc_eval_figures(rows)
+    figures = measure_esc_eval(rows)
     overall = figures["dimensions"]["overall"]
     assert (overall["score"], overall["scored"], overall["items"], overall["judges"]) == (100, 1, 2, {"0": 1, "1": 1})
     assert (overall["low"], overall["high"]) == (None, None)
@@ -430,28 +430,28 @@ def test_a_judge_that_gives_one_score_seven_times_is_told() -> None:
     rows += [row("a", one, number % 5, "fine") for number, one in enumerate(DIMENSIONS)]
     rows += [row("b", one, 3, "fine") for one in DIMENSIONS]
     rows += [row("a", one, None if one == "fluency" else 2, "torn") for one in DIMENSIONS]
-    assert esc_eval_figures(rows)["all_alike"] == {"flat": 1.0, "fine": 0.5}
+    assert measure_esc_eval(rows)["all_alike"] == {"flat": 1.0, "fine": 0.5}
 
 
 def test_an_average_of_fewer_than_seven_is_none() -> None:
-    figures = esc_eval_figures([row("x", "empathy", 4)])
+    figures = measure_esc_eval([row("x", "empathy", 4)])
     assert figures["average"]["score"] is None
     assert figures["dimensions"]["empathy"]["score"] == 100
     assert figures["dimensions"]["fluency"]["score"] is None
-    assert esc_eval_figures([])["average"]["score"] is None
+    assert measure_esc_eval([])["average"]["score"] is None
 
 
 def test_repeats_of_a_scenario_are_drawn_together() -> None:
     once = [row(name, "empathy", score) for name, score in (("x", 1), ("y", 4), ("z", 2))]
     often = [one.model_copy(update={"repeat": repeat}) for one in once for repeat in range(1, 6)]
-    few, many = (esc_eval_figures(rows)["dimensions"]["empathy"] for rows in (once, often))
+    few, many = (measure_esc_eval(rows)["dimensions"]["empathy"] for rows in (once, often))
     assert (few["score"], few["low"], few["high"]) == pytest.approx((many["score"], many["low"], many["high"]))
     assert many["items"] == 15
 
 
 def test_the_deviation_between_repeats() -> None:
     rows = [row("x", dimension, score, repeat=score) for dimension in DIMENSIONS for score in (1, 3)]
-    figures = esc_eval_figures(rows)
+    figures = measure_esc_eval(rows)
     assert [part["average"] for part in figures["by_repeat"].values()] == [25, 75]
     assert figures["repeat_deviation"] == pytest.approx(50 / 2**0.5)
     assert (figures["scenarios"], figures["conversations"]) == (1, 2)
@@ -468,7 +468,7 @@ def test_figures_lie_on_the_scale_and_do_not_depend_on_order(
     scores: dict[tuple[str, Dimension, str, int], int | None], chance: Random
 ) -> None:
     rows = [row(name, dimension, score, judge, repeat) for (name, dimension, judge, repeat), score in scores.items()]
-    figures = esc_eval_figures(rows, draws=50)
+    figures = measure_esc_eval(rows, draws=50)
     for figure in (*figures["dimensions"].values(), figures["average"]):
         if figure["score"] is not None:
             assert 0 <= figure["score"] <= 100
@@ -476,7 +476,7 @@ def test_figures_lie_on_the_scale_and_do_not_depend_on_order(
             assert 0 <= figure["low"] <= figure["high"] <= 100 + 1e-9
         assert figure["scored"] <= figure["items"]
     chance.shuffle(rows)
-    assert esc_eval_figures(rows, draws=50) == figures
+    assert measure_esc_eval(rows, draws=50) == figures
 
 
 # --- asking judges ----------------------------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class Scored(NamedTuple):
 
 def scored(talks: Sequence[Talk], judges: Sequence[TextModel], settings: EscEvalSettings, seed: int = 0) -> Scored:
     rows = asyncio.run(judge_conversations(talks, judges, settings, seed))
-    return Scored(rows, esc_eval_figures(rows, seed=seed))
+    return Scored(rows, measure_esc_eval(rows, seed=seed))
 
 
 def asked_about(request: Request) -> Dimension:

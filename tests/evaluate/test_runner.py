@@ -23,7 +23,7 @@ from compeer.evaluate.esc_eval import EscEval
 from compeer.evaluate.judging import EscEvalSettings, read_rows
 from compeer.evaluate.players import Player, Players, Prices, cost_of, read_prices
 from compeer.evaluate.runner import Evaluation, rehearse, run_evaluation, sample
-from compeer.evaluate.sage import Sage, SageSettings, sage_figures
+from compeer.evaluate.sage import Sage, SageSettings, measure_sage
 from compeer.models import Failure, Generation, Request, Sampling
 from compeer.simulate import Complaint, Said, Scenario, read_conversations
 from compeer.simulate.conversation import view_of
@@ -273,7 +273,7 @@ def test_sage_figures_draw_scenarios_with_their_repeats() -> None:
     def line(scenario: str, repeat: int, final: float | None, end: str | None = None) -> dict[str, Any]:
         return {"scenario": scenario, "repeat": repeat, "final": final, "end": end, "emotions": [40, 50]}
 
-    found = sage_figures([line("a", 1, 100, "success"), line("a", 2, 60), line("b", 1, 20), line("b", 2, None)])
+    found = measure_sage([line("a", 1, 100, "success"), line("a", 2, 60), line("b", 1, 20), line("b", 2, None)])
     assert found["emotion"]["score"] == 60
     assert (found["emotion"]["low"], found["emotion"]["high"]) == (20, 80)
     assert (found["emotion"]["scored"], found["emotion"]["items"]) == (3, 4)
@@ -282,8 +282,8 @@ def test_sage_figures_draw_scenarios_with_their_repeats() -> None:
     assert found["repeat_deviation"] == 0
     assert found["unmoved"] == 0
     still = {**line("a", 1, 40), "emotions": [40, 40, 40]}
-    assert sage_figures([still, line("b", 1, 50), {**still, "final": None}])["unmoved"] == 1
-    assert sage_figures([line("a", 1, None)])["emotion"]["score"] is None
+    assert measure_sage([still, line("b", 1, 50), {**still, "final": None}])["unmoved"] == 1
+    assert measure_sage([line("a", 1, None)])["emotion"]["score"] is None
 
 
 def test_a_structured_supporter_shows_the_seeker_its_response_alone(tmp_path: Path) -> None:

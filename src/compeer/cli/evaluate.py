@@ -21,7 +21,7 @@ from compeer.models.resolve import ModelSettings
 from compeer.progress import console
 
 if TYPE_CHECKING:
-    from compeer.evaluate.diversity import DiversityFigures
+    from compeer.evaluate.diversity import DiversityMetrics
     from compeer.evaluate.players import Players, Prices
     from compeer.evaluate.runner import Evaluation
 
@@ -285,7 +285,7 @@ ROWS = {
 }
 
 
-def _print_diversity(language: str, found: Sequence[tuple[str, DiversityFigures]], packaged: bool) -> None:
+def _print_diversity(language: str, found: Sequence[tuple[str, DiversityMetrics]], packaged: bool) -> None:
     first, every = found[0][1], [metrics for _, metrics in found]
     typer.echo(
         f"{language}: distinct-n over {first.at_words:,} words, self-BLEU and openings over {first.at_replies:,} "

@@ -21,7 +21,7 @@ from compeer.progress import progress
 from compeer.reasoning import parse_turn
 
 if TYPE_CHECKING:
-    from compeer.evaluate.decisions import DecisionReport, PerplexityFigures
+    from compeer.evaluate.decisions import DecisionReport, PerplexityMetrics
     from compeer.evaluate.safety import SafetyCase, Shares
     from compeer.safety import Detector
     from compeer.statistics import Estimate
@@ -53,7 +53,7 @@ def decisions(
     Stopped anywhere, it goes on when called again.
     """
     from compeer.corpora import corpus_path
-    from compeer.evaluate.decisions import decision_report, held_out, perplexity_figures
+    from compeer.evaluate.decisions import decision_report, held_out, measure_perplexity
     from compeer.evaluate.runner import sample
     from compeer.models.local import LocalModel
     from compeer.models.training import model_card
@@ -75,7 +75,7 @@ def decisions(
             candidate_stage(corpus_path(turns), records, outputs, opened, sampling, seed, **more, advance=advance)
         if perplexity and isinstance(opened, LocalModel):
             with progress("Reading human responses", len(records)) as advance:
-                surprise = perplexity_figures(opened, records, mode, last, seed, advance)
+                surprise = measure_perplexity(opened, records, mode, last, seed, advance)
         elif perplexity:
             note("  Perplexity needs a model in this process; it is left out.")
     written = list(read_candidates(outputs))
@@ -97,7 +97,7 @@ def decisions(
 
 
 def _print_decisions(
-    report: DecisionReport, unanswered: int, dropped: Counter[str], surprise: PerplexityFigures | None
+    report: DecisionReport, unanswered: int, dropped: Counter[str], surprise: PerplexityMetrics | None
 ) -> None:
     typer.echo(f"{report.turns:,} held-out turns of {report.dialogues:,} dialogues; 95 % intervals over dialogues.")
     typer.echo(f"Everything could be read in {report.complete or 0:.1%} of the outputs; no output: {unanswered:,}.")
@@ -114,8 +114,8 @@ def _print_decisions(
     typer.echo("\nStrategies against the humans' on the same turns: KL(human ‖ model) in nats, smoothed")
     rows = []
     for stage, used in report.strategies.items():
-        chance = "–" if used.by_chance is None else f"{used.by_chance:.3f}"
-        rows.append([stage, with_bounds(used.kl), chance, f"{used.turns:,}"])
+        baseline = "–" if used.by_chance is None else f"{used.by_chance:.3f}"
+        rows.append([stage, with_bounds(used.kl), baseline, f"{used.turns:,}"])
     print_table(["stage", "KL", "by chance", "turns"], rows)
     if surprise:
         perplexity, bits = with_bounds(surprise.perplexity), with_bounds(surprise.bits_per_character)

@@ -62,7 +62,7 @@ DECISIONS = ("stage", "emotion", "strategy")
 STEP_OF = {"stage": "history", "emotion": "emotion", "intensity": "emotion", "strategy": "strategy"}
 """The step that makes each decision."""
 SMOOTHING = 0.5
-_CHANCE_DRAWS = 400
+_BASELINE_SAMPLES = 400
 
 
 def _decisions(parts: Mapping[Any, object]) -> dict[str, object]:
@@ -70,26 +70,26 @@ def _decisions(parts: Mapping[Any, object]) -> dict[str, object]:
     return {name: getattr(parts.get(step), name, None) for name, step in STEP_OF.items()}
 
 
-def decision_figures(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
+def measure_decisions(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
     """Accuracy with its 95 % interval, beside the largest class of the gold; a missing decision counts as wrong."""
-    said = [_decisions(output.parts) for output in outputs]
+    predicted = [_decisions(output.parts) for output in outputs]
     truth = [_decisions(dict(turn)) for turn in gold]
-    figures: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "outputs": len(outputs),
         "format_complete": sum(output.complete for output in outputs) / max(1, len(outputs)),
         "missing": dict(Counter(part for output in outputs for part in output.missing)),
     }
     for name in STEP_OF:
         values = [row[name] for row in truth]
-        hits = [float(found.get(name) == value) for found, value in zip(said, values, strict=True)]
+        hits = [float(found.get(name) == value) for found, value in zip(predicted, values, strict=True)]
         low, high = mean_interval(hits)
-        figures[name] = {
+        metrics[name] = {
             "accuracy": sum(hits) / max(1, len(hits)),
             "low": low,
             "high": high,
             "majority": max(Counter(values).values(), default=0) / max(1, len(values)),
         }
-    return figures
+    return metrics
 
 
 # --- held-out turns ---------------------------------------------------------------------------------------------------
@@ -179,14 +179,14 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     place = {name: number for number, name in enumerate(dialogues)}
     groups = [place[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
-    said = [_decisions(output.parts) for output in outputs]
+    predicted = [_decisions(output.parts) for output in outputs]
     truth = [_decisions(dict(record.candidate)) for record in records]
     parts: dict[bool, dict[str, DecisionMetrics]] = {False: {}, True: {}}
     for derived, found in parts.items():
         for name in DECISIONS:
             rows = [number for number, record in enumerate(records) if (name in record.derived) == derived]
             if rows:
-                pairs = [(groups[row], str(truth[row][name]), said[row].get(name)) for row in rows]
+                pairs = [(groups[row], str(truth[row][name]), predicted[row].get(name)) for row in rows]
                 found[name] = _agreement(pairs, weights)
     stages = {"all": list(range(len(records)))}
     stages |= {stage: [row for row, gold in enumerate(truth) if gold["stage"] == stage] for stage in STAGES}
@@ -198,7 +198,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
         derived=parts[True],
         strategies={
             stage: _distribution(
-                [(groups[row], str(truth[row]["strategy"]), said[row].get("strategy")) for row in rows],
+                [(groups[row], str(truth[row]["strategy"]), predicted[row].get("strategy")) for row in rows],
                 weights,
                 generator(seed, "chance", stage),
             )
@@ -215,7 +215,7 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     classes = {value: number for number, value in enumerate(sorted(counts))}
     other = len(classes)  # what is missing, or no class of the gold
     true = np.array([classes[truth] for _, truth, _ in rows])
-    predicted = np.array([classes.get(str(said), other) for _, _, said in rows])
+    predicted = np.array([classes.get(str(answer), other) for _, _, answer in rows])
     majority = max(sorted(counts), key=counts.__getitem__)
     size = (weights.shape[1], other + 1)
     confusions = reweighted(weights, confusion_by_group(groups, true, predicted, size))
@@ -224,7 +224,7 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     units = len(set(groups.tolist()))
     return DecisionMetrics(
         turns=len(rows),
-        missing=sum(said is None for _, _, said in rows),
+        missing=sum(answer is None for _, _, answer in rows),
         accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_GROUPS),
         macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_GROUPS),
         majority=majority,
@@ -236,8 +236,8 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
 
 def macro_f1_of(confusions: Numbers) -> Numbers:
     """The mean F1 of the classes that each confusion matrix has in its rows; NaN of an empty one."""
-    hits, true, said = np.diagonal(confusions, axis1=-2, axis2=-1), confusions.sum(-1), confusions.sum(-2)
-    scores = np.where(true > 0, ratio(2 * hits, true + said), 0)
+    hits, true, predicted = np.diagonal(confusions, axis1=-2, axis2=-1), confusions.sum(-1), confusions.sum(-2)
+    scores = np.where(true > 0, ratio(2 * hits, true + predicted), 0)
     return ratio(scores.sum(-1), (true > 0).sum(-1).astype(np.float64))
 
 
@@ -246,24 +246,24 @@ def _distribution(
 ) -> StrategyMetrics:
     counts = np.zeros((2, weights.shape[1], len(STRATEGIES)))
     place = {str(name): number for number, name in enumerate(STRATEGIES)}
-    for group, truth, said in rows:
+    for group, truth, answer in rows:
         counts[0, group, place[truth]] += 1
-        if said is not None:
-            counts[1, group, place[str(said)]] += 1
+        if answer is not None:
+            counts[1, group, place[str(answer)]] += 1
     human, model = reweighted(weights, counts[0]), reweighted(weights, counts[1])
-    said_at_all = int(counts[1].sum())
-    chance = None
-    if said_at_all:
-        sampled = rng.multinomial(said_at_all, human[0] / human[0].sum(), size=_CHANCE_DRAWS).astype(np.float64)
-        chance = float(divergence(human[0], sampled).mean())
+    answered = int(counts[1].sum())
+    baseline = None
+    if answered:
+        sampled = rng.multinomial(answered, human[0] / human[0].sum(), size=_BASELINE_SAMPLES).astype(np.float64)
+        baseline = float(divergence(human[0], sampled).mean())
     nothing, units = np.full(len(weights), np.nan), len({group for group, _, _ in rows})
     return StrategyMetrics(
         turns=len(rows),
-        missing=len(rows) - said_at_all,
+        missing=len(rows) - answered,
         human=_shares(human[0]),
         model=_shares(model[0]),
-        kl=Estimate.of_draws(divergence(human, model) if said_at_all else nothing, units, FEW_GROUPS),
-        by_chance=chance,
+        kl=Estimate.of_draws(divergence(human, model) if answered else nothing, units, FEW_GROUPS),
+        by_chance=baseline,
     )
 
 
@@ -282,7 +282,7 @@ def divergence(human: Numbers, model: Numbers) -> Numbers:
     return total
 
 
-class PerplexityFigures(Frozen):
+class PerplexityMetrics(Frozen):
     """How probable a model finds human responses; the lower, the more."""
 
     given: str = Field(description="what the model was given")
@@ -293,21 +293,21 @@ class PerplexityFigures(Frozen):
     bits_per_character: Estimate
 
 
-def perplexity_figures(
+def measure_perplexity(
     model: LocalModel,
     records: Sequence[SerRecord],
     mode: Mode = "structured",
     last: int | None = None,
     seed: int = 0,
     advance: Callable[[int], None] = lambda done: None,
-) -> PerplexityFigures:
+) -> PerplexityMetrics:
     """The perplexity of the records' own responses; intervals over dialogues."""
     dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
     surprise, tokens, characters = np.zeros((3, len(dialogues)))
     known = too_long = 0
     for record in records:
-        messages, said, response = _asked(record, mode, last)
-        found = response_surprise(model, messages, said, response)
+        messages, prefix, response = _asked(record, mode, last)
+        found = response_surprise(model, messages, prefix, response)
         advance(1)
         if found is None:
             too_long += 1
@@ -320,7 +320,7 @@ def perplexity_figures(
     weights = group_weights(len(dialogues), seed=seed)
     total = weights @ surprise
     bits = ratio(total / np.log(2), weights @ characters)
-    return PerplexityFigures(
+    return PerplexityMetrics(
         given="prompt and history" if mode == "plain" else "prompt, history and reference steps",
         responses=known,
         tokens=int(tokens.sum()),
@@ -336,16 +336,16 @@ def _asked(record: SerRecord, mode: Mode, last: int | None) -> tuple[list[Messag
         written = render_turn(record.candidate)
         steps = render_turn(record.candidate.model_copy(update={"response": "x"})).removesuffix("x")
         return supporter_prompt(record.history, last), steps, written.removeprefix(steps)
-    shown = record.history[-last:] if last else record.history
-    turns = [Turn(speaker=one.speaker, text=one.text) for one in shown if one.text.strip()]
+    visible = record.history[-last:] if last else record.history
+    turns = [Turn(speaker=one.speaker, text=one.text) for one in visible if one.text.strip()]
     view = view_of(Scenario(id=record.id), turns, "supporter")
     return chat(view, plain_prompt()), "", record.candidate.response
 
 
 @torch.inference_mode()
-def response_surprise(model: LocalModel, messages: Sequence[Message], said: str, response: str) -> list[float] | None:
+def response_surprise(model: LocalModel, messages: Sequence[Message], prefix: str, response: str) -> list[float] | None:
     """−log p of each token of the response, in nats; None if the model cannot take so many tokens."""
-    before = model.prompt_text(messages, said)
+    before = model.prompt_text(messages, prefix)
     encoded = model.tokenizer(before + response, add_special_tokens=False, return_offsets_mapping=True)
     ids, ends = encoded["input_ids"], [end for _, end in encoded["offset_mapping"]]
     if len(ids) > position_limit(model.network):

@@ -53,7 +53,7 @@ MOST_REPLIES = 200
 OPENING_WORDS = 3
 
 
-def diversity_figures(responses: Sequence[str], embedder: Embedder) -> dict[str, Any]:
+def measure_diversity(responses: Sequence[str], embedder: Embedder) -> dict[str, Any]:
     """A few figures over the responses that are there, at whatever size; None where there are too few to compare."""
     there = [response for response in responses if response.strip()]
     openings = Counter(" ".join(words(response)[:2]) for response in there)
@@ -80,7 +80,7 @@ class Reply(NamedTuple):
     language: str
 
 
-class DiversityFigures(Frozen):
+class DiversityMetrics(Frozen):
     """How varied the replies of one set are in one language."""
 
     language: str
@@ -102,7 +102,7 @@ class DiversityFigures(Frozen):
 
 def compare_diversity(
     sets: Sequence[Sequence[Reply]], embedder: Embeds, seed: int = 0, halves: int = HALVES
-) -> list[list[DiversityFigures]]:
+) -> list[list[DiversityMetrics]]:
     """The figures of each set, by language; in a language all sets are counted at the same size."""
     by_language: dict[str, dict[int, _Counted]] = {}
     for number, replies in enumerate(sets):
@@ -111,12 +111,12 @@ def compare_diversity(
             if own:
                 rng = generator(seed, "halves", language)
                 by_language.setdefault(language, {})[number] = _Counted(own, language, rng, halves)
-    found: list[list[DiversityFigures]] = [[] for _ in sets]
+    found: list[list[DiversityMetrics]] = [[] for _ in sets]
     for language, counted in by_language.items():
         at_words = min(one.fewest_words for one in counted.values())
         at_replies = min(MOST_REPLIES, *(one.fewest_replies for one in counted.values()))
         for number, one in counted.items():
-            found[number].append(one.figures(language, at_words, at_replies, embedder, seed))
+            found[number].append(one.metrics(language, at_words, at_replies, embedder, seed))
     return found
 
 
@@ -148,11 +148,11 @@ class _Counted:
     def fewest_replies(self) -> int:
         return min(len(half) for half in self._halves)
 
-    def figures(self, language: str, at_words: int, at_replies: int, embedder: Embeds, seed: int) -> DiversityFigures:
+    def metrics(self, language: str, at_words: int, at_replies: int, embedder: Embeds, seed: int) -> DiversityMetrics:
         parts = [half[:at_replies] for half in self._halves]
         openings = [Counter(self._openings[place] for place in part) for part in parts]
         similarity = _similarities(self._replies, self._units, embedder, seed)
-        return DiversityFigures(
+        return DiversityMetrics(
             language=language,
             replies=len(self._replies),
             dialogues=len(self._units),

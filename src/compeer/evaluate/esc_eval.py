@@ -12,7 +12,7 @@ import numpy as np
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
 from compeer.evaluate.judging import EscEvalSettings, ScoreRow, judge_messages, read_rows, score_stage
 from compeer.evaluate.players import CONVERSATIONS, Talk
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_figure
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_metric
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
@@ -46,7 +46,7 @@ def item_scores(rows: Sequence[ScoreRow]) -> dict[Item, float]:
     return {item: sum(by_item[item]) / len(by_item[item]) for item in sorted(by_item)}
 
 
-def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0) -> dict[str, Any]:
+def measure_esc_eval(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0) -> dict[str, Any]:
     """Everything ESC-Eval says of one supporter, by rows that may stand in any order.
 
     Figures go from 0 to 100. A dimension also has the judges' answers without a score by kind (`unscored`) and the
@@ -56,7 +56,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
     scores = item_scores(rows)
     scenarios = sorted({row.conversation for row in rows})
     conversations = {(row.conversation, row.repeat) for row in rows}
-    values = _figures(scores, scenarios, group_weights(len(scenarios), draws, seed))
+    values = _metrics(scores, scenarios, group_weights(len(scenarios), draws, seed))
     known = {dimension: {item[0] for item in scores if item[2] == dimension} for dimension in DIMENSIONS}
     whole = [one for one in conversations if all((*one, dimension) in scores for dimension in DIMENSIONS)]
     by_repeat = {
@@ -74,7 +74,7 @@ def esc_eval_figures(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
             )
             for index, dimension in enumerate(DIMENSIONS)
         },
-        "average": scored_figure(average, len(whole), len(conversations)),
+        "average": scored_metric(average, len(whole), len(conversations)),
         "by_judge": {
             judge: _averages([row for row in rows if row.judge == judge]) for judge in sorted({r.judge for r in rows})
         },
@@ -91,13 +91,13 @@ def _dimension(rows: Sequence[ScoreRow], found: Estimate) -> dict[str, Any]:
         judges[row.conversation, row.repeat] += row.score is not None
     unscored = Counter(row.unscored for row in rows if row.unscored is not None)
     return {
-        **scored_figure(found, sum(map(bool, judges.values())), len(judges)),
+        **scored_metric(found, sum(map(bool, judges.values())), len(judges)),
         "unscored": dict(sorted(unscored.items())),
         "judges": {str(number): items for number, items in sorted(Counter(judges.values()).items())},
     }
 
 
-def _figures(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbers) -> Numbers:
+def _metrics(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbers) -> Numbers:
     """100·Σ/(4N) of each dimension, a row for each row of weights; NaN where nothing was scored."""
     place = {scenario: number for number, scenario in enumerate(scenarios)}
     sums, counts = np.zeros((2, len(scenarios), len(DIMENSIONS)))
@@ -110,11 +110,11 @@ def _figures(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbe
 def _averages(rows: Sequence[ScoreRow]) -> dict[str, Any]:
     """The seven figures and their mean, of a part of the rows."""
     scenarios = sorted({row.conversation for row in rows})
-    figures = _figures(item_scores(rows), scenarios, np.ones((1, len(scenarios))))[0]
-    known = [float(figure) if np.isfinite(figure) else None for figure in figures]
+    metrics = _metrics(item_scores(rows), scenarios, np.ones((1, len(scenarios))))[0]
+    known = [float(value) if np.isfinite(value) else None for value in metrics]
     return {
         "dimensions": dict(zip(DIMENSIONS, known, strict=True)),
-        "average": float(figures.mean()) if np.isfinite(figures).all() else None,
+        "average": float(metrics.mean()) if np.isfinite(metrics).all() else None,
         "scored": sum(row.score is not None for row in rows),
         "asked": len(rows),
     }
@@ -150,9 +150,9 @@ class EscEval(Evaluation):
             by_talk.setdefault((row.conversation, row.repeat), []).append(row)
         return [_score_line(by_talk.get((talk.scenario, talk.repeat), [])) for talk in talks]
 
-    def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+    def metrics(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
         rows = read_rows(folder / JUDGED)
-        found = esc_eval_figures(rows, seed=self.seed)
+        found = measure_esc_eval(rows, seed=self.seed)
         kinds = Counter((row.unscored, f"{row.judge}: {row.unscored}") for row in rows if row.unscored)
         return {
             "figures": found,

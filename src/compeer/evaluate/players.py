@@ -203,7 +203,7 @@ def read_prices(texts: Sequence[str], currency: str = "USD") -> Prices:
     return Prices(found, currency)
 
 
-MANIFEST, CONVERSATIONS, SCORES, FIGURES = "manifest.json", "conversations.jsonl", "scores.jsonl", "figures.json"
+MANIFEST, CONVERSATIONS, SCORES, METRICS = "manifest.json", "conversations.jsonl", "scores.jsonl", "figures.json"
 
 
 def check_folder(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -31,8 +31,8 @@ from pydantic import Field
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS
 from compeer.evaluate.players import (
-    FIGURES,
     MANIFEST,
+    METRICS,
     SCORES,
     Players,
     Prices,
@@ -98,7 +98,7 @@ class Evaluation(ABC):
         """A line for each talk, without what all protocols say alike."""
 
     @abstractmethod
-    def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+    def metrics(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
         """`figures`, `coverage`, and counts of the judges' failures, by the lines of `scores.jsonl`."""
 
     def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
@@ -209,13 +209,13 @@ async def run_evaluation(
             for talk, found in zip(talks, evaluation.scores(talks, folder), strict=True)
         ]
         write_lines(folder / SCORES, lines)
-        return _write_figures(evaluation, folder, talks, lines, prices, time.monotonic() - start)
+        return _write_metrics(evaluation, folder, talks, lines, prices, time.monotonic() - start)
 
 
 # --- figures that both protocols have ---------------------------------------------------------------------------------
 
 
-def scored_figure(found: Estimate, scored: int, items: int) -> dict[str, Any]:
+def scored_metric(found: Estimate, scored: int, items: int) -> dict[str, Any]:
     """A figure as `figures.json` has it: with its 95 % interval, and how many of the items it rests on.
 
     Without a score nothing was scored; without an interval fewer than two scenarios were.
@@ -232,7 +232,7 @@ def repeat_deviation(by_repeat: Mapping[str, Mapping[str, Any]]) -> float | None
 # --- what came of it --------------------------------------------------------------------------------------------------
 
 
-def _write_figures(
+def _write_metrics(
     evaluation: Evaluation,
     folder: Path,
     talks: Sequence[Talk],
@@ -243,13 +243,13 @@ def _write_figures(
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     players = evaluation.players
     took = {**dialogues_took(folder), **evaluation.judges_took(talks, folder)}
-    found = evaluation.figures(lines, folder)
+    found = evaluation.metrics(lines, folder)
     failures = {"model": Counter(found["unread"]), "infrastructure": Counter(found["unreached"])}
     for talk in talks:
         if talk.failed:
             status, _, why = talk.failed.partition(" failed: ")
             failures[status][why] += 1
-    figures = {
+    metrics = {
         "protocol": evaluation.protocol,
         "supporter": players.supporter.name,
         "seeker": players.seeker.name,
@@ -266,16 +266,16 @@ def _write_figures(
         "cost": {**cost_of(players, took, prices), "seconds": round(seconds, 1)},
         "hashes": {name: manifest[name] for name in ("prompts", "scenarios", "models")},
     }
-    path = folder / FIGURES
+    path = folder / METRICS
     before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if before and _timeless(before) == _timeless(json.loads(json.dumps(figures))):
+    if before and _timeless(before) == _timeless(json.loads(json.dumps(metrics))):
         return before  # nothing was left to do: the seconds are those that it took
-    write_json(path, figures)
-    return figures
+    write_json(path, metrics)
+    return metrics
 
 
-def _timeless(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {**figures, "cost": {**figures["cost"], "seconds": None}}
+def _timeless(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {**metrics, "cost": {**metrics["cost"], "seconds": None}}
 
 
 # --- what it will cost ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pydantic import Field
 from compeer.corpora.items import line_items
 from compeer.errors import InputError
 from compeer.evaluate.players import Talk
-from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, repeat_deviation, scored_figure
+from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, repeat_deviation, scored_metric
 from compeer.models.base import Sampling, TextModel
 from compeer.simulate.emotion import HIGHEST, LOWEST, SAGE, EmotionRules, outcome_of
 from compeer.simulate.emotion import update as update  # the rule of the protocol is a part of this module
@@ -50,9 +50,9 @@ class Sage(Evaluation):
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
         return [_score_line(talk, self.settings.rules) for talk in talks]
 
-    def figures(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
+    def metrics(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
         return {
-            "figures": sage_figures(lines, self.seed),
+            "figures": measure_sage(lines, self.seed),
             "coverage": {"final": {"scored": sum(line["final"] is not None for line in lines), "of": len(lines)}},
             "unread": {},
             "unreached": {},
@@ -67,7 +67,7 @@ def _score_line(talk: Talk, rules: EmotionRules) -> dict[str, Any]:
     return {"emotions": felt, "end": outcome_of(felt[-1], rules), "final": felt[-1]}
 
 
-def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int = 1000) -> dict[str, Any]:
+def measure_sage(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int = 1000) -> dict[str, Any]:
     """Mean final emotion, shares of successes and failures, scored replies: by the lines of `scores.jsonl`.
 
     The intervals draw scenarios anew, each with all its repeats. Conversations that failed are left out and counted.
@@ -78,12 +78,12 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
     groups = [place[line["scenario"]] for line in known]
     weights = group_weights(len(place), draws, seed)
 
-    def figure(value: Callable[[Mapping[str, Any]], float]) -> dict[str, Any]:
+    def metric(value: Callable[[Mapping[str, Any]], float]) -> dict[str, Any]:
         found = Estimate.of_groups([value(line) for line in known], groups, weights, fewest=2)
-        return scored_figure(found, len(known), len(lines))
+        return scored_metric(found, len(known), len(lines))
 
     def outcome(name: str) -> dict[str, Any]:
-        ended = figure(lambda line: line["end"] == name)
+        ended = metric(lambda line: line["end"] == name)
         return {**ended, "count": sum(line["end"] == name for line in known)}
 
     by_repeat = {
@@ -93,10 +93,10 @@ def sage_figures(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int =
     return {
         "scenarios": len({line["scenario"] for line in lines}),
         "conversations": len(lines),
-        "emotion": figure(lambda line: line["final"]),
+        "emotion": metric(lambda line: line["final"]),
         "success": outcome("success"),
         "failure": outcome("failure"),
-        "replies": figure(lambda line: len(line["emotions"]) - 1),
+        "replies": metric(lambda line: len(line["emotions"]) - 1),
         "unmoved": sum(len(set(line["emotions"])) == 1 for line in known),
         "by_repeat": by_repeat,
         "repeat_deviation": repeat_deviation(by_repeat),

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import Field
 
-from compeer.evaluate.decisions import decision_figures
-from compeer.evaluate.diversity import diversity_figures
+from compeer.evaluate.decisions import measure_decisions
+from compeer.evaluate.diversity import measure_diversity
 from compeer.evaluate.runner import sample
 from compeer.io import Frozen, write_json
 from compeer.models import Failure, Sampling
@@ -80,7 +80,7 @@ def evaluate_run(
         with progress("Measuring the judge", len(judged)) as advance:
             measured = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)
             write_json(path, evaluate_judge(measured, judged))
-    figures = json.loads(path.read_text(encoding="utf-8"))
+    metrics = json.loads(path.read_text(encoding="utf-8"))
     judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
     plan = {name: (model, asked, 1) for name, model in supporters.items()}
     if settings.best_of > 1:
@@ -97,7 +97,7 @@ def evaluate_run(
                     answers = list(choose_best(judge, histories, groups, seed, advance))
             write_json(path, _measured(histories, answers, judge, embedder, seed))
         found[name] = json.loads(path.read_text(encoding="utf-8"))
-    return {"judge": figures, "judge_says_the_same_to_all": collapsed_verdicts(figures), "supporters": found}
+    return {"judge": metrics, "judge_says_the_same_to_all": collapsed_verdicts(metrics), "supporters": found}
 
 
 def _ask(
@@ -123,9 +123,9 @@ def choose_best(
     """
     for record, group in zip(records, groups, strict=True):
         answered = [answer for answer in group if isinstance(answer, Output)]
-        said = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
+        messages = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
         outputs = [
-            output for output in answered if not check_reply(str(output.parsed.parts.get("response", "")), said)
+            output for output in answered if not check_reply(str(output.parsed.parts.get("response", "")), messages)
         ] or answered
         if outputs:
             yield outputs[rank(judge, record.history, [output.parsed for output in outputs], seed=seed)[0].index]
@@ -162,8 +162,8 @@ def _measured(
     low, high = mean_interval(totals)
     parts = [one.parts() for one in scores if one.total is not None]
     return {
-        "decisions": decision_figures(parsed, [record.candidate for record in asked]),
-        "diversity": diversity_figures([str(turn.parts.get("response", "")) for turn in parsed], embedder),
+        "decisions": measure_decisions(parsed, [record.candidate for record in asked]),
+        "diversity": measure_diversity([str(turn.parts.get("response", "")) for turn in parsed], embedder),
         "reward": {
             "total": mean(totals),
             "low": low,
@@ -197,7 +197,7 @@ def _probabilities(judgment: Judgment | Unscored) -> dict[str, Any]:
         return {}
     response = dict(judgment.response) if judgment.response else None
     return {
-        **{str(part): chance for part, chance in judgment.steps.items()},
+        **{str(part): probability for part, probability in judgment.steps.items()},
         "response": response,
         "void": judgment.void,
     }

@@ -8,10 +8,10 @@ from typing import Any
 from inspect_ai.scorer import Metric, SampleScore, metric
 
 from compeer.evaluate.decisions import decision_report
-from compeer.evaluate.esc_eval import esc_eval_figures
+from compeer.evaluate.esc_eval import measure_esc_eval
 from compeer.evaluate.judging import ScoreRow
 from compeer.evaluate.safety import share
-from compeer.evaluate.sage import sage_figures
+from compeer.evaluate.sage import measure_sage
 from compeer.reasoning import parse_turn
 from compeer.ser.record import SerRecord
 from compeer.statistics import Estimate
@@ -28,7 +28,7 @@ def sage_metrics(seed: int = 0) -> Metric:
     """The figures of `compeer evaluate sage`, each with its interval."""
 
     def measure(scores: list[SampleScore]) -> Values:
-        found = sage_figures(lines_of(scores), seed)
+        found = measure_sage(lines_of(scores), seed)
         metrics: Values = {}
         for name in ("emotion", "success", "failure", "replies"):
             metrics |= flat(name, found[name]["score"], found[name]["low"], found[name]["high"])
@@ -45,7 +45,7 @@ def esc_eval_metrics(seed: int = 0) -> Metric:
         rows = [ScoreRow.model_validate(row) for line in lines_of(scores) for row in line["rows"]]
         if not rows:
             return {}
-        found = esc_eval_figures(rows, seed=seed)
+        found = measure_esc_eval(rows, seed=seed)
         metrics: Values = {}
         for name, one in {"average": found["average"], **found["dimensions"]}.items():
             metrics |= flat(name, one["score"], one["low"], one["high"])
@@ -82,8 +82,8 @@ def decision_metrics(seed: int = 0) -> Metric:
         parsed = [parse_turn(one["text"], cut_off=one["cut_off"]) for one in outputs]
         report = decision_report(records, parsed, seed)
         found = {"complete": report.complete or 0.0} | measured("strategies/kl", report.strategies["all"].kl)
-        for title, figures in (("", report.gold), (" (by rule)", report.derived)):
-            for name, one in figures.items():
+        for title, decisions in (("", report.gold), (" (by rule)", report.derived)):
+            for name, one in decisions.items():
                 found |= measured(f"{name}{title}/accuracy", one.accuracy)
                 found |= measured(f"{name}{title}/macro_f1", one.macro_f1)
                 found |= measured(f"{name}{title}/above_majority", one.above_majority)
@@ -104,6 +104,6 @@ def flat(name: str, value: float | None, low: float | None, high: float | None) 
     return {key: float(number) for key, number in found.items() if number is not None and value is not None}
 
 
-def measured(name: str, figure: Estimate) -> Values:
+def measured(name: str, estimate: Estimate) -> Values:
     """The same of a measured figure."""
-    return flat(name, figure.value, figure.low, figure.high)
+    return flat(name, estimate.value, estimate.low, estimate.high)

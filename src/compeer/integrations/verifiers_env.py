@@ -186,8 +186,8 @@ def conversation_parts(judge: Judge, turns: Sequence[tuple[tuple[Utterance, ...]
     with _JUDGING:
         found = judge.judge([Case(history, turn, None, candidate_first=True) for history, turn in turns])
     scores = [
-        score(turn, said if turn.parts else Unscored("nothing could be read"))
-        for (_, turn), said in zip(turns, found, strict=True)
+        score(turn, judgment if turn.parts else Unscored("nothing could be read"))
+        for (_, turn), judgment in zip(turns, found, strict=True)
     ]
     if failed := [one.unscored for one in scores if one.total is None]:
         raise ValueError(f"the judge failed: {failed[0]}")
@@ -233,10 +233,10 @@ class SupportEnv(vf.Env[SupportEnvConfig]):
             answer = await supporter.turn(opening)
             async with agents.seeker.interaction(played) as seeker:
                 for _ in range(self.config.rounds - 1):
-                    said = await seeker.turn(response_in(answer.last_reply))
-                    if said.terminated or answer.terminated:
+                    message = await seeker.turn(response_in(answer.last_reply))
+                    if message.terminated or answer.terminated:
                         break
-                    answer = await supporter.turn(said.last_reply)
+                    answer = await supporter.turn(message.last_reply)
 
     async def finalize(self, task: SupportTask, episode: vf.Episode) -> None:
         if task.data.record is None:

@@ -5,7 +5,7 @@
 and every transcript to page through. Of `figures.json` the page reads
 
     protocol, supporter, seeker, judges, mode, seed, scenarios, repeats, settings, versions, hashes
-    figures     esc-eval: the fields of `EscEvalFigures`; sage: emotion, success, failure, replies, by_repeat
+    figures     esc-eval: what `measure_esc_eval` gives; sage: emotion, success, failure, replies, by_repeat
     failures    {"model": {reason: times}, "infrastructure": {reason: times}}
     cost        {"roles": {role: {"calls", "prompt_tokens", "tokens"}}, "seconds", and "price" with its "currency"}
 
@@ -46,7 +46,7 @@ HUNDRED = (0.0, 25.0, 50.0, 75.0, 100.0)
 
 def write_evaluation(folder: Path) -> Path:
     """Writes the folder's `report.html`, whole or not at all, and returns its path."""
-    written = _read_figures(folder / "figures.json")
+    written = _read_metrics(folder / "figures.json")
     transcripts = read_transcripts(folder)
     metrics, is_sage = as_dict(written.get("figures")), written["protocol"] == "sage"
     script = files("compeer.report").joinpath("evaluation.js").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def write_evaluation(folder: Path) -> Path:
     )
 
 
-def _read_figures(path: Path) -> dict[str, Any]:
+def _read_metrics(path: Path) -> dict[str, Any]:
     do = "Give the folder of an evaluation: compeer evaluate esc-eval, or sage, makes one."
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -145,8 +145,8 @@ class WordSketch:
     def alike(self, one: Bytes, other: Bytes) -> Numbers:
         """How alike the texts of each pair of rows are, as estimated from their sketches."""
         agreeing: Numbers = np.mean(one == other, axis=1)
-        by_chance = 1 / 256
-        return (agreeing - by_chance) / (1 - by_chance)
+        chance_level = 1 / 256
+        return (agreeing - chance_level) / (1 - chance_level)
 
 
 TEXTS = WordSketch(bands=48, hashes=4, bound=0.5)
