@@ -13,10 +13,10 @@ from compeer.statistics import (
     bootstrap_interval,
     confusion_by_group,
     distinct,
-    drawn_interval,
     generator,
     group_weights,
     mean,
+    percentile_interval,
     precision_of,
     ratio,
     recall,
@@ -196,8 +196,8 @@ def test_group_weights_are_the_sample_and_then_draws_of_its_size() -> None:
 
 
 def test_an_interval_leaves_out_draws_without_a_value() -> None:
-    assert drawn_interval(np.array([np.nan, 1.0, 3.0, 2.0]), share=1.0) == (1.0, 3.0)
-    assert drawn_interval(np.array([np.nan])) is None
+    assert percentile_interval(np.array([np.nan, 1.0, 3.0, 2.0]), share=1.0) == (1.0, 3.0)
+    assert percentile_interval(np.array([np.nan])) is None
     assert ratio(np.array([1.0, 1.0]), np.array([2.0, 0.0]))[0] == 0.5
     assert np.isnan(ratio(np.array([1.0]), np.array([0.0]))[0])
 

@@ -43,9 +43,9 @@ from compeer.statistics import (
     balanced_accuracy,
     balanced_accuracy_of,
     confusion_by_group,
-    drawn_interval,
     generator,
     group_weights,
+    percentile_interval,
     reweighted,
 )
 
@@ -273,7 +273,7 @@ def interval_by_dialogue(truth: Sequence[Any], answers: Sequence[Any], dialogues
     groups = np.array([names[dialogue] for dialogue in dialogues])
     true, predicted = (np.array([classes[value] for value in values]) for values in (truth, answers))
     confusions = confusion_by_group(groups, true, predicted, (len(names), len(classes)))
-    interval = drawn_interval(balanced_accuracy_of(reweighted(group_weights(len(names))[1:], confusions)))
+    interval = percentile_interval(balanced_accuracy_of(reweighted(group_weights(len(names))[1:], confusions)))
     return interval or (0.0, 1.0)
 
 

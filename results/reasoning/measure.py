@@ -292,9 +292,9 @@ def _drawn(there: Sequence[dict[str, Any]], key: str) -> Any:
 
 
 def _interval(draws: Any) -> list[float | None]:
-    from compeer.statistics import drawn_interval
+    from compeer.statistics import percentile_interval
 
-    return [float(draws[0]), *(drawn_interval(draws[1:]) or (None, None))]
+    return [float(draws[0]), *(percentile_interval(draws[1:]) or (None, None))]
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -161,5 +161,5 @@ def language_of(text: str) -> str:
 
 def transcript(history: Sequence[Utterance], last: int | None = None) -> str:
     """What was said, a line an utterance, as models read it; only the `last` utterances if a number is given."""
-    shown = history[-last:] if last is not None else history
-    return "\n".join(f"{utterance.speaker.capitalize()}: {' '.join(utterance.text.split())}" for utterance in shown)
+    kept = history[-last:] if last is not None else history
+    return "\n".join(f"{utterance.speaker.capitalize()}: {' '.join(utterance.text.split())}" for utterance in kept)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from compeer.io import Frozen
 
 Numbers = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
 _WORD = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+(?:['’][^\W_{_HAN}]+)*")
@@ -43,7 +43,7 @@ class Estimate(Frozen):
     def of_draws(cls, draws: Numbers, n: int, fewest: int = 2) -> Estimate:
         """The first of the draws with the interval of the others; no interval of fewer than `fewest` groups."""
         value = float(draws[0]) if np.isfinite(draws[0]) else None
-        low, high = (drawn_interval(draws[1:]) if value is not None and n >= fewest else None) or (None, None)
+        low, high = (percentile_interval(draws[1:]) if value is not None and n >= fewest else None) or (None, None)
         return cls(value=value, low=low, high=high, n=n)
 
     @classmethod
@@ -100,30 +100,30 @@ def balanced_accuracy(truth: Sequence[Hashable], predicted: Sequence[Hashable]) 
 
 def bootstrap_interval(
     count: int,
-    figure: Callable[[Sequence[int]], float],
+    metric: Callable[[Sequence[int]], float],
     repeats: int = 1000,
     seed: int = 0,
     share: float = 0.95,
 ) -> tuple[float, float]:
     """The percentile interval of a figure over `count` items, drawn anew with replacement by their index."""
     rng = np.random.default_rng(seed)
-    figures = [figure(rng.integers(0, count, count).tolist()) for _ in range(repeats)] if count else [0.0]
-    low, high = np.quantile(figures, [(1 - share) / 2, (1 + share) / 2])
+    values = [metric(rng.integers(0, count, count).tolist()) for _ in range(repeats)] if count else [0.0]
+    low, high = np.quantile(values, [(1 - share) / 2, (1 + share) / 2])
     return float(low), float(high)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """The bootstrap interval of a mean."""
-    return bootstrap_interval(len(values), lambda drawn: sum(values[index] for index in drawn) / len(drawn))
+    return bootstrap_interval(len(values), lambda sample: sum(values[index] for index in sample) / len(sample))
 
 
 def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
     """The Wilson score interval of a share: where it may truly lie, also when it is 0 or 1; 0 to 1 of nothing."""
     if not count:
         return 0.0, 1.0
-    share, spread = successes / count, z * z / count
-    middle = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * (share * (1 - share) / count + spread / (4 * count)) ** 0.5
+    share, correction = successes / count, z * z / count
+    middle = (share + correction / 2) / (1 + correction)
+    half = z / (1 + correction) * (share * (1 - share) / count + correction / (4 * count)) ** 0.5
     # Rounding must not keep the ends from 0 and 1, where they belong exactly.
     low, high = middle - half if successes else 0.0, middle + half if successes < count else 1.0
     return max(0.0, low), min(1.0, high)
@@ -150,11 +150,11 @@ def group_weights(groups: int, repeats: int = 1000, seed: int = 0) -> Numbers:
     """How often each group counts: first once each, then as drawn with replacement, a row a repeat."""
     if not groups:
         return np.ones((repeats + 1, 0))
-    drawn = generator(seed, "bootstrap").multinomial(groups, np.full(groups, 1 / groups), size=repeats)
-    return np.concatenate([np.ones((1, groups)), drawn])
+    sampled = generator(seed, "bootstrap").multinomial(groups, np.full(groups, 1 / groups), size=repeats)
+    return np.concatenate([np.ones((1, groups)), sampled])
 
 
-def drawn_interval(draws: Numbers, share: float = 0.95) -> tuple[float, float] | None:
+def percentile_interval(draws: Numbers, share: float = 0.95) -> tuple[float, float] | None:
     """The percentile interval of a figure's draws; those without a value are left out, None if none has one."""
     known = draws[np.isfinite(draws)]
     if not len(known):
@@ -163,7 +163,7 @@ def drawn_interval(draws: Numbers, share: float = 0.95) -> tuple[float, float] |
     return float(low), float(high)
 
 
-def confusion_by_group(groups: Places, truth: Places, predicted: Places, size: tuple[int, int]) -> Numbers:
+def confusion_by_group(groups: Positions, truth: Positions, predicted: Positions, size: tuple[int, int]) -> Numbers:
     """Counts by group, true class and predicted class, all given by their places; `size`: groups and classes."""
     counts = np.zeros((size[0], size[1], size[1]))
     np.add.at(counts, (groups, truth, predicted), 1)
@@ -185,8 +185,8 @@ def ratio(part: Numbers, whole: Numbers) -> Numbers:
 
 def weighted_f1_of(confusions: Numbers) -> Numbers:
     """`weighted_f1` of each confusion matrix (true classes in rows); NaN of an empty one."""
-    hits, true, said = _margins(confusions)
-    return ratio((true * np.nan_to_num(ratio(2 * hits, true + said))).sum(-1), true.sum(-1))
+    hits, true, predicted = _margins(confusions)
+    return ratio((true * np.nan_to_num(ratio(2 * hits, true + predicted))).sum(-1), true.sum(-1))
 
 
 def recall_of(confusions: Numbers, place: int) -> Numbers:
@@ -197,8 +197,8 @@ def recall_of(confusions: Numbers, place: int) -> Numbers:
 
 def precision_of(confusions: Numbers, place: int) -> Numbers:
     """The share of what was called the class at that place that is of it; NaN where nothing was."""
-    hits, _, said = _margins(confusions)
-    return ratio(hits[..., place], said[..., place])
+    hits, _, predicted = _margins(confusions)
+    return ratio(hits[..., place], predicted[..., place])
 
 
 def balanced_accuracy_of(confusions: Numbers) -> Numbers:
@@ -217,7 +217,7 @@ def _margins(confusions: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     return np.diagonal(confusions, axis1=-2, axis2=-1), confusions.sum(-1), confusions.sum(-2)
 
 
-def auc_by_group(groups: Places, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
+def auc_by_group(groups: Positions, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
     """How often a True item has a higher score than a False one, ties half; one figure a row of group weights.
 
     This is the area under the ROC curve; NaN where one of the two classes is not there. What items of one group win
@@ -229,8 +229,8 @@ def auc_by_group(groups: Places, truth: npt.NDArray[np.bool_], scores: Numbers, 
     false = np.zeros((len(scores) + 1, count))  # False items of each group among the first so many
     false[np.arange(1, len(scores) + 1)[~truth], groups[~truth]] = 1
     false = np.cumsum(false, axis=0)
-    places = scores[truth]
-    below, up_to = (false[np.searchsorted(scores, places, side=side)] for side in ("left", "right"))
+    positives = scores[truth]
+    below, up_to = (false[np.searchsorted(scores, positives, side=side)] for side in ("left", "right"))
     wins = np.zeros((count, count))
     np.add.at(wins, groups[truth], (below + up_to) / 2)
     true = np.bincount(groups[truth], minlength=count).astype(np.float64)
@@ -259,8 +259,8 @@ def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     observed, (ones, others) = percent(pairs), (Counter(pair[side] for pair in pairs) for side in (0, 1))
     if observed is None or len(ones | others) < 2:
         return None
-    chance = sum(ones[value] * others[value] for value in ones) / len(pairs) ** 2
-    return (observed - chance) / (1 - chance)
+    expected = sum(ones[value] * others[value] for value in ones) / len(pairs) ** 2
+    return (observed - expected) / (1 - expected)
 
 
 def krippendorff(

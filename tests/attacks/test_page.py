@@ -37,7 +37,7 @@ def test_what_a_model_writes_stays_text(browser: Any, tmp_path: Path, what: str)
         f"Strategy: {step} [Question]\nResponse: {text} What worries you?"
     )
     guard = Guard(NoDanger(), check=lambda *_: None)
-    supporter = GuardedSupporter(ScriptedWriter(written, size=40), guard, WordJudge(), places=8)
+    supporter = GuardedSupporter(ScriptedWriter(written, size=40), guard, WordJudge(), capacity=8)
     with site(supporter) as address, visit(browser, address) as page:
         page.on("dialog", lambda dialog: pytest.fail(f"a dialog: {dialog.message}"))
         tell(page, "I lost my job.")

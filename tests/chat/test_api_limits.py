@@ -200,7 +200,7 @@ def test_another_name_for_the_host_is_refused_on_loopback() -> None:
 
 
 def test_a_full_supporter_answers_429_with_the_time_to_wait() -> None:
-    supporter = ScriptedSupporter(places=0)
+    supporter = ScriptedSupporter(capacity=0)
     with served(create_app(supporter, settings=FREE)) as running:
         for stream in (True, False):
             body = {"messages": [{"role": "user", "content": "Hi"}], "stream": stream}

@@ -436,12 +436,12 @@ def test_two_tabs_are_two_conversations(page: Any, supporter: ScriptedSupporter)
 
 
 def test_a_busy_server_says_when_to_come_back(browser: Any) -> None:
-    supporter = ScriptedSupporter(places=0)
+    supporter = ScriptedSupporter(capacity=0)
     with site(supporter) as address, visit(browser, address, errors="429") as page:
         page.wait_for_selector("#speaks:not(:empty)")
         tell(page, "Hello")
         assert "try again in 7 seconds" in page.inner_text(".remarks")
-        supporter._places = 1
+        supporter._capacity = 1
         page.click(".again")
         page.wait_for_selector(".reply:not(:empty)")
 

@@ -225,7 +225,7 @@ def test_a_full_line_says_when_to_come_back_and_closing_makes_room() -> None:
     async def talk() -> None:
         writer = ScriptedWriter(TURN)
         writer.hold = asyncio.Event()
-        supporter = GuardedSupporter(writer, guard(), places=2)
+        supporter = GuardedSupporter(writer, guard(), capacity=2)
         tasks = [asyncio.ensure_future(anext(aiter(supporter.converse(TurnRequest(JOB))))) for _ in range(2)]
         while writer.open < 2:
             await asyncio.sleep(0.01)
@@ -246,7 +246,7 @@ def test_nobody_in_danger_is_told_to_come_back_later() -> None:
     async def talk() -> None:
         writer = ScriptedWriter(TURN)
         writer.hold = asyncio.Event()
-        supporter = GuardedSupporter(writer, Guard(locale="en-US"), places=1)
+        supporter = GuardedSupporter(writer, Guard(locale="en-US"), capacity=1)
         ordinary = asyncio.ensure_future(anext(aiter(supporter.converse(TurnRequest(JOB)))))
         while not writer.open:
             await asyncio.sleep(0.01)

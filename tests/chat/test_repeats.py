@@ -16,7 +16,7 @@ from compeer.engine import batching
 from compeer.models import Sampling
 from compeer.models.base import Request
 from compeer.policy import Output, generate_turns, repeats
-from compeer.policy.repeats import RepetitionFilter, said_before, until_repetition
+from compeer.policy.repeats import RepetitionFilter, repeats_earlier, until_repetition
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
 from tests.support.scripted_model import ScriptedModel
@@ -175,4 +175,4 @@ def test_a_server_that_repeats_itself_is_heard_out_and_told_once() -> None:
     ],
 )
 def test_what_was_said_before_is_known(text: str, earlier: list[str], repeated: bool) -> None:
-    assert said_before(text, earlier) is repeated
+    assert repeats_earlier(text, earlier) is repeated

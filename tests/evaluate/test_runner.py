@@ -25,7 +25,7 @@ from compeer.evaluate.players import Player, Players, Prices, cost_of, read_pric
 from compeer.evaluate.runner import Evaluation, rehearse, run_evaluation, sample
 from compeer.evaluate.sage import Sage, SageSettings, measure_sage
 from compeer.models import Failure, Generation, Request, Sampling
-from compeer.simulate import Complaint, Said, Scenario, read_conversations
+from compeer.simulate import AgentTurn, Complaint, Scenario, read_conversations
 from compeer.simulate.conversation import view_of
 from compeer.simulate.emotion import RLVER, SAGE, SAGE_RELEASED
 from compeer.simulate.seekers import card_messages, own_cards, read_card_message, read_cards
@@ -196,8 +196,8 @@ def test_the_seeker_is_told_its_card_in_its_language_and_begins_where_no_opening
 )
 def test_what_a_seeker_says_is_read(answer: str, said: str | None) -> None:
     found = read_card_message(Generation(answer))
-    assert (found.text if isinstance(found, Said) else None) == said
-    assert isinstance(found, Said if said else Complaint)
+    assert (found.text if isinstance(found, AgentTurn) else None) == said
+    assert isinstance(found, AgentTurn if said else Complaint)
 
 
 # --- runs by scripted models ------------------------------------------------------------------------------------------

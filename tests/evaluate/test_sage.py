@@ -17,11 +17,11 @@ from compeer.errors import InputError
 from compeer.evaluate.sage import rescore, rescore_command, update
 from compeer.models import Generation, Request
 from compeer.simulate import (
+    AgentTurn,
     Ask,
     Complaint,
     Conversation,
     DialogueSettings,
-    Said,
     Turn,
     View,
     run_dialogues,
@@ -529,7 +529,7 @@ def test_both_calls_of_a_turn_and_the_next_turns_begin_alike(profile: SeekerProf
     ],
 )
 def test_messages_and_goodbyes(text: str, words: str, goodbye: bool) -> None:
-    assert read_message(Generation(text)) == Said(words, stop="goodbye" if goodbye else None)
+    assert read_message(Generation(text)) == AgentTurn(words, stop="goodbye" if goodbye else None)
 
 
 @pytest.mark.parametrize(
@@ -554,7 +554,7 @@ def test_talk_of_change_is_no_change() -> None:
     assert tells_change("I said it.\n**Change:** +5")
     assert not tells_change("Change: I hate it.")
     assert not tells_change("All this change\nwears me out")
-    assert read_message(Generation("I ramble on", cut_off=True)) == Said("I ramble on", extra={"cut_off": True})
+    assert read_message(Generation("I ramble on", cut_off=True)) == AgentTurn("I ramble on", extra={"cut_off": True})
 
 
 # --- whole conversations ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from compeer.policy.sources import SeekerSource, facts_from_history
 from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Score
 from compeer.ser.record import SerRecord
-from compeer.simulate import Said, View
+from compeer.simulate import AgentTurn, View
 from compeer.simulate.emotion import RLVER, SAGE
 from compeer.simulate.sentient import SentientSeeker
 from tests.support.scripted_agent import ScriptedAgent
@@ -112,7 +112,7 @@ def test_a_failing_seeker_leaves_the_output_unscored() -> None:
     away = SeekerSource(SentientSeeker(ScriptedModel([])), seed=0)
     assert away.score([record()], [output("Yes.")]) == [Score(unscored="the seeker gave nothing of use: script")]
     plain = SeekerSource(ScriptedAgent(["hm"]), seed=0)
-    silent = SeekerSource(ScriptedAgent(lambda _: Said("hm", extra={})), seed=0)
+    silent = SeekerSource(ScriptedAgent(lambda _: AgentTurn("hm", extra={})), seed=0)
     for source in (plain, silent):
         assert source.score([record()], [output("Yes.")]) == [Score(unscored="the seeker noted no emotion")]
 
@@ -127,9 +127,9 @@ def test_a_server_that_stays_away_stops_the_training() -> None:
 
 
 def test_any_agent_that_notes_its_emotion_will_do() -> None:
-    def feels(view: View) -> Said:
+    def feels(view: View) -> AgentTurn:
         before = next(turn.extra["emotion"] for turn in reversed(view.own) if "emotion" in turn.extra)
-        return Said("" if view.over else "hm", extra={"emotion": before + len(view.turns[-1].text)})
+        return AgentTurn("" if view.over else "hm", extra={"emotion": before + len(view.turns[-1].text)})
 
     agent = ScriptedAgent(feels)
     said = ("It began.", "When?", "In May.")

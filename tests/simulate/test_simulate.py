@@ -16,11 +16,11 @@ from compeer.errors import InputError
 from compeer.models import Failure, Generation, Message, Request, Sampling
 from compeer.simulate import (
     Agent,
+    AgentTurn,
     Ask,
     Complaint,
     Conversation,
     DialogueSettings,
-    Said,
     Scenario,
     SeekerAgent,
     SupporterAgent,
@@ -90,22 +90,22 @@ class Card(SeekerAgent):
         return chat(view, f"You are {view.facts['card']}.", cue="(begin)")
 
     def turn(self, view: View) -> Turning:
-        said: Said = yield Ask(self.messages(view), lambda answer: self.read(view, answer))
+        said: AgentTurn = yield Ask(self.messages(view), lambda answer: self.read(view, answer))
         return said
 
-    def read(self, view: View, answer: Generation) -> Said | Complaint:
+    def read(self, view: View, answer: Generation) -> AgentTurn | Complaint:
         said = read_plain(answer)
-        if isinstance(said, Said) and said.text.startswith("As an AI"):
+        if isinstance(said, AgentTurn) and said.text.startswith("As an AI"):
             return Complaint("out of role", "a seeker does not say that")
-        if isinstance(said, Said) and said.text.endswith("[bye]"):
-            return Said(said.text.removesuffix("[bye]").strip(), said.reasoning, said.extra, stop="goodbye")
+        if isinstance(said, AgentTurn) and said.text.endswith("[bye]"):
+            return AgentTurn(said.text.removesuffix("[bye]").strip(), said.reasoning, said.extra, stop="goodbye")
         return said
 
 
 class Feeling(SeekerAgent):
     """Two calls a turn: a number that it adds to its feeling, then words; and a last look."""
 
-    looks_back = True
+    wants_closing_turn = True
 
     def messages(self, view: View) -> list[Message]:
         return chat(view, "words", cue="(begin)")
@@ -115,11 +115,11 @@ class Feeling(SeekerAgent):
         if view.turns:
             feeling += yield Ask(chat(view, "change"), _number, sampling=Sampling(temperature=0, max_tokens=8))
         if feeling >= 100:
-            return Said("", extra={"feeling": feeling}, stop="success")
+            return AgentTurn("", extra={"feeling": feeling}, stop="success")
         if view.over:
-            return Said("", extra={"feeling": feeling})
-        said: Said = yield Ask(self.messages(view), read_plain)
-        return Said(said.text, "felt it", {"feeling": feeling})
+            return AgentTurn("", extra={"feeling": feeling})
+        said: AgentTurn = yield Ask(self.messages(view), read_plain)
+        return AgentTurn(said.text, "felt it", {"feeling": feeling})
 
 
 def _number(answer: Generation) -> int | Complaint:
@@ -430,18 +430,18 @@ def stage(folder: Path, kind: str, seed: int = 3, count: int = 7) -> list[Conver
     model = Padded(lambda _: "", batch_size=2 if kind == "batched" else 1, at_once=1 if kind == "batched" else 8)
 
     class Uneven(Card):
-        def read(self, view: View, answer: Generation) -> Said | Complaint:
+        def read(self, view: View, answer: Generation) -> AgentTurn | Complaint:
             if answer.text[0] in "01":
                 return Complaint("unparsable", "it begins with a 0 or 1")
-            return Said(answer.text, "why", {"n": len(view.own)}, "goodbye" if answer.text[0] in "234" else None)
+            return AgentTurn(answer.text, "why", {"n": len(view.own)}, "goodbye" if answer.text[0] in "234" else None)
 
     class Two(Uneven):
-        looks_back = True
+        wants_closing_turn = True
 
         def turn(self, view: View) -> Any:
             plan: str = yield Ask(chat(view, "plan"), lambda answer: answer.text)
             if view.over:
-                return Said("", extra={"plan": plan})
+                return AgentTurn("", extra={"plan": plan})
             return (yield Ask([*self.messages(view), {"role": "user", "content": plan}], lambda a: self.read(view, a)))
 
     seeker = Two(model) if kind == "two calls" else Uneven(model)
@@ -577,17 +577,17 @@ def test_a_local_model_gives_the_same_bytes_killed_or_not(
 
 def test_a_structured_answer_needs_a_response_and_names_what_else_is_missing() -> None:
     whole = read_structured(Generation("<think>History: a draft [action]</think>\n" + STRUCTURED))
-    assert isinstance(whole, Said)
+    assert isinstance(whole, AgentTurn)
     assert (whole.text, whole.extra) == ("It sounds as if this is hard to say aloud.", {})
     bare = read_structured(Generation("Response: I hear you."))
-    assert isinstance(bare, Said)
+    assert isinstance(bare, AgentTurn)
     assert (bare.text, bare.reasoning, set(bare.extra["missing"])) == (
         "I hear you.",
         None,
         {"history", "emotion", "strategy"},
     )
     cut = read_structured(Generation(STRUCTURED, cut_off=True))
-    assert isinstance(cut, Said)
+    assert isinstance(cut, AgentTurn)
     assert cut.extra["cut_off"] is True
     assert set(cut.extra["missing"]) == {"response"}
     assert isinstance(read_structured(Generation(STRUCTURED.rpartition("\n")[0])), Complaint)

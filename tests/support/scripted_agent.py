@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compeer.simulate import Said, View
+from compeer.simulate import AgentTurn, View
 from compeer.simulate.agents import SPEAKING, Turning
 
 
@@ -13,9 +13,11 @@ class ScriptedAgent:
     model = None
     sampling = SPEAKING
     keeps_reasoning = True
-    looks_back = False
+    wants_closing_turn = False
 
-    def __init__(self, lines: Sequence[str | Said] | Callable[[View], str | Said], name: str = "scripted") -> None:
+    def __init__(
+        self, lines: Sequence[str | AgentTurn] | Callable[[View], str | AgentTurn], name: str = "scripted"
+    ) -> None:
         self._lines, self._name = lines, name
 
     @property
@@ -28,5 +30,5 @@ class ScriptedAgent:
             said = self._lines(view)
         else:
             number = len(view.own)
-            said = self._lines[number] if number < len(self._lines) else Said("", stop="script ended")
-        return Said(said) if isinstance(said, str) else said
+            said = self._lines[number] if number < len(self._lines) else AgentTurn("", stop="script ended")
+        return AgentTurn(said) if isinstance(said, str) else said

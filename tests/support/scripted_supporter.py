@@ -43,18 +43,18 @@ class ScriptedSupporter:
         guarded: bool = True,
         judges: bool = True,
         pause: float = 0.0,
-        places: int = 50,
+        capacity: int = 50,
     ) -> None:
         self.name, self.multimodal, self.guarded, self.judges = "scripted", multimodal, guarded, judges
         self.requests: list[TurnRequest] = []
         self.left, self.open, self.closed = 0, 0, False
         self.release = asyncio.Event()
-        self._pause, self._places = pause, places
+        self._pause, self._capacity = pause, capacity
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
         if request.refusal:
             raise request.refusal
-        if self.open >= self._places:
+        if self.open >= self._capacity:
             raise Busy(7)
         if request.best_of > 1 and not self.judges:
             raise InputError("there is no judge to choose with.", field="best_of", do="Ask for one output.")

@@ -50,7 +50,7 @@ LIVELY = 0.9
 
 
 class GuardedSupporter:
-    """Takes the supporter's part with any writer. At most `places` outputs are under way or waiting at a time.
+    """Takes the supporter's part with any writer. At most `capacity` outputs are under way or waiting at a time.
 
     Without a guard everything is shown as it is written; whoever does that tells the seeker so. `history` limits what
     the writer reads to so many utterances.
@@ -65,10 +65,10 @@ class GuardedSupporter:
         history: int | None = None,
         task: Task = "supporter",
         language: str = "en",
-        places: int = 64,
+        capacity: int = 64,
     ) -> None:
         self.writer, self._guard, self._judge = writer, guard, judge
-        self._history, self._task, self._language, self._places = history, task, language, places
+        self._history, self._task, self._language, self._capacity = history, task, language, capacity
         self._open = 0
         self._seconds = 5.0  # that a turn takes, by those that have ended
 
@@ -110,7 +110,7 @@ class GuardedSupporter:
             yield TurnDone(None, turn.reply, turn)
             return
         self._check(request)
-        if self._open and self._open + request.best_of > self._places:
+        if self._open and self._open + request.best_of > self._capacity:
             raise Busy(max(1.0, self._seconds))
         self._open += request.best_of
         start = time.monotonic()
@@ -127,8 +127,8 @@ class GuardedSupporter:
         """Raises where a request cannot be met."""
         if request.refusal:
             raise request.refusal
-        if request.best_of < 1 or request.best_of > self._places:
-            raise InputError(f"it must be from 1 to {self._places}.", field="best_of")
+        if request.best_of < 1 or request.best_of > self._capacity:
+            raise InputError(f"it must be from 1 to {self._capacity}.", field="best_of")
         if request.best_of > 1 and self._judge is None:
             do = "Start with a judge (--judge), or ask for one output."
             raise InputError("there is no judge to choose among several outputs.", field="best_of", do=do)
@@ -300,11 +300,11 @@ async def ranked_candidates(
     """The outputs with their places and verdicts, in the order they were written; what is not allowed has no place."""
     numbers = [number for number, good in enumerate(allowed) if good]
     ranking = await arank(judge, request.history, [outputs[number] for number in numbers], seed=request.seed)
-    places = {numbers[one.index]: (place, one) for place, one in enumerate(ranking, 1)}
+    positions = {numbers[one.index]: (place, one) for place, one in enumerate(ranking, 1)}
     found = []
     for number, output in enumerate(outputs):
-        if number in places:
-            place, ranked = places[number]
+        if number in positions:
+            place, ranked = positions[number]
             score = ranked_score(ranked, getattr(judge, "threshold", 0.5))
             found.append(JudgedCandidate(number + 1, output.turn, score, place, ranked.problem))
         else:

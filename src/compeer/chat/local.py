@@ -202,5 +202,5 @@ def local_supporter(
         card = model_card(folder)
     task = card.get("task", "shown" if is_base(model) else "supporter")
     writer = LocalWriter(model, rows, card.get("media", ""), task, use)
-    places = writer.rows + (2 * writer.rows if waiting is None else waiting)
-    return GuardedSupporter(writer, guard, judge, history=card.get("history"), task=task, places=places)
+    capacity = writer.rows + (2 * writer.rows if waiting is None else waiting)
+    return GuardedSupporter(writer, guard, judge, history=card.get("history"), task=task, capacity=capacity)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from compeer.chat.turn import ReplyPart, StepDone
-from compeer.policy.repeats import said_before
+from compeer.policy.repeats import repeats_earlier
 from compeer.reasoning import (
     LABELS,
     STEPS,
@@ -175,7 +175,7 @@ class CheckedReply:
 
     def _passed(self, text: str) -> str:
         if self.gate is not None and text and not self.text:
-            self.stale = self.stale or said_before(text, self._earlier)
+            self.stale = self.stale or repeats_earlier(text, self._earlier)
         if self.stale:
             return ""
         held = self._blank + text

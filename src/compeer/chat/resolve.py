@@ -54,7 +54,7 @@ def resolve_supporter(
 
         settings = StreamCall(**(call or CallSettings()).model_dump())
         writer = UpstreamWriter(f"http{url}", model, settings, multimodal)
-        return GuardedSupporter(writer, guard, judge, language=language, places=2 * settings.concurrency)
+        return GuardedSupporter(writer, guard, judge, language=language, capacity=2 * settings.concurrency)
     name = best_supporter() if name == DEFAULT else name
     _check_folder(name, "model")
     from compeer.chat.local import local_supporter  # torch is heavy

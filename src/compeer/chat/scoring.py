@@ -155,18 +155,18 @@ async def _scores(
     judging: Judging, histories: Sequence[str], outputs: Sequence[str], references: Sequence[str] | None
 ) -> list[Score]:
     turns = [parse_turn(readable(output)) for output in outputs]
-    told = [readable(one) for one in references] if references else [None] * len(outputs)
-    pairs = zip(histories, turns, told, strict=True)
+    compared = [readable(one) for one in references] if references else [None] * len(outputs)
+    pairs = zip(histories, turns, compared, strict=True)
     cases = [Case(utterances(readable(history)), turn, reference) for history, turn, reference in pairs]
     judged = await judging.judge(cases)
-    return [score(turn, said) for turn, said in zip(turns, judged, strict=True)]
+    return [score(turn, judgment) for turn, judgment in zip(turns, judged, strict=True)]
 
 
 def utterances(history: str) -> tuple[Utterance, ...]:
     """The utterances of a transcript; the last one must be the seeker's."""
     first, *rest = _SPOKEN.split(history)
-    said = [("seeker", first), *zip((name.lower() for name in rest[::2]), rest[1::2], strict=True)]
-    found = tuple(Utterance(speaker=_SPEAKERS[name], text=text.strip()) for name, text in said if text.strip())
+    lines = [("seeker", first), *zip((name.lower() for name in rest[::2]), rest[1::2], strict=True)]
+    found = tuple(Utterance(speaker=_SPEAKERS[name], text=text.strip()) for name, text in lines if text.strip())
     if not found or found[-1].speaker != "seeker":
         what = "A history must end with words of the seeker."
         raise Refusal(400, what, field="text_1", code="not_the_seekers_turn")

@@ -57,7 +57,9 @@ def judge(
     records: Path | None = argument("A file of SER records; not with --said.", None),
     model: str = argument("'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1.", "judge"),
     out: Path | None = argument("The file of judgments to write.", None),
-    said: str | None = option("Judge one turn instead: what the seeker wrote; -m names another judge."),
+    message: str | None = option(
+        "Judge one turn instead: what the seeker wrote; -m names another judge.", None, "--said"
+    ),
     output: str | None = option("With --said: the output, four lines or what `compeer say --json` printed."),
     reference: str | None = option("With --said: a response to compare with; without one only steps are judged."),
     judge_name: str | None = option("With --said: the judge.", None, "--judge", "-m"),
@@ -84,7 +86,7 @@ def judge(
     from compeer.reward.judges import open_judge
     from compeer.reward.judgments import write_judgments
 
-    name = model if said is None else judge_name or model
+    name = model if message is None else judge_name or model
     local = {"--batch": batch, "--threshold": threshold}
     remote = {"--kind": kind, "--reasons": reasons, "--trained": trained, "--call": call, "--cache": cache}
     form = _judge_form(name, kind, reasons, local, remote)
@@ -99,8 +101,8 @@ def judge(
         both_orders=both_orders,
         media=media,
     )
-    if said is not None:
-        case = _turn_case(said, output, reference)
+    if message is not None:
+        case = _turn_case(message, output, reference)
         scored = _judge_turn(opened(), case, as_json)
     elif records is None or out is None:
         do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
@@ -201,14 +203,14 @@ def _judge_form(
     return JudgeForm.model_validate({"kind": kind or "unified", "reasons": reasons})
 
 
-def _turn_case(said: str, output: str | None, reference: str | None) -> Case:
+def _turn_case(message: str, output: str | None, reference: str | None) -> Case:
     """The turn as it was given, to be judged."""
     from compeer.reward.conversation import Case
 
-    if not said.strip():
+    if not message.strip():
         do = 'Write: compeer reward judge --said "I cannot sleep." --output "…"'
         raise InputError("the seeker says nothing.", field="said", do=do)
-    return Case((Utterance(speaker="seeker", text=said),), _read_output(output), reference)
+    return Case((Utterance(speaker="seeker", text=message),), _read_output(output), reference)
 
 
 def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:

@@ -38,7 +38,7 @@ from compeer.statistics import (
     FEW_GROUPS,
     Estimate,
     Numbers,
-    Places,
+    Positions,
     distinct,
     generator,
     group_weights,
@@ -133,7 +133,7 @@ class _Counted:
         self._tokens = [ngrams(reply.text, language) for reply in replies]
         unit = {name: place for place, name in enumerate(self._units)}
         owner = np.array([unit[reply.unit] for reply in replies])
-        self._halves: list[Places] = []
+        self._halves: list[Positions] = []
         if len(self._units) < 2:
             self._halves.append(rng.permutation(len(replies)))
         for _ in range(halves if len(self._units) > 1 else 0):
@@ -172,7 +172,7 @@ class _Counted:
             whole={f"distinct_{size}": distinct([reply.text for reply in self._replies], size) for size in (1, 2, 3)},
         )
 
-    def _distinct(self, half: Places, at_words: int, size: int) -> float | None:
+    def _distinct(self, half: Positions, at_words: int, size: int) -> float | None:
         """Distinct-n of the first so many words; the last reply is cut where they end."""
         left, grams = at_words, []
         for place in half:
@@ -190,7 +190,7 @@ class _Counted:
         return Estimate.of_draws(np.array([value, *known]), len(self._units), FEW_GROUPS)
 
 
-def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Places]:
+def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Positions]:
     """Each text's n-grams as numbers: equal ones have the same."""
     known: dict[tuple[str, ...], int] = {}
     return [

@@ -33,7 +33,7 @@ def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str
     return output.feed(text, last), output.over
 
 
-def said_before(text: str, earlier: Iterable[str]) -> bool:
+def repeats_earlier(text: str, earlier: Iterable[str]) -> bool:
     """Whether most of a text stands in one of the earlier ones, by its runs of three words; not what is very short."""
     own = _runs(text)
     return len(own) >= _FEWEST and any(len(own & _runs(one)) >= _MOSTLY * len(own) for one in earlier)

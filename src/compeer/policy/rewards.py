@@ -173,10 +173,10 @@ class PlanSource:
             if response and isinstance(step, StrategyStep):
                 whole[index] = (str(response), step.strategy)
         found = dict(zip(whole, self._classifier.carried_out(list(whole.values())), strict=True))
-        return [Score(total=_beyond_chance(found.get(index, 0.0))) for index in range(len(outputs))]
+        return [Score(total=_log_score(found.get(index, 0.0))) for index in range(len(outputs))]
 
 
-def _beyond_chance(probability: float | None) -> float:
+def _log_score(probability: float | None) -> float:
     """The score of a probability; nothing can be said of a strategy that was not learnt, which has none."""
     if not probability:
         return 0.0 if probability is None else -1.0

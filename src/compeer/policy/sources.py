@@ -140,9 +140,9 @@ class SeekerSource:
 
     def _change(self, taking: Taking) -> Score:
         """The score of a turn that was made, or why there is none."""
-        if taking.said is None:
+        if taking.result is None:
             return Score(unscored=f"the seeker gave nothing of use: {taking.failed.why if taking.failed else ''}")
-        emotion = taking.said.extra.get("emotion")
+        emotion = taking.result.extra.get("emotion")
         if not isinstance(emotion, int | float):
             return Score(unscored="the seeker noted no emotion")
         change = float(emotion) - self._start

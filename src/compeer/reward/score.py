@@ -141,8 +141,8 @@ class Answers:
             if void == COPIED_REFERENCE:
                 same = response["candidate"] + response["reference"] + response["both"]
                 response = {"candidate": 0.0, "reference": 0.0, "both": same, "neither": response["neither"]}
-        looks = tuple(passes) if len(passes) > 1 else ()
-        return Judgment(steps, response, threshold, orders, self.reasons, looks, plan, void)
+        by_pass = tuple(passes) if len(passes) > 1 else ()
+        return Judgment(steps, response, threshold, orders, self.reasons, by_pass, plan, void)
 
 
 @dataclass(frozen=True)

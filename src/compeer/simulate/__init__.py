@@ -2,9 +2,9 @@
 
 from compeer.simulate.agents import (
     Agent,
+    AgentTurn,
     Ask,
     Complaint,
-    Said,
     SeekerAgent,
     SupporterAgent,
     chat,
@@ -16,13 +16,13 @@ from compeer.simulate.runner import DialogueSettings
 
 __all__ = [
     "Agent",
+    "AgentTurn",
     "Ask",
     "Call",
     "Complaint",
     "Conversation",
     "DialogueSettings",
     "Outcome",
-    "Said",
     "Scenario",
     "SeekerAgent",
     "SupporterAgent",

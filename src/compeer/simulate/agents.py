@@ -1,7 +1,7 @@
 """Who talks in a simulated conversation: agents, each of which makes its next turn from its own view alone.
 
 An agent's `turn` is a generator. It yields an `Ask` for each question to its model, is sent what was read of the
-answer, and returns what it `Said`. The engine puts the questions, asks again where an answer cannot be used, and
+answer, and returns an `AgentTurn`. The engine puts the questions, asks again where an answer cannot be used, and
 records everything; so an agent holds no conversation, no random numbers and no waiting. What it must remember from one
 turn to the next (an emotion, a plan) it notes in the `extra` of its turns, where it finds it again in its view: a
 conversation that was stopped can then be taken up from what was saved.
@@ -57,7 +57,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Said:
+class AgentTurn:
     """What an agent says, and notes for itself. `stop` ends the conversation, and says why in a word or two.
 
     Without text only the `stop` and the notes count: the agent leaves without a word.
@@ -69,7 +69,7 @@ class Said:
     stop: str | None = None
 
 
-Turning = Generator[Ask, Any, Said]
+Turning = Generator[Ask, Any, AgentTurn]
 
 
 class Agent(Protocol):
@@ -88,7 +88,7 @@ class Agent(Protocol):
         """Whether its view holds the reasoning of its own earlier turns."""
 
     @property
-    def looks_back(self) -> bool:
+    def wants_closing_turn(self) -> bool:
         """Whether it wants a last look (a turn whose view is `over`) when the conversation has reached a limit."""
 
     @property
@@ -103,7 +103,7 @@ class SeekerAgent:
     """What seekers that a model plays have in common; each makes its own `turn`."""
 
     keeps_reasoning = False
-    looks_back = False
+    wants_closing_turn = False
 
     def __init__(self, model: TextModel, sampling: Sampling = SPEAKING) -> None:
         self.model, self.sampling = model, sampling
@@ -122,7 +122,7 @@ class SupporterAgent:
     belongs to a higher floor of the house.
     """
 
-    looks_back = False
+    wants_closing_turn = False
 
     def __init__(
         self,
@@ -154,8 +154,8 @@ class SupporterAgent:
     def turn(self, view: View) -> Turning:
         messages = self._prompt(view.utterances) if self._prompt else chat(view, plain_prompt())
         read = read_structured if self._mode == "structured" else read_plain
-        said: Said = yield Ask(messages, read, grammar=self._grammar)
-        return said
+        reply: AgentTurn = yield Ask(messages, read, grammar=self._grammar)
+        return reply
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -201,15 +201,15 @@ def split_thinking(text: str) -> tuple[str | None, str]:
     return _MARKS.sub("", thought[0]).strip() or None, text[thought.end() :].strip()
 
 
-def read_plain(answer: Generation) -> Said | Complaint:
+def read_plain(answer: Generation) -> AgentTurn | Complaint:
     """The answer as the words to say, thinking set apart."""
-    reasoning, said = split_thinking(answer.text)
-    if not said:
+    reasoning, text = split_thinking(answer.text)
+    if not text:
         return Complaint("empty", "there are no words to the other person in it")
-    return Said(said, reasoning, {"cut_off": True} if answer.cut_off else {})
+    return AgentTurn(text, reasoning, {"cut_off": True} if answer.cut_off else {})
 
 
-def read_structured(answer: Generation) -> Said | Complaint:
+def read_structured(answer: Generation) -> AgentTurn | Complaint:
     """The response of a structured turn, with the steps that could be read as its reasoning."""
     _, text = split_thinking(answer.text)
     if not text:
@@ -223,7 +223,7 @@ def read_structured(answer: Generation) -> Said | Complaint:
     extra: dict[str, Any] = {"cut_off": True} if answer.cut_off else {}
     if parsed.missing:
         extra["missing"] = dict(parsed.missing)
-    return Said(response, _steps(parsed) or None, extra)
+    return AgentTurn(response, _steps(parsed) or None, extra)
 
 
 def _steps(parsed: ParsedTurn) -> str:

@@ -30,7 +30,7 @@ from compeer.simulate.agents import Agent
 from compeer.simulate.conversation import Conversation, Scenario
 from compeer.simulate.runner import DialogueSettings, RunningDialogue, Taking
 
-Places = Mapping[int, asyncio.Semaphore]
+Semaphores = Mapping[int, asyncio.Semaphore]
 """How many calls a model may have under way, by the model's identity."""
 
 
@@ -54,32 +54,34 @@ async def run_dialogues(
     logs.mkdir(parents=True, exist_ok=True)
     dialogues = [RunningDialogue(one, seeker, supporter, settings, logs, seed) for one in scenarios]
     models = [agent.model for agent in (seeker, supporter) if agent.model]
-    places = {id(model): asyncio.Semaphore(model.at_once) for model in models}
+    semaphores = {id(model): asyncio.Semaphore(model.at_once) for model in models}
     lock_step = any(model.batch_size > 1 for model in models)
     groups = [dialogues] if lock_step else [[dialogue] for dialogue in dialogues]
-    await _all(_to_the_end(group, places, advance) for group in groups)
+    await _all(_to_the_end(group, semaphores, advance) for group in groups)
     conversations = [dialogue.conversation for dialogue in dialogues]
     write_lines(folder / "conversations.jsonl", conversations)
     return conversations
 
 
-async def _to_the_end(dialogues: Sequence[RunningDialogue], places: Places, advance: Callable[[int], None]) -> None:
+async def _to_the_end(
+    dialogues: Sequence[RunningDialogue], semaphores: Semaphores, advance: Callable[[int], None]
+) -> None:
     """Takes all dialogues to their end, a turn at a time, none before the others: the same side's turn in each."""
     going, reported = list(dialogues), 0
     while going:
         model = going[0].next_agent.model
         batches = in_blocks(going, model.batch_size if model else len(going))
-        await _all(_take(batch, model, places) for batch in batches)
+        await _all(_take(batch, model, semaphores) for batch in batches)
         done = sum(dialogue.rounds_over for dialogue in dialogues)
         advance(done - reported)
         going, reported = [dialogue for dialogue in going if not dialogue.outcome], done
 
 
-async def _take(batch: Sequence[RunningDialogue], model: TextModel | None, places: Places) -> None:
+async def _take(batch: Sequence[RunningDialogue], model: TextModel | None, semaphores: Semaphores) -> None:
     """One turn of each dialogue of a batch: as it was saved, if all were; else asked for together."""
     takings = [] if all(dialogue.has_saved for dialogue in batch) else [dialogue.take() for dialogue in batch]
     if model and takings:
-        async with places[id(model)]:
+        async with semaphores[id(model)]:
             await ask_together(model, takings)
     for number, dialogue in enumerate(batch):
         if dialogue.has_saved:

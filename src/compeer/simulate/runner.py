@@ -22,7 +22,7 @@ from compeer.errors import InputError
 from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.costs import prompt_tokens, text_tokens
-from compeer.simulate.agents import Agent, Ask, Complaint, Said, Turning
+from compeer.simulate.agents import Agent, AgentTurn, Ask, Complaint, Turning
 from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario, Status, Turn, view_of
 from compeer.statistics import generator
 
@@ -144,21 +144,21 @@ class RunningDialogue:
         self._apply(Entry.model_validate_json(line))  # exactly what another run would read
 
     def _entry(self, taking: Taking) -> Entry:
-        calls, said = tuple(taking.calls), taking.said
-        if said is None:
+        calls, result = tuple(taking.calls), taking.result
+        if result is None:
             return Entry(outcome=taking.failed, calls=calls)
-        stop = Outcome(status="ended", why=said.stop, who=taking.speaker) if said.stop else None
+        stop = Outcome(status="ended", why=result.stop, who=taking.speaker) if result.stop else None
         if limit := self._limit_reached():  # a last look: nothing more is spoken
-            return Entry(closing=said.extra, outcome=stop or Outcome(status="ended", why=limit), calls=calls)
-        if said.text.strip():
-            turn = Turn(speaker=taking.speaker, text=said.text, reasoning=said.reasoning, extra=said.extra)
+            return Entry(closing=result.extra, outcome=stop or Outcome(status="ended", why=limit), calls=calls)
+        if result.text.strip():
+            turn = Turn(speaker=taking.speaker, text=result.text, reasoning=result.reasoning, extra=result.extra)
             entry = Entry(turn=turn, outcome=stop, calls=calls)
             limit = self._limit_reached(entry)
-            if limit and not stop and not self.agents["seeker"].looks_back:
+            if limit and not stop and not self.agents["seeker"].wants_closing_turn:
                 return entry.model_copy(update={"outcome": Outcome(status="ended", why=limit)})
             return entry
         if stop:
-            return Entry(closing=said.extra, outcome=stop, calls=calls)
+            return Entry(closing=result.extra, outcome=stop, calls=calls)
         nothing = Outcome(status="model failed", why="empty", who=taking.speaker, reason="nothing was said")
         return Entry(outcome=nothing, calls=calls)
 
@@ -182,7 +182,7 @@ class RunningDialogue:
 
 
 class Taking:
-    """A turn that is being made: `request` is its next question, until it has `said` something or has `failed`."""
+    """A turn that is being made: `request` is its next question, until it has a `result` or has `failed`."""
 
     def __init__(
         self, turning: Turning, speaker: Speaker, sampling: Sampling, retries: int, seed_of: Callable[[int], int]
@@ -190,7 +190,7 @@ class Taking:
         self.speaker = speaker
         self.calls: list[Call] = []
         self.request: Request | None = None
-        self.said: Said | None = None
+        self.result: AgentTurn | None = None
         self.failed: Outcome | None = None
         self._turning, self._sampling, self._retries, self._seed_of = turning, sampling, retries, seed_of
         self._go_on(None)
@@ -236,7 +236,7 @@ class Taking:
         try:
             self._asked: Ask = self._turning.send(value)
         except StopIteration as done:
-            self.request, self.said = None, done.value
+            self.request, self.result = None, done.value
             return
         self._tries = 0
         self._set_request()
@@ -254,7 +254,7 @@ class Taking:
 def _spoken(text: str) -> Turning:
     """A turn of given words."""
     yield from ()
-    return Said(text)
+    return AgentTurn(text)
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from compeer.dialogue import language_of
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen
 from compeer.models.base import Generation, Message
-from compeer.simulate.agents import Ask, Complaint, Said, SeekerAgent, Turning, chat, mark_of, read_plain
+from compeer.simulate.agents import AgentTurn, Ask, Complaint, SeekerAgent, Turning, chat, mark_of, read_plain
 from compeer.simulate.conversation import Scenario, View
 
 Language = Literal["en", "zh"]
@@ -140,8 +140,8 @@ class CardSeeker(SeekerAgent):
         return {**super().described, "prompts": mark_of(seeker_prompts())}
 
     def turn(self, view: View) -> Turning:
-        said: Said = yield Ask(card_messages(view), read_card_message)
-        return said
+        message: AgentTurn = yield Ask(card_messages(view), read_card_message)
+        return message
 
 
 def card_messages(view: View) -> list[Message]:
@@ -151,18 +151,18 @@ def card_messages(view: View) -> list[Message]:
     return chat(view, system, cue=phrases(language)["cue"])
 
 
-def read_card_message(answer: Generation) -> Said | Complaint:
+def read_card_message(answer: Generation) -> AgentTurn | Complaint:
     """Its words. Where it goes on to speak for both sides, only its own first message is taken, and that noted."""
-    said = read_plain(answer)
-    if isinstance(said, Complaint):
-        return said
-    text = _OWN_NAME.sub("", said.text)
+    message = read_plain(answer)
+    if isinstance(message, Complaint):
+        return message
+    text = _OWN_NAME.sub("", message.text)
     if other := _NEXT_NAME.search(text):
         text = text[: other.start()]
-        said.extra["spoke_for_both"] = True
+        message.extra["spoke_for_both"] = True
     if not text.strip():
         return Complaint("empty", "there is no message of the seeker in it")
-    return Said(text.strip(), said.reasoning, said.extra)
+    return AgentTurn(text.strip(), message.reasoning, message.extra)
 
 
 def prompt_language(language: str) -> Language:

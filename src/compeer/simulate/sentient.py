@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from compeer.dialogue import language_of
 from compeer.io import Frozen
 from compeer.models.base import Generation, Message, Sampling, TextModel
-from compeer.simulate.agents import SPEAKING, Ask, Complaint, Said, SeekerAgent, Turning, mark_of
+from compeer.simulate.agents import SPEAKING, AgentTurn, Ask, Complaint, SeekerAgent, Turning, mark_of
 from compeer.simulate.conversation import Conversation, Scenario, View
 from compeer.simulate.emotion import (
     HIGHEST,
@@ -172,7 +172,7 @@ def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> F
 
 
 def ask_reply(view: View, feeling: Feeling, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
-    """Asks for the next message of the seeker as it feels now; gives what it `Said`."""
+    """Asks for the next message of the seeker as it feels now; gives its `AgentTurn`."""
     phrases = _phrases(view.language)
     question = _filled(
         "reply",
@@ -203,7 +203,7 @@ _OTHER_NAME = re.compile(r"^\s*\W{0,2}(?:supporter|seeker|支持者|求助者)\W
 _QUOTED = re.compile(r"\A(?:\"([^\"]*)\"|“([^“”]*)”|「([^「」]*)」)\Z")
 
 
-def read_message(answer: Generation) -> Said | Complaint:
+def read_message(answer: Generation) -> AgentTurn | Complaint:
     """The words of the seeker and whether they part; talk for both sides or of points is no message."""
     text = _OWN_NAME.sub("", plain_text(answer.text))
     if quoted := _QUOTED.match(text):
@@ -218,7 +218,7 @@ def read_message(answer: Generation) -> Said | Complaint:
     if len(words) > MAX_MESSAGE:
         return Complaint("unparsable", f"the message is longer than {MAX_MESSAGE} characters")
     goodbye = _MARK.search(text) or _PARTING.search(words)
-    return Said(words, None, {"cut_off": True} if answer.cut_off else {}, "goodbye" if goodbye else None)
+    return AgentTurn(words, None, {"cut_off": True} if answer.cut_off else {}, "goodbye" if goodbye else None)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class SentientSeeker(SeekerAgent):
         """`messages` is for its messages, which may be shorter than its reasons: they are in every later prompt."""
         super().__init__(model, sampling)
         self.rules, self._messages = rules, messages
-        self.looks_back = rules.score_last_reply
+        self.wants_closing_turn = rules.score_last_reply
 
     @property
     def described(self) -> dict[str, Any]:
@@ -292,17 +292,17 @@ class SentientSeeker(SeekerAgent):
 
     def turn(self, view: View) -> Turning:
         if not view.turns:
-            first: Said = yield ask_opening(view, self.rules, self._messages)
-            return Said(first.text, extra={"emotion": self.rules.start})
+            first: AgentTurn = yield ask_opening(view, self.rules, self._messages)
+            return AgentTurn(first.text, extra={"emotion": self.rules.start})
         noted = [turn.extra["emotion"] for turn in view.own if "emotion" in turn.extra]
         before = noted[-1] if noted else self.rules.start
         answer: EmotionAnswer = yield ask_emotion(view, before, self.rules)
         feeling = feel(before, answer, self.rules)
         notes = asdict(feeling)
         if feeling.outcome or view.over:
-            return Said("", extra=notes, stop=feeling.outcome)
-        said: Said = yield ask_reply(view, feeling, self.rules, self._messages)
-        return Said(said.text, feeling.reasons or None, {**notes, **said.extra}, said.stop)
+            return AgentTurn("", extra=notes, stop=feeling.outcome)
+        message: AgentTurn = yield ask_reply(view, feeling, self.rules, self._messages)
+        return AgentTurn(message.text, feeling.reasons or None, {**notes, **message.extra}, message.stop)
 
 
 def emotions(conversation: Conversation, rules: EmotionRules = SAGE) -> list[float]:
