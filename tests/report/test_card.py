@@ -337,7 +337,7 @@ def test_an_example_says_why_a_step_is_false_and_keeps_the_order_of_responses(tm
 
 
 def test_long_histories_are_cut_and_it_is_said(tmp_path: Path) -> None:
-    said = [{"speaker": "seeker", "text": f"Line {number}."} for number in range(card.SHOWN_UTTERANCES + 3)]
+    said = [{"speaker": "seeker", "text": f"Line {number}."} for number in range(card.DISPLAYED_UTTERANCES + 3)]
     markdown, page = made(tmp_path, record(history=said))
     for text in (markdown, page):
         assert "3 earlier" in text

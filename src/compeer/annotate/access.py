@@ -179,7 +179,7 @@ class Guesses:
                 del self._lines[account]
 
     def _wait(self, key: str) -> float:
-        return self._wrong.look(key, monotonic())
+        return self._wrong.peek(key, monotonic())
 
 
 def _too_many(wait: float) -> Refusal:

@@ -42,7 +42,7 @@ FILES = (
     *("clusters.jsonl", "rewritten-plain.jsonl", "rewritten-personality.jsonl", "duplicated.jsonl"),
 )
 """What a build may hold, in the order in which it is made."""
-SHOWN_UTTERANCES = 8
+DISPLAYED_UTTERANCES = 8
 """Of an example's history, the last ones."""
 MOST_ROWS = 12
 """Of values or kinds that may be many; the largest are shown."""
@@ -78,7 +78,7 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         **_made(folder),
         **_clustered(folder),
         "examples": [_example(record) for record in counts.examples],
-        "last": SHOWN_UTTERANCES,
+        "last": DISPLAYED_UTTERANCES,
     }
     markdown = write_page(folder / "card.md", "card.jinja", markdown=True, **content)
     return markdown, write_page(folder / "card.html", "card.jinja", **content)
@@ -163,9 +163,9 @@ def _kinds(counts: RecordCounts, step: str, *sources: str) -> dict[str, int]:
 
 
 def _bars(times: Mapping[str, int]) -> list[Bar]:
-    shown = list(times.items())[:MOST_ROWS]
-    rest = sum(times.values()) - sum(number for _, number in shown)
-    return [Bar(name, [number]) for name, number in [*shown, *([("all others", rest)] if rest else [])]]
+    displayed = list(times.items())[:MOST_ROWS]
+    rest = sum(times.values()) - sum(number for _, number in displayed)
+    return [Bar(name, [number]) for name, number in [*displayed, *([("all others", rest)] if rest else [])]]
 
 
 def _measured(counts: RecordCounts) -> dict[str, Any]:
@@ -347,8 +347,8 @@ def _example(record: SerRecord) -> dict[str, Any]:
     return {
         "id": record.id,
         "about": about,
-        "earlier": max(0, len(record.history) - SHOWN_UTTERANCES),
-        "history": [(one.speaker, one.text) for one in record.history[-SHOWN_UTTERANCES:]],
+        "earlier": max(0, len(record.history) - DISPLAYED_UTTERANCES),
+        "history": [(one.speaker, one.text) for one in record.history[-DISPLAYED_UTTERANCES:]],
         "steps": [_step(record, step) for step in STEPS],
         "responses": responses if record.candidate_first else responses[::-1],
         "preference": _sentences(how),
@@ -358,12 +358,12 @@ def _example(record: SerRecord) -> dict[str, Any]:
 def _step(record: SerRecord, part: Any) -> dict[str, Any]:
     """A step with its verdict, which names what is wrong, and how that came about."""
     step, label = record.candidate.step(part), getattr(record.labels, part, None)
-    shown = {"label": LABELS[part], "decision": step.decision, "text": step.text}
+    displayed = {"label": LABELS[part], "decision": step.decision, "text": step.text}
     if label is None:
-        return {**shown, "right": None, "verdict": "not judged yet", "why": ""}
+        return {**displayed, "right": None, "verdict": "not judged yet", "why": ""}
     verdict = f"{label.value}: {label.kind}" if label.kind else str(label.value)
     return {
-        **shown,
+        **displayed,
         "right": label.value,
         "verdict": verdict,
         "why": _sentences([label.source, label.how, label.reason]),

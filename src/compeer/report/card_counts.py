@@ -91,15 +91,15 @@ def count_records(path: Path, examples: int, seed: int) -> RecordCounts:
     """Reads a file of records once; the counts, and up to `examples` records to look at."""
     counts = RecordCounts()
     rng = generator(seed, "card")
-    seen: Counter[tuple[str | None, ...]] = Counter()
-    drawn: dict[tuple[str | None, ...], SerRecord] = {}
+    met: Counter[tuple[str | None, ...]] = Counter()
+    sampled: dict[tuple[str | None, ...], SerRecord] = {}
     for record in read_records(path):
         _count(counts, record)
         sort = _sort(record)
-        seen[sort] += 1
-        if (sort in drawn or len(drawn) < MOST_SORTS) and rng.random() * seen[sort] < 1:
-            drawn[sort] = record
-    counts.examples = most_different(drawn.values(), examples)
+        met[sort] += 1
+        if (sort in sampled or len(sampled) < MOST_SORTS) and rng.random() * met[sort] < 1:
+            sampled[sort] = record
+    counts.examples = most_different(sampled.values(), examples)
     return counts
 
 
@@ -172,12 +172,12 @@ def _sort(record: SerRecord) -> tuple[str | None, ...]:
 def most_different(records: Iterable[SerRecord], number: int) -> list[SerRecord]:
     """Of the records, those that show most things not shown yet, one after the other."""
     left = {record.id: (record, _features(record)) for record in records}
-    shown: Counter[str] = Counter()
+    covered: Counter[str] = Counter()
     chosen: list[SerRecord] = []
     while left and len(chosen) < number:
-        best = max(left, key=lambda key: (sum(0.5 ** shown[name] for name in left[key][1]), key))
+        best = max(left, key=lambda key: (sum(0.5 ** covered[name] for name in left[key][1]), key))
         record, names = left.pop(best)
-        shown.update(names)
+        covered.update(names)
         chosen.append(record)
     return chosen
 

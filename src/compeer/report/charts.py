@@ -90,7 +90,7 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [index * step for index in range(first, last + 1)]
 
 
-def _draw(macro: str, **content: Any) -> Markup:
+def _plot(macro: str, **content: Any) -> Markup:
     macros = environment().get_template("charts.jinja", globals={"width": WIDTH}).module
     return Markup(str(getattr(macros, macro)(**content)).replace("\n", ""))
 
@@ -102,7 +102,7 @@ def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "s
     """Lines over steps. `key` names the chart within the page; series without a known point are not drawn."""
     known = [line for line in series if line.known]
     if not known:
-        return _draw("nothing", title=title)
+        return _plot("nothing", title=title)
     xs = [x for line in known for x, _ in line.known]
     ys = [y for line in known for _, y in line.known]
     low, high, y_ticks = min(xs), max(xs), nice_ticks(min(ys), max(ys))
@@ -118,7 +118,7 @@ def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "s
         for line in known
     )
     lines = [_line(line, index, x_axis, y_axis) for index, line in enumerate(known)]
-    return _draw("lines", key=key, title=title, summary=f"{title}: {summary}.", plot=plot, lines=lines)
+    return _plot("lines", key=key, title=title, summary=f"{title}: {summary}.", plot=plot, lines=lines)
 
 
 def _line(line: Series, index: int, x_axis: Axis, y_axis: Axis) -> dict[str, Any]:
@@ -176,14 +176,14 @@ def dot_chart(
         summary.append(f"{dot.name} {words(dot.value)}{bounds}")
     mark = mark if mark and mark[1] is not None else None
     label = f"{title}: {'; '.join(summary)}."
-    return _draw("dots", key=key, title=title, summary=label, axis=axis, ticks=ticks, dots=dots, mark=mark, words=words)
+    return _plot("dots", key=key, title=title, summary=label, axis=axis, ticks=ticks, dots=dots, mark=mark, words=words)
 
 
 def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] = ("",), words: Words = count) -> Markup:
     """A bar from zero for each row and series, with its value beside it. Long names stand above their bars."""
     known = [value for bar in bars for value in bar.values if value is not None]
     if not known:
-        return _draw("nothing", title=title)
+        return _plot("nothing", title=title)
     thick, gap, longest = 14, 10, max(len(bar.name) for bar in bars)
     above = longest > 14
     left = 4 if above else 16 + 7 * longest
@@ -196,7 +196,7 @@ def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] =
         top += height + gap + (18 if above else 0)
     summary = "; ".join(f"{bar.name} {', '.join(map(words, bar.values))}" for bar in bars)
     common = {"key": key, "title": title, "summary": f"{title}: {summary}.", "series": series, "words": words}
-    return _draw("bars", **common, left=left, above=above, height=top, thick=thick, rows=rows)
+    return _plot("bars", **common, left=left, above=above, height=top, thick=thick, rows=rows)
 
 
 # --- emotion over a conversation --------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def emotion_chart(curves: Sequence[Curve]) -> Markup:
     title = "Emotion after each reply (higher is better); a conversation that has ended keeps its last in the mean"
     known = [curve for curve in curves if curve.emotions]
     if not known:
-        return _draw("nothing", title=title)
+        return _plot("nothing", title=title)
     means = mean_emotions(known)
     x_axis, y_axis = Axis(0, max(1, len(means) - 1), LEFT, WIDTH - RIGHT), Axis(0, 100, HEIGHT + 40 - BOTTOM, TOP)
     rows = [(tick, tick) for tick in range(0, 101, 20)]
@@ -231,7 +231,7 @@ def emotion_chart(curves: Sequence[Curve]) -> Markup:
         f"{len(known)} conversations; the mean goes from {decimal(means[0], 1)} to {decimal(means[-1], 1)}; "
         f"successes {ends['success']}, failures {ends['failure']}."
     )
-    return _draw(
+    return _plot(
         "emotions",
         title=title,
         summary=summary,
@@ -248,7 +248,7 @@ def spark(curve: Curve) -> Markup:
     x_axis, y_axis = Axis(0, max(1, len(curve.emotions) - 1), 6, 184), Axis(0, 100, 43, 5)
     emotions = ", ".join(f"{emotion:g}" for emotion in curve.emotions)
     rows = [y_axis.place(tick) for tick in (0, 50, 100)]
-    return _draw("spark", emotions=emotions, curve=_curve(curve, x_axis, y_axis), rows=rows)
+    return _plot("spark", emotions=emotions, curve=_curve(curve, x_axis, y_axis), rows=rows)
 
 
 def _curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> dict[str, Any]:
@@ -267,4 +267,4 @@ def reliability_svg(calibration: Mapping[str, Mapping[str, Any]]) -> str:
     bars underneath give the number of verdicts in each bin, since a dot of three verdicts proves nothing.
     """
     axes = {"across": Axis(0, 1, 62, 292), "up": Axis(0, 1, 280, 50)}
-    return f"{_draw('reliability', calibration=calibration, **axes)}\n"
+    return f"{_plot('reliability', calibration=calibration, **axes)}\n"

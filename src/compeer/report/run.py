@@ -32,7 +32,7 @@ from compeer.report.wording import (
 )
 from compeer.statistics import Estimate
 
-CHANCE = 0.5
+CHANCE_LEVEL = 0.5
 MOST_EXAMPLES = 5
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SCORES = (-5.0, -3.0, -1.0, 1.0, 3.0, 5.0)
@@ -60,7 +60,7 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
         find=find,
         parts=PARTS,
         steps=STEPS,
-        chance=CHANCE,
+        chance_level=CHANCE_LEVEL,
         many_points=MANY_POINTS,
         counted=counted,
         preferences=PREFERENCE_WORDS,
@@ -71,7 +71,7 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
             "Balanced accuracy by step (higher is better)",
             _dots(metrics.balanced),
             SHARES,
-            ("chance", CHANCE),
+            ("chance", CHANCE_LEVEL),
             percent,
         ),
         supporter_tables=supporter_tables(metrics),
@@ -136,7 +136,7 @@ def supporter_tables(run: RunMetrics) -> list[Table]:
     def estimates(title: str, found: Mapping[str, Estimate], words: Callable[[Estimate], str]) -> list[str]:
         return [title, *(words(found[name]) for name in names)]
 
-    shown = [supporter_name(name) for name in names]
+    displayed = [supporter_name(name) for name in names]
     decisions = [
         [*estimates(decision, run.decisions(decision), estimated_share), percent(run.majority(decision))]
         for decision in DECISIONS
@@ -144,7 +144,7 @@ def supporter_tables(run: RunMetrics) -> list[Table]:
     return [
         Table(
             "Share of outputs that are complete, or decide as the corpus does, with 95 % intervals. Higher is better.",
-            ["measure", *shown, "most frequent"],
+            ["measure", *displayed, "most frequent"],
             [
                 [*row("outputs", count, "decisions", "outputs"), DASH],
                 [*estimates("complete", run.complete, estimated_share), DASH],
@@ -153,7 +153,7 @@ def supporter_tables(run: RunMetrics) -> list[Table]:
         ),
         Table(
             "Mean score by the judge: each part −1 to +1, the total −5 to +5 with its 95 % interval. Higher is better.",
-            ["part", *shown],
+            ["part", *displayed],
             [
                 estimates("total", run.scores, estimated),
                 *(row(part, decimal, "reward", part) for part in SCORE_PARTS),
@@ -162,7 +162,7 @@ def supporter_tables(run: RunMetrics) -> list[Table]:
         ),
         Table(
             "How varied the readable responses are; the better direction stands beside each measure.",
-            ["measure", *shown],
+            ["measure", *displayed],
             [
                 row("readable responses", count, "diversity", "responses"),
                 row("words a response (no direction)", lambda value: decimal(value, 1), "diversity", "words"),
@@ -182,11 +182,11 @@ def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
     """Draws logged metrics of a training, each key under a name that people read."""
     rows = [(step, row) for row in run.curves.get(stage, []) if (step := number(row, "step")) is not None]
 
-    def draw(name: str, title: str, unit: str, names: Mapping[str, str]) -> Markup:
+    def plot(name: str, title: str, unit: str, names: Mapping[str, str]) -> Markup:
         series = [Series(line, [(step, number(row, key)) for step, row in rows]) for key, line in names.items()]
         return line_chart(name, title, series, y_label=unit)
 
-    return draw
+    return plot
 
 
 def supporter_charts(run: RunMetrics) -> list[Markup]:

@@ -50,7 +50,7 @@ class Transcript:
     judged: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
-    def shown_score(self) -> str:
+    def displayed_score(self) -> str:
         """The final emotion as it is, or the mean of the dimensions with one decimal."""
         if self.failed or self.score is None:
             return "failed" if self.failed else DASH
@@ -144,10 +144,10 @@ def _feeling(notes: Mapping[str, Any]) -> dict[str, Any] | None:
     emotion, change, applied = (number(notes, name) for name in ("emotion", "change", "applied"))
     if emotion is None:
         return None
-    shown = "" if change is None else _signed(change)
+    displayed = "" if change is None else _signed(change)
     if change is not None and applied is not None and change != applied:
-        shown = f"{_signed(applied)} (said {_signed(change)})"
-    return {"emotion": emotion, "change": shown, "reasons": str(notes.get("reasons") or "")}
+        displayed = f"{_signed(applied)} (said {_signed(change)})"
+    return {"emotion": emotion, "change": displayed, "reasons": str(notes.get("reasons") or "")}
 
 
 def _signed(value: float) -> str:

@@ -51,7 +51,7 @@ SURE = 0.86
 """The same for the small reader and a message by itself: what it means depends on the others."""
 HARMLESS = 0.18
 """Below which probability of danger a reader is sure that there is none."""
-LOOKS_BACK = 40
+MESSAGES_READ = 40
 """Messages that a reader is given; the rules read them all."""
 WINDOW, WINDOW_LETTERS = 8, 6_000
 """Messages that the small reader reads together, and how long they may be in all."""
@@ -133,7 +133,7 @@ class Detector:
     def _learn(self, reads: Sequence[_Read], turns: Sequence[str | Utterance]) -> tuple[list[_Learnt], tuple[str, ...]]:
         """What the reader makes of each message, or of the whole conversation at its last message."""
         learnt = [_Learnt()] * len(reads)
-        start = max(0, len(reads) - LOOKS_BACK)
+        start = max(0, len(reads) - MESSAGES_READ)
         windows = {index: _window(reads, index) for index in range(start, len(reads))}
         asked: list[Window] = [(piece,) for read in reads[start:] for piece in read.pieces]
         asked += [together for together, _ in windows.values()]
@@ -291,7 +291,7 @@ def _conversation(reads: Sequence[_Read], learnt: Sequence[_Learnt]) -> tuple[Le
     was_crisis = False
     heard: dict[Level, int] = {"concern": -1, "crisis": -1}
     for index, (read, own) in enumerate(zip(reads, learnt, strict=True)):
-        signs = {group: seen for group, seen in signs.items() if index - seen[0] <= SIGNS_HOLD}
+        signs = {group: sign for group, sign in signs.items() if index - sign[0] <= SIGNS_HOLD}
         for match in read.scan.matches:
             if match.level == "sign":
                 signs[match.group] = (index, match)
@@ -369,18 +369,18 @@ def _together(learnt: _Learnt, index: int, reached: Level, heard: dict[Level, in
 def _gathered(index: int, signs: dict[str, tuple[int, Match]], held: Level, now: Sequence[Level]) -> list[Trigger]:
     """What signs of several messages say together, where this message adds to them."""
     groups = set(signs)
-    telling = groups - {"despair"}
-    fresh = any(seen[0] == index for seen in signs.values()) or now
-    if not fresh or not telling:
+    telltale = groups - {"despair"}
+    fresh = any(sign[0] == index for sign in signs.values()) or now
+    if not fresh or not telltale:
         return []
     wish = held != "none" or "concern" in now
     preparing = groups & {"means", "giving away", "moment"}
     level: Level = "none"
     if ("means" in groups and (wish or groups & {"farewell", "no tomorrow", "giving away"}) and len(groups) > 1) or (
-        len(telling) >= 4 and preparing
+        len(telltale) >= 4 and preparing
     ):
         level = "crisis"
-    elif len(telling) >= 3 or (len(groups) >= 2 and groups & {"means", "giving away", "no tomorrow"}):
+    elif len(telltale) >= 3 or (len(groups) >= 2 and groups & {"means", "giving away", "no tomorrow"}):
         level = "concern"
     if level == "none":
         return []

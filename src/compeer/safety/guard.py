@@ -47,9 +47,9 @@ class GuardState:
     handed_over: bool = False
 
     @classmethod
-    def of(cls, said: Sequence[str]) -> GuardState:
+    def of(cls, utterances: Sequence[str]) -> GuardState:
         """What can be known from the supporter's side of a conversation, where nobody has kept its state."""
-        found = recognised(said)
+        found = recognised(utterances)
         return cls(found.crises, found.concern or bool(found.crises), found.handed_over)
 
 
@@ -123,13 +123,13 @@ class Guard:
         """A gate for a reply that comes in pieces, or for a step. If it shuts, end with `after_gate`."""
         return SentenceGate(messages, self._check_step if step else self._check)
 
-    def after_gate(self, gate: SentenceGate, shown: str, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
+    def after_gate(self, gate: SentenceGate, released: str, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         """The turn after a reply was let through a gate: what was shown, and a safe ending if the gate shut."""
-        if gate.open and shown.strip():
-            return _spoken(turn, shown)
+        if gate.open and released.strip():
+            return _spoken(turn, released)
         broken = (f"output check: {gate.failed}",) if gate.failed else ()
         ended = self._instead(turn, gate.finding.category if gate.finding else "general", messages, broken)
-        return replace(ended, reply=_APART.join(part for part in (shown.strip(), ended.reply) if part))
+        return replace(ended, reply=_APART.join(part for part in (released.strip(), ended.reply) if part))
 
     def respond(
         self,
@@ -229,10 +229,10 @@ class Guard:
         )
         for hook in self._hooks:
             try:
-                coming = hook(event) is True
+                accepted = hook(event) is True
             except Exception as error:
-                turn, coming = _with(turn, f"hook {type(hook).__name__}: {type(error).__name__}"), False
-            state = replace(state, handed_over=state.handed_over or coming)
+                turn, accepted = _with(turn, f"hook {type(hook).__name__}: {type(error).__name__}"), False
+            state = replace(state, handed_over=state.handed_over or accepted)
         reply = replies.crisis(kinds, state.answered.count(kinds[0]), state.handed_over)
         state = replace(state, answered=(*state.answered, kinds[0]), concern_shown=True)
         return replace(turn, reply=reply, replaced=f"crisis: {kinds[0]}", hide_reasoning=True, state=state)

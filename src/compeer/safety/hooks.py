@@ -48,7 +48,7 @@ class CrisisEvent:
 
     def as_json(self, include_text: bool) -> dict[str, Any]:
         """The event as a service receives it."""
-        told: dict[str, Any] = {
+        payload: dict[str, Any] = {
             "event": "crisis",
             "level": self.level,
             "kinds": list(self.kinds),
@@ -61,7 +61,7 @@ class CrisisEvent:
             "at": self.at.isoformat(),
             "messages": len(self.messages),
         }
-        return {**told, "text": list(self.messages)} if include_text else told
+        return {**payload, "text": list(self.messages)} if include_text else payload
 
 
 class Hook(Protocol):

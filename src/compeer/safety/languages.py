@@ -20,7 +20,7 @@ from compeer.safety.rules import scanned
 
 READ = ("en", "zh")
 """The languages that the guard reads."""
-LOOKS_BACK = 8
+WINDOW = 8
 """Messages in which another language is looked for."""
 UNREAD = "the guard reads English and Chinese only, and something was said in another language"
 
@@ -42,7 +42,7 @@ def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:
     """
     other = "" if spoken is None else spoken.lower().replace("_", "-").split("-")[0]
     expected = None if other in ("", *READ) else other
-    for message in reversed(messages[-LOOKS_BACK:]):
+    for message in reversed(messages[-WINDOW:]):
         found = language(message)
         if found is None and expected is not None and any(character.isalpha() for character in message):
             return expected
@@ -72,13 +72,13 @@ def _latin(words: Sequence[str]) -> str | None:
         return None
     common = _common()
     counts = {code: sum(word in own for word in words) for code, own in common.items() if code != "en"}
-    told = {word for code, own in common.items() if code != "en" for word in own}
-    others = sum(word in told for word in words) / len(words)
+    foreign = {word for code, own in common.items() if code != "en" for word in own}
+    others = sum(word in foreign for word in words) / len(words)
     try:
         met = small_reader().known(words)
     except Exception:  # without the weights the common words have to do
         met = set()
-    english = sum(word in common["en"] or (word in met and word not in told) for word in words) / len(words)
+    english = sum(word in common["en"] or (word in met and word not in foreign) for word in words) / len(words)
     strange = english < 0.3 if len(words) >= 6 else english == 0 and len(words) >= 4
     if (others > english and 3 * others >= 1) or strange:
         best = max(counts, key=lambda code: counts[code])

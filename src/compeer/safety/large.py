@@ -57,8 +57,8 @@ def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
 def reply_prompt(seeker: Sequence[str], reply: str) -> list[dict[str, str]]:
     """The chat that asks whether a reply may be shown: the seeker's last message, and the reply as far as it is."""
     instruction = files("compeer.safety").joinpath("prompts", "reply.txt").read_text("utf-8").strip()
-    said = " ".join(seeker[-1].split())[-MOST_BEFORE:] if seeker else ""
-    asked = f"Seeker: {said}\nProgram: {' '.join(reply.split())}"
+    last = " ".join(seeker[-1].split())[-MOST_BEFORE:] if seeker else ""
+    asked = f"Seeker: {last}\nProgram: {' '.join(reply.split())}"
     return [{"role": "system", "content": instruction}, {"role": "user", "content": asked}]
 
 

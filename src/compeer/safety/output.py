@@ -150,7 +150,7 @@ def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 
 def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     """The first rule that the reply breaks, or None."""
-    last = _said(seeker[-1:])
+    last = _plain_messages(seeker[-1:])
     text = plain(reply)
     asks = "?" in text or "？" in text
     active = [
@@ -189,7 +189,7 @@ def plain(text: str) -> str:
     return _PLAIN.plain(_MARKUP.sub("", text).translate(_TRADITIONAL))
 
 
-def _said(messages: Sequence[str]) -> list[str]:
+def _plain_messages(messages: Sequence[str]) -> list[str]:
     return [plain(message[-20_000:]) for message in messages]
 
 
@@ -213,29 +213,29 @@ def _breaks(rule: _ReplyRule, sentence: str, seeker: Sequence[str]) -> bool:
         excused = (rule.clause is not None and rule.clause.search(clause)) or (
             rule.sentence is not None and rule.sentence.search(before)
         )
-        if not excused and not (rule.data.stated and _stated(rule, found["term"], _said(seeker))):
+        if not excused and not (rule.data.stated and _stated(rule, found["term"], _plain_messages(seeker))):
             return True
         found = rule.pattern.search(sentence, found.end() if found.end() > found.start() else found.end() + 1)
     return False
 
 
-def _stated(rule: _ReplyRule, term: str, said: Sequence[str]) -> bool:
-    """Whether the seeker stated the term as a fact, by the first letters of its telling word; a question is none."""
+def _stated(rule: _ReplyRule, term: str, messages: Sequence[str]) -> bool:
+    """Whether the seeker stated the term as a fact, by the first letters of its telltale word; a question is none."""
     if term.isascii():
         words = re.findall(r"[a-z0-9.]+", term)
-        telling = next((word for word in words if word not in _UNTELLING), words[0] if words else term)
-        stem = re.escape(telling if telling[0].isdigit() else telling[:5])
+        telltale = next((word for word in words if word not in _MODIFIERS), words[0] if words else term)
+        stem = re.escape(telltale if telltale[0].isdigit() else telltale[:5])
     else:
         stem = re.escape(term[:2])
     claim = re.compile(rule.stated.replace("@term@", rf"(?<!\d){stem}"))
     return any(
         claim.search(sentence) and not sentence.endswith(("?", "？"))
-        for message in said
+        for message in messages
         for sentence in _stretches(message)
     )
 
 
-_UNTELLING = frozenset(("a", "an", "the", "major", "clinical", "severe", "mild", "chronic", "post", "social", "your"))
+_MODIFIERS = frozenset(("a", "an", "the", "major", "clinical", "severe", "mild", "chronic", "post", "social", "your"))
 
 
 @cache
@@ -306,7 +306,7 @@ class SentenceGate:
         self, seeker: Sequence[str] = (), check: Callable[[str, Sequence[str]], Finding | None] = check_reply
     ) -> None:
         self._seeker, self._check = tuple(seeker), check
-        self._waiting, self._shown, self._length = "", "", 0
+        self._waiting, self._released, self._length = "", "", 0
         self.finding: Finding | None = None
         self.failed: str | None = None
 
@@ -337,11 +337,11 @@ class SentenceGate:
     def _release(self, end: int) -> str:
         text, self._waiting = self._waiting[:end], self._waiting[end:]
         try:
-            self.finding = self._check(self._shown[-self._CONTEXT :] + text, self._seeker)
+            self.finding = self._check(self._released[-self._CONTEXT :] + text, self._seeker)
         except Exception as error:  # a broken check lets nothing through
             self.failed = type(error).__name__
         if not self.open:
             self._waiting = ""
             return ""
-        self._shown = (self._shown + text)[-self._CONTEXT :]
+        self._released = (self._released + text)[-self._CONTEXT :]
         return text

@@ -70,9 +70,9 @@ def keys(reply: str, seeker: str, language: str) -> Keys:
         here = sorted(set(named))[:_MOST_CLASSES]
         found.update(f"{one} & {two}{asks}" for one, two in combinations(here, 2))
         classes.update(here)
-    said = _signs(seeker[-LONGEST:], language)
-    found.update(f"seeker {sign}" for sign in said)
-    found.update(f"seeker {one} {two}" for one, two in pairwise(said))
+    seeker_signs = _signs(seeker[-LONGEST:], language)
+    found.update(f"seeker {sign}" for sign in seeker_signs)
+    found.update(f"seeker {one} {two}" for one, two in pairwise(seeker_signs))
     for before in sorted(set(_classes(seeker[-LONGEST:], language)))[:_MOST_CLASSES]:
         found.add(f"seeker {before}")
         found.update(f"seeker {before} > {name}" for name in sorted(classes)[:_MOST_CLASSES])

@@ -41,7 +41,7 @@ LOADING = 600.0
 """The same for the first call, which loads it."""
 COUNTS = 0.57
 """From which probability a reader counts; chosen on the tuning conversations."""
-COUNTS_ALONE = 0.5
+COUNTS_BY_PHRASES = 0.5
 """From which probability the phrases count whatever the network says; chosen on the tuning conversations."""
 COUNTS_WEIGHED = 0.22
 """The same for English where the embedder does not load: the phrases know less than both together, so they lean further
@@ -124,14 +124,14 @@ class SmallReader:
 
     def _guess(self, messages: Window) -> Guess:
         phrases = self._phrases(messages)
-        alone = as_guess(phrases)
+        by_phrases = as_guess(phrases)
         if self._embed is None:
-            return alone
+            return by_phrases
         both = as_guess(self._joined(phrases, messages))
-        if alone.danger < COUNTS_ALONE:
+        if by_phrases.danger < COUNTS_BY_PHRASES:
             return both
-        danger = max(both.danger, alone.danger, COUNTS)
-        return both._replace(danger=danger, crisis=max(both.crisis, alone.crisis))
+        danger = max(both.danger, by_phrases.danger, COUNTS)
+        return both._replace(danger=danger, crisis=max(both.crisis, by_phrases.crisis))
 
     def known(self, words: Sequence[str]) -> set[str]:
         """Those of some words, in plain form, that the English weights have met."""

@@ -26,7 +26,7 @@ LANGUAGES = ("en", "zh")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 
 
-def _known_places(text: str) -> str:
+def _known_placeholders(text: str) -> str:
     for _, name, _, _ in Formatter().parse(text):
         if name is not None and name not in ("resources", "emergency"):
             raise ValueError(f"{{{name}}} is no placeholder; there are {{resources}} and {{emergency}}")
@@ -39,7 +39,7 @@ def _with_resources(text: str) -> str:
     return text
 
 
-Wording = Annotated[str, Field(min_length=1), AfterValidator(_known_places)]
+Wording = Annotated[str, Field(min_length=1), AfterValidator(_known_placeholders)]
 NumberedWording = Annotated[Wording, AfterValidator(_with_resources)]
 
 
@@ -129,11 +129,11 @@ class Recognised(Frozen):
     handed_over: bool = False
 
 
-def recognised(said: Sequence[str]) -> Recognised:
+def recognised(utterances: Sequence[str]) -> Recognised:
     """The fixed words among what was said on the supporter's side, in any language, whatever the place's numbers."""
     crises: list[Kind] = []
     concern = handed_over = False
-    for text in said:
+    for text in utterances:
         for words in map(wordings, LANGUAGES):
             crises += [
                 kind
@@ -141,8 +141,8 @@ def recognised(said: Sequence[str]) -> Recognised:
                 if any(_opening(wording) in text for wording in (own.first, *own.again))
             ]
             concern = concern or any(_opening(wording) in text for wording in words.concern.values())
-            coming = words.handed_over
-            handed_over = handed_over or coming.first in text or coming.again in text
+            handover = words.handed_over
+            handed_over = handed_over or handover.first in text or handover.again in text
     return Recognised(crises=tuple(crises), concern=concern, handed_over=handed_over)
 
 
@@ -164,8 +164,8 @@ class Replies:
         texts = self._words.crisis[kinds[0]]
         text = self._filled(texts.again[(earlier - 1) % len(texts.again)] if earlier else texts.first, kinds)
         if handed_over:
-            coming = self._words.handed_over.again if earlier else self._words.handed_over.first
-            text = f"{coming}\n\n{text}"
+            handover = self._words.handed_over.again if earlier else self._words.handed_over.first
+            text = f"{handover}\n\n{text}"
         return text
 
     def concern(self, kind: Kind) -> str:

@@ -47,8 +47,8 @@ _ODD = re.compile(  # a word of letters and other signs, or a whole one with a l
     r"(?<![\w@$*#!|€])(?=[\w@$!|*#€]{0,30}[a-z])(?=[a-z]{0,30}[0-9@$!|*#€_])[\w@$*#€](?:[\w@$!|*#€]{0,30}[\w@$*#€])?(?![\w@$*#])"
 )
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)*")
-_DRAWN = re.compile(r"([a-z])\1{2,}")
-_DRAWN_HAN = re.compile(rf"([{_HAN}])\1{{2,}}")
+_REPEATED = re.compile(r"([a-z])\1{2,}")
+_REPEATED_HAN = re.compile(rf"([{_HAN}])\1{{2,}}")
 _CONTRACTIONS: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"\b(?:wo|will)n'?t\b|\bwont\b"), "will not"),
     (re.compile(r"\bcan'?t\b|\bcannot\b"), "can not"),
@@ -68,7 +68,7 @@ _MASKED_SIGNS = frozenset("*#_")
 _LONGEST_JOINED = 60
 _GAP = 2
 """What a letter that belongs to no known word costs, beside a word, where letters written as one are cut."""
-_TELLING = 4
+_TELLTALE = 4
 _PIECE = 1_000
 
 
@@ -88,7 +88,7 @@ def letters(text: str) -> str:
         .translate(_LOOKALIKES)
         .translate(_TRADITIONAL)
     )
-    return _SPACE_IN_HAN.sub("", _DRAWN_HAN.sub(r"\1\1", text))
+    return _SPACE_IN_HAN.sub("", _REPEATED_HAN.sub(r"\1\1", text))
 
 
 class Spelling:
@@ -138,9 +138,9 @@ class Spelling:
             return ""
         if plain := self._words.get(word):
             return plain
-        if _DRAWN.search(word) and word not in self._known:
+        if _REPEATED.search(word) and word not in self._known:
             squeezed = _squeeze(word)
-            plain = self._squeezed.get(squeezed) or _DRAWN.sub(r"\1", word)
+            plain = self._squeezed.get(squeezed) or _REPEATED.sub(r"\1", word)
             return self._words.get(plain, plain)
         if self._known and len(word) >= 8 and word not in self._known:
             return _written_out(" ".join(self._cut(word) or self._cut(word, gaps=True) or [word]))
@@ -187,8 +187,8 @@ class Spelling:
                     best[end] = (cost, [*before[1], self._words.get(word, word) if known else word])
         if (whole := best[-1]) is None:
             return None
-        telling = [word for word in " ".join(whole[1]).split() if len(word) >= _TELLING and word in self._known]
-        if gaps and (len(telling) < 2 or 3 * sum(map(len, telling)) < len(joined)):
+        telltale = [word for word in " ".join(whole[1]).split() if len(word) >= _TELLTALE and word in self._known]
+        if gaps and (len(telltale) < 2 or 3 * sum(map(len, telltale)) < len(joined)):
             return None
         return whole[1]
 

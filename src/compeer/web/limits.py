@@ -65,7 +65,7 @@ class Rate:
             self._left.popitem(last=False)
         return max(0.0, (1 - left) / self._a_second)
 
-    def look(self, client: str, now: float) -> float:
+    def peek(self, client: str, now: float) -> float:
         """The same without counting anything."""
         return max(0.0, (1 - self._refilled(client, now)) / self._a_second)
 
