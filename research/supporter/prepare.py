@@ -28,8 +28,8 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 3
-"""Which sample of fresh moments is to be read; the first two were read for `reward.json` and `second.json`."""
+READING = 4
+"""Which sample of fresh moments is to be read; the first three were read for `reward.json`, `second.json` and `third.json`."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -176,7 +176,10 @@ def prepare(corpora: Path, work: Path) -> None:
 
 
 def fresh_moments(corpora: Path, contexts: dict[str, Any], reading: int, each: int = 160) -> list[dict[str, Any]]:
-    """Moments of the test splits that no other file and no earlier reading holds, one a dialogue."""
+    """Moments of the test splits that no other file and no earlier reading holds.
+
+    One a dialogue, and second ones where dialogues run out (38 of the fourth reading's Chinese ones).
+    """
     found: dict[str, list[dict[str, Any]]] = {"en": [], "zh": []}
     for row in all_moments(corpora, "test"):
         if row["id"] not in contexts:
@@ -186,9 +189,14 @@ def fresh_moments(corpora: Path, contexts: dict[str, Any], reading: int, each: i
         rng, read = random.Random(10 + number), {row["id"] for row in kept}
         for rows in found.values():
             rng.shuffle(rows)
-            one_each = {row["id"].rsplit("-", 1)[0]: row for row in rows if row["id"] not in read}
-            kept += sorted(one_each.values(), key=lambda row: row["id"])[:each]
+            unread = [row for row in rows if row["id"] not in read]
+            first = sorted({_dialogue(row): row for row in unread}.values(), key=lambda row: row["id"])
+            kept += (first + [row for row in unread if row not in first])[:each]
     return kept[-2 * each :]
+
+
+def _dialogue(row: dict[str, Any]) -> str:
+    return str(row["id"].rsplit("-", 1)[0])
 
 
 def strategy_shares(taught: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
