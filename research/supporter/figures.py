@@ -2,7 +2,8 @@
 
     python research/supporter/figures.py WORK GOT OUT.json [NAME=READING[,READING]]…
 
-WORK is what `prepare.py` wrote, GOT what the GPU jobs wrote. A READING is the folder of a blind reading (`reading.py`);
+WORK is what `prepare.py` wrote (with `failed.jsonl` and `sample.jsonl` of `results/transfer/measure.py prepare` also
+what holds there), GOT what the GPU jobs wrote. A READING is the folder of a blind reading (`reading.py`);
 its counts go under NAME: `in_use` for supporters against each other, `talks` for conversations, `best_of_four` for the
 best of four by the judge against a random one of the four. The seeds of `in_use` that were trained last are compared
 with SFT together.
@@ -14,7 +15,7 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ import numpy as np
 from reading import interval, read
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
+from compeer.evaluate.decisions import measure_decisions
 from compeer.reasoning import STEPS, parse_turn
 from compeer.reward.contradiction import contradictions
 from compeer.reward.score import Judgment
-from compeer.ser.record import read_records
+from compeer.ser.record import SerRecord, read_records
+from compeer.ser.wording import derived_stage
 from compeer.statistics import generator
 
 JUDGES = ("judge", "judge-3", "judge-blind", "process", "outcome")
-SEEDS = ("third1", "third2", "third3")
+SEEDS = ("third-1", "third-2", "third-3")
 """Supporters of the last round, as the reading names them."""
 
 
@@ -67,35 +70,47 @@ def chosen_on_the_other_half(labels: np.ndarray, values: np.ndarray, halves: np.
     return float(balanced_accuracy_score(labels, said))
 
 
-def judged(work: Path, got: Path) -> dict[str, Any]:
-    """What each judge gets right on the frozen natural test: area under the curve, balanced accuracy at one half."""
-    records = list(read_records(work / "test-records.jsonl"))
+Scores = dict[str, tuple[list[bool], list[float]]]
+"""Labels and probabilities by part: the steps, and whether the response is acceptable."""
+
+
+def scores_of(records: Sequence[SerRecord], rows: Sequence[dict[str, Any]]) -> Scores:
+    """What a judge says of records beside their labels."""
+    found: Scores = {}
+    for record, row in zip(records, rows, strict=True):
+        for part in STEPS:
+            if part in (row.get("steps") or {}):
+                labels, values = found.setdefault(part, ([], []))
+                labels.append(bool(getattr(record.labels, part).value))
+                values.append(row["steps"][part])
+        if row.get("response"):
+            labels, values = found.setdefault("acceptable", ([], []))
+            labels.append(record.preference.value in ("candidate", "both"))
+            values.append(row["response"]["candidate"] + row["response"]["both"])
+    return found
+
+
+def right(records: Sequence[SerRecord], found: Scores) -> dict[str, dict[str, float]]:
+    """Area under the curve and balanced accuracy by part, at one half and at the other half's best threshold."""
     halves = np.array([zlib.crc32(record.dialogue.encode()) % 2 == 1 for record in records])
-    result: dict[str, Any] = {"records": len(records)}
-    scores: dict[str, dict[str, tuple[list[bool], list[float]]]] = {}
-    for name in [name for name in JUDGES if (got / f"judged-{name}.jsonl").is_file()]:
-        found: dict[str, tuple[list[bool], list[float]]] = {}
-        for record, row in zip(records, _rows(got / f"judged-{name}.jsonl"), strict=True):
-            for part in STEPS:
-                if part in (row.get("steps") or {}):
-                    labels, values = found.setdefault(part, ([], []))
-                    labels.append(bool(getattr(record.labels, part).value))
-                    values.append(row["steps"][part])
-            if row.get("response"):
-                labels, values = found.setdefault("acceptable", ([], []))
-                labels.append(record.preference.value in ("candidate", "both"))
-                values.append(row["response"]["candidate"] + row["response"]["both"])
-        scores[name] = found
-        result[name] = {
-            part: {
-                "auc": round(float(roc_auc_score(labels, values)), 3),
-                "balanced_accuracy": round(float(balanced_accuracy_score(labels, np.array(values) > 0.5)), 3),
-                "balanced_accuracy_chosen": round(
-                    chosen_on_the_other_half(np.array(labels), np.array(values), halves), 3
-                ),
-            }
-            for part, (labels, values) in found.items()
+    return {
+        part: {
+            "auc": round(float(roc_auc_score(labels, values)), 3),
+            "balanced_accuracy": round(float(balanced_accuracy_score(labels, np.array(values) > 0.5)), 3),
+            "balanced_accuracy_chosen": round(chosen_on_the_other_half(np.array(labels), np.array(values), halves), 3),
         }
+        for part, (labels, values) in found.items()
+    }
+
+
+def judged(work: Path, got: Path) -> dict[str, Any]:
+    """What each judge gets right on the frozen natural test."""
+    records = list(read_records(work / "test-records.jsonl"))
+    result: dict[str, Any] = {"records": len(records)}
+    scores: dict[str, Scores] = {}
+    for name in [name for name in JUDGES if (got / f"judged-{name}.jsonl").is_file()]:
+        scores[name] = scores_of(records, _rows(got / f"judged-{name}.jsonl"))
+        result[name] = right(records, scores[name])
     dialogues = np.array([record.dialogue for record in records])
     for one, other in (("judge-3", "process"), ("judge-3", "outcome"), ("judge", "process"), ("judge", "outcome")):
         if one in scores and other in scores:
@@ -144,6 +159,7 @@ def decisions(work: Path, got: Path) -> dict[str, Any]:
     for path in sorted(got.glob("decided-*.jsonl")):
         rows = _rows(path)
         turns = [(parse_turn(row["text"]).turn, contexts[row["id"]]["strategies"]) for row in rows]
+        asked = [(turn, contexts[row["id"]]) for turn, row in zip(turns, rows, strict=True)]
         chosen = Counter(turn.strategy.strategy for turn, _ in turns if turn)
         result[path.stem.removeprefix("decided-")] = {
             "turns": len(rows),
@@ -154,8 +170,53 @@ def decisions(work: Path, got: Path) -> dict[str, Any]:
                 sum(t is not None and t.strategy.strategy == s[0] for t, s in turns) / len(rows), 3
             ),
             "share_of_questions": round(chosen["Question"] / len(rows), 3),
+            "emotion": _share(t is not None and t.emotion.emotion == c["emotion"] for (t, _), c in asked),
+            "stage": _share(t is not None and t.history.stage == _stage(c["history"]) for (t, _), c in asked),
         }
     return result
+
+
+def _share(hits: Iterable[bool]) -> float:
+    return round(float(np.mean(list(hits))), 3)
+
+
+def _stage(history: Sequence[dict[str, Any]]) -> str:
+    """By the number of the supporter's turn, which may be several utterances; see `derived_stage`."""
+    speakers = [one["speaker"] for one in history]
+    turns = sum(one == "supporter" != before for before, one in zip([None, *speakers], speakers, strict=False))
+    return derived_stage(turns + 1)
+
+
+def transfer(got: Path, files: Sequence[Path], name: str = "third-3") -> dict[str, Any]:
+    """What judge and supporter get right on corpora of `results/transfer/measure.py prepare`, silver labels."""
+    result = {}
+    for path in files:
+        records = {record.id: record for record in read_records(path)}
+        rows, outputs = _rows(got / f"transfer-{path.stem}.jsonl"), _rows(got / f"{path.stem}-{name}.jsonl")
+        asked = [records[row["id"]] for row in rows]
+        turns = [parse_turn(row["text"]) for row in outputs]
+        result[path.stem] = {
+            "records": len(asked),
+            "judge": right(asked, scores_of(asked, rows)),
+            "supporter": measure_decisions(turns, [records[row["id"]].candidate for row in outputs]),
+        }
+    return result
+
+
+def engines(got: Path) -> dict[str, Any]:
+    """How far the judge's verdicts on a CPU by llama.cpp (`cpu-judge.jsonl`) lie from those of torch on a GPU."""
+    other = {row["id"]: row for row in _rows(got / "judged-judge-3.jsonl")}
+    apart: list[float] = []
+    turned = 0
+    for row in _rows(got / "cpu-judge.jsonl"):
+        rival = other[row["id"]]
+        apart += [abs(row["steps"][part] - rival["steps"][part]) for part in STEPS]
+        apart.append(max(abs(row["response"][word] - rival["response"][word]) for word in row["response"]))
+        turned += sum((row["steps"][part] > 0.5) != (rival["steps"][part] > 0.5) for part in STEPS)
+        turned += len({max(one["response"], key=one["response"].get) for one in (row, rival)}) > 1
+    within = sum(one < 0.05 for one in apart) / len(apart)
+    quantiles = dict(zip(("median", "95 %"), np.quantile(apart, [0.5, 0.95]).round(4).tolist(), strict=True))
+    return {"verdicts": len(apart), "within_0.05": round(within, 4), "apart": quantiles, "turned_round": turned}
 
 
 def similarity(got: Path) -> dict[str, dict[str, list[float]]]:
@@ -215,7 +276,12 @@ def main(work: Path, got: Path, out: Path, *readings: str) -> None:
         if name == "in_use":
             found["reward_over_sft"] = over_sft(parts)
     found["judges"] = judged(work, got)
-    found["contradictions"] = contradicting(work, got, (("judge-3", "judge-3"), ("process", "outcome")))
+    if all((got / f"judged-{name}.jsonl").is_file() for name in ("process", "outcome")):
+        found["contradictions"] = contradicting(work, got, (("judge-3", "judge-3"), ("process", "outcome")))
+    if (got / "cpu-judge.jsonl").is_file():
+        found["engines"] = engines(got)
+    if files := [path for path in (work / "failed.jsonl", work / "sample.jsonl") if path.is_file()]:
+        found["transfer"] = transfer(got, files)
     if readings:
         found |= {"decisions": decisions(work, got), "similarity": similarity(got), "grpo": rewards(got)}
     out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
