@@ -11,7 +11,7 @@ from compeer import recipe as running
 from compeer.cli import app
 from compeer.errors import InputError
 from compeer.recipe import Recipe, load_recipe, run_recipe
-from tests.research.test_results_agree import ROOT, script
+from tests.support.scripts import ROOT, script
 
 RECIPES = ROOT / "recipes"
 WHOLE = """name = "whole"
@@ -72,7 +72,9 @@ def test_every_recipe_is_accepted_and_runs_under_its_own_name() -> None:
 
 def test_the_recipes_are_those_of_the_figures() -> None:
     measure: ModuleType = script("judges/measure")
-    told = json.loads((ROOT / "results" / "judges" / "results.json").read_text(encoding="utf-8"))["settings"]
+    told = json.loads((ROOT / "research" / "results" / "judges" / "results.json").read_text(encoding="utf-8"))[
+        "settings"
+    ]
     own = measure.settings_of("unified")
     assert told == {"steps": own.steps, "records_a_step": own.batch, "learning_rate": own.learning_rate}
     process = measure.settings_of("process", ["blind"])

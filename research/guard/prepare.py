@@ -41,6 +41,10 @@ HARMLESS = 0.35
 NEIGHBOURS = 10
 """Texts of a file, one after the other, that are held out together."""
 _WINDOW = 4
+WHY = "\nSay first in one sentence why."
+"""Asks for a reason before the level; it stands at the end of the conversation."""
+AFTER_WHY = " =>"
+"""Between the reason and the level."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,18 @@ def supporter_replies() -> list[Reply]:
     return found
 
 
+def read_reasons(folder: Path = FOLDER / "reasons") -> dict[str, str]:
+    """Why a conversation of `train` is a danger or none, in one sentence, by id: lines of `id<TAB>why`."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.txt")):
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            name, tab, why = line.partition("\t")
+            if not tab or not why.strip() or name in found:
+                raise InputError("this is no reason.", file=path, line=number, do="Write: id, tab, one sentence; once.")
+            found[name] = why.strip()
+    return found
+
+
 def everyday_texts() -> list[Text]:
     """What the seekers of the sample corpus say, message by message and as they went on: it is all harmless."""
     found = []
@@ -276,7 +292,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=6_000, help="how many of the labelled texts go in beside")
     parser.add_argument("--everyday", type=int, default=1_500, help="how many conversations of each corpus")
     options = parser.parse_args()
-    conversations, texts = read_conversations("train"), read_texts()
+    conversations, texts, reasons = read_conversations("train"), read_texts(), read_reasons()
     chosen = [texts[index] for index in generator(1, "chats of texts").permutation(len(texts))[: options.texts]]
     rows = []
     everyday = corpus_texts(options.corpora, options.everyday) if options.corpora else []
@@ -284,6 +300,11 @@ def main() -> None:
         for messages in dict.fromkeys((text.both or text.messages, text.messages)):
             chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
             rows.append({"messages": chat, "times": times})
+        if text.id in reasons:
+            system, asked = prompt(text.both or text.messages)
+            why = f"{reasons[text.id]}{AFTER_WHY} {answer(text.level, text.kind)}"
+            said = {"role": "assistant", "content": why}
+            rows.append({"messages": [system, {**asked, "content": asked["content"] + WHY}, said], "times": times})
     for folder, times in REPLIES:
         for reply in read_replies(FOLDER / "texts" / "replies" / folder):
             chat = [
@@ -304,6 +325,7 @@ def main() -> None:
         windows = options.to / "windows.jsonl"
         write_lines(windows, ({"messages": window} for window in measured_windows(options.corpora)))
         plan.append({"levels": "guard-1.5b", "windows": str(windows), "out": "levels"})
+        plan.append({**plan[-1], "why": WHY, "after_why": AFTER_WHY, "out": "levels-why"})
     write_json(options.to / "plan.json", plan)
 
 

@@ -1,9 +1,8 @@
 """Claim 3 on the 1.5B base: judges trained on the same records alone, twice, or with their rewrites.
 
-    python results/personality/measure.py prepare SETS …                     # the four training sets, see its README
-    python research/personality/large.py prepare SETS WORK                   # chats and WORK/plan.json, for one GPU:
+    python research/results/personality/measure.py prepare SETS …   # the four training sets, see its README
+    python research/personality/large.py SETS NATURAL WORK          # chats and WORK/plan.json, for one GPU:
     python research/supporter/gpu.py work BASE WORK/plan.json OUT
-    python research/personality/large.py table SETS NATURAL OUT results.json
 
 Tests are `SETS/test-llm.jsonl` and NATURAL, the frozen test of natural mistakes (`test-records.jsonl` of
 `research/supporter/prepare.py`). `original` is read twice, the others, which are twice as large, once.
@@ -15,8 +14,6 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import read_records
@@ -50,12 +47,9 @@ def prepare(sets: Path, natural: Path, work: Path) -> None:
             plan.append({"train": f"{name}-{seed}", "chats": str(work / f"{name}.jsonl"), **learn, "seed": seed})
             for test, records in (("llm", sets / "test-llm.jsonl"), ("natural", natural)):
                 out = f"{test}-{name}-{seed}"
-                plan.append(
-                    {"judge": f"{name}-{seed}", "records": str(records), "form": FORM.model_dump(), "out": out}
-                )
+                plan.append({"judge": f"{name}-{seed}", "records": str(records), "form": FORM.model_dump(), "out": out})
     (work / "plan.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    command, *words = sys.argv[1:]
-    {"prepare": prepare}[command](*map(Path, words))
+    prepare(*map(Path, sys.argv[1:]))

@@ -25,7 +25,8 @@ out/random-<out>.jsonl), and
 
     {"levels": "guard-a", "windows": "windows.jsonl", "out": "levels"}
 
-the probabilities of the guard's answers to conversations ({"messages"}), in their order, and
+the probabilities of the guard's answers to conversations ({"messages"}), in their order (with "why" and "after_why" it
+writes a reason first, as `research/guard/prepare.py` asks for it), and
 
     {"first": "guard-a", "prompts": "replies.jsonl", "words": ["fine", "dosage"], "out": "replies"}
 
@@ -510,18 +511,35 @@ def levels(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder:
         return found
 
     windows = [row["messages"] for row in _rows(Path(job["windows"]))]
-    first, kinds = [tokens(word)[0] for word in LEVELS], [tokens(f" {word}")[0] for word in KINDS]
+    space = " " if "why" in job else ""
+    first, kinds = [tokens(f"{space}{word}")[0] for word in LEVELS], [tokens(f" {word}")[0] for word in KINDS]
     started, lines = time.time(), []
     for begin in range(0, len(windows), 2048):  # all vocabularies at once would not fit
-        asked = [encode(tokenizer, prompt(messages))[0] for messages in windows[begin : begin + 2048]]
+        chats = [prompt(messages) for messages in windows[begin : begin + 2048]]
+        if "why" in job:
+            chats = [[system, {**user, "content": user["content"] + job["why"]}] for system, user in chats]
+        asked = [encode(tokenizer, messages)[0] for messages in chats]
+        if "why" in job:
+            asked = reasoned(twin, asked, tokens(job["after_why"]), tokenizer.eos_token_id)
         found = [row[first].softmax(0).tolist() for row in last_logits(twin, asked)]
         more = [
-            ids + tokens("crisis:" if own[2] > own[1] else "concern:") for ids, own in zip(asked, found, strict=True)
+            ids + tokens(f"{space}crisis:" if own[2] > own[1] else f"{space}concern:")
+            for ids, own in zip(asked, found, strict=True)
         ]
         named = [row[kinds].softmax(0).tolist() for row in last_logits(twin, more)]
         lines += [{"levels": own, "kinds": kind} for own, kind in zip(found, named, strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     log({"levels": job["out"], "windows": len(windows), "seconds": round(time.time() - started, 1)})
+
+
+def reasoned(network: Any, rows: list[list[int]], end: list[int], eos: int, size: int = 256) -> list[list[int]]:
+    """The rows with the likeliest reason behind each, and what ends a reason."""
+    from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
+
+    (last,) = end
+    sampling = RolloutSampling(max_tokens=64, ends=(last, eos), temperature=0.0)
+    written = Decoder(network, sampling, rows=size).sample([Prompt(tuple(row)) for row in rows], list(range(len(rows))))
+    return [row + [n for n in one.ids if n not in (last, eos)] + end for row, one in zip(rows, written, strict=True)]
 
 
 def first_words(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any) -> None:
@@ -538,7 +556,9 @@ def first_words(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], fo
 
 
 def work(base: Path, plan: Path, folder: Path) -> None:
+    """Does the jobs of a plan; one that finds no memory waits and tries again, one that fails is left out."""
     import copy
+    import traceback
 
     import talks
 
@@ -554,54 +574,62 @@ def work(base: Path, plan: Path, folder: Path) -> None:
     began = time.time()
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every length
     network, tokenizer = load(base)
-    twin, decoders = None, {}
+    twin: Any = None
+    decoders: dict[Any, Any] = {}
     log({"loaded": str(network.dtype), "device": str(network.device)})
-    for job in json.loads(plan.read_text()):
-        try:
-            while "after" in job and not (folder / "adapters" / job["after"] / "job.json").is_file():
-                time.sleep(1)  # another process trains it
-            if "train" in job:
-                train(network, tokenizer, job, folder, log)
-                torch.cuda.empty_cache()
-            elif "prefer" in job:
-                import prefer
 
-                prefer.train_by_preference(network, tokenizer, job, folder, log)
-                torch.cuda.empty_cache()
-            elif "grpo" in job:
-                import grpo
+    def do(job: dict[str, Any]) -> None:
+        nonlocal twin
+        while "after" in job and not (folder / "adapters" / job["after"] / "job.json").is_file():
+            time.sleep(1)  # another process trains it
+        if "train" in job:
+            train(network, tokenizer, job, folder, log)
+        elif "prefer" in job:
+            import prefer
 
-                while not (folder / "adapters" / job["judge"] / "job.json").is_file():
-                    time.sleep(1)
-                grpo.run(network, tokenizer, base, job, folder, log)
-                torch.cuda.empty_cache()
+            prefer.train_by_preference(network, tokenizer, job, folder, log)
+        elif "grpo" in job:
+            import grpo
+
+            while not (folder / "adapters" / job["judge"] / "job.json").is_file():
+                time.sleep(1)
+            grpo.run(network, tokenizer, base, job, folder, log)
+        else:
+            twin = twin or copy.deepcopy(network)
+            if "judge" in job:
+                judge(network, twin, tokenizer, base, job, folder, log)
+            elif "levels" in job:
+                levels(network, twin, tokenizer, job, folder, log)
+            elif "first" in job:
+                first_words(network, twin, tokenizer, job, folder, log)
+            elif "score" in job:
+                score(network, twin, tokenizer, base, job, folder, log)
+            elif "rank" in job:
+                rank_outputs(network, twin, tokenizer, base, job, folder, log)
+            elif "talk" in job:
+                decoders.clear()
+                talks.talk(network, twin, tokenizer, job, folder, log)
             else:
-                twin = twin or copy.deepcopy(network)
-                if "judge" in job:
-                    judge(network, twin, tokenizer, base, job, folder, log)
-                    continue
-                if "levels" in job:
-                    levels(network, twin, tokenizer, job, folder, log)
-                    continue
-                if "first" in job:
-                    first_words(network, twin, tokenizer, job, folder, log)
-                    continue
-                if "score" in job:
-                    score(network, twin, tokenizer, base, job, folder, log)
-                    continue
-                if "rank" in job:
-                    rank_outputs(network, twin, tokenizer, base, job, folder, log)
-                    continue
-                if "talk" in job:
-                    decoders.clear()
-                    talks.talk(network, twin, tokenizer, job, folder, log)
-                    continue
                 write(network, twin, tokenizer, job, folder, log, decoders)
-        except Exception as error:  # the other jobs go on
-            import traceback
+            return
+        torch.cuda.empty_cache()
 
-            log({"job": job, "failed": repr(error)})
-            traceback.print_exc()
+    for job in json.loads(plan.read_text()):
+        for attempt in range(20):
+            try:
+                do(job)
+            except torch.OutOfMemoryError as error:  # a process beside this one may end and leave room
+                log({"job": job, "attempt": attempt, "failed": str(error)[:80]})
+                drop_low(network, {name: own for name, own in network.named_modules() if isinstance(own, Low)})
+                decoders.clear()
+                torch.cuda.empty_cache()
+                time.sleep(20)
+            except Exception as error:  # the other jobs go on
+                log({"job": job, "failed": repr(error)})
+                traceback.print_exc()
+                break
+            else:
+                break
     log({"done": plan.name})
 
 

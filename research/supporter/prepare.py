@@ -29,7 +29,7 @@ from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
 READING = 4
-"""Which sample of fresh moments is to be read; the first three were read for `reward.json`, `second.json` and `third.json`."""
+"""Which sample of fresh moments is to be read; those of `reward.json`, `second.json` and `third.json` came before."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from compeer.errors import InputError
 from compeer.models.resolve import add_adapters
 
 _SPEC = importlib.util.spec_from_file_location(
-    "extract", Path(__file__).parents[2] / "results" / "weights" / "extract.py"
+    "extract", Path(__file__).parents[2] / "research" / "results" / "weights" / "extract.py"
 )
 assert _SPEC is not None
 assert _SPEC.loader is not None

@@ -203,6 +203,8 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
         {"score": "judge", "outputs": "use", "contexts": contexts, "form": form.model_dump(), "out": "scored"},
         {"rank": "judge", "outputs": "use", "contexts": contexts, "form": form.model_dump(), "out": "use"},
         {"levels": "sft", "windows": lines("windows", [{"messages": ["I am tired."]}]), "out": "levels"},
+        {"levels": "sft", "windows": str(tmp_path / "windows.jsonl"), "out": "reasoned", "why": " Why?"}
+        | {"after_why": "="},
         {"talk": "policy", "out": "talks", "rounds": 2, "repeats": 1, "cards": 2, "rows": 4, "seed": 1},
     ]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -221,9 +223,10 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
     for name in ("best", "random"):
         rows_of = [json.loads(line) for line in (tmp_path / "out" / f"{name}-use.jsonl").read_text().splitlines()]
         assert {row["id"] for row in rows_of} == {one["id"] for one in rows}
-    (found,) = (json.loads(line) for line in (tmp_path / "out" / "levels.jsonl").read_text().splitlines())
-    assert sum(found["levels"]) == pytest.approx(1)
-    assert len(found["kinds"]) == 5
+    for name in ("levels", "reasoned"):
+        (found,) = (json.loads(line) for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines())
+        assert sum(found["levels"]) == pytest.approx(1)
+        assert len(found["kinds"]) == 5
     talks = [json.loads(line) for line in (tmp_path / "out" / "talks.jsonl").read_text().splitlines()]
     assert [(row["whole"], len(row["utterances"])) for row in talks] == [(False, 1)] * 2  # a random model has no form
 

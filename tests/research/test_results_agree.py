@@ -1,27 +1,14 @@
 """Numbers in README and docs: they are those of results/, and one without a source is found."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.scripts import script
+
 UNTRACED: dict[str, int] = {}
-"""How many measured numbers of each page have no file in results/. Lower it when one gets a file; never raise it."""
-
-
-def script(name: str) -> ModuleType:
-    """A script of results/, as a module."""
-    spec = importlib.util.spec_from_file_location(f"results_{name}", ROOT / "results" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+"""How many measured numbers of each page have no file in research/results. Lower it with each file; never raise it."""
 
 
 check = script("check")
@@ -75,13 +62,17 @@ def test_what_is_right(text: str, results: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("one\n\nright in 72.8 %<!-- judges/r.json share -->", 3, "72.8 stands here, 0.7291 in results/judges/r.json"),
+        (
+            "one\n\nright in 72.8 %<!-- judges/r.json share -->",
+            3,
+            "72.8 stands here, 0.7291 in research/results/judges/r.json",
+        ),
         ("−1.6<!-- judges/r.json rows.PRM + ORM.f1 -->", 1, "−1.6 stands here"),
         ("0.5 s<!-- judges/r.json share; seconds.one -->", 1, "names 2 numbers, and only 1"),
         ("0.5 s<!-- judges/r.json seconds.three -->", 1, "there is no 'three'"),
         ("0.5 s<!-- judges/r.json rows.ORM.f1 -->", 1, "there is no 'ORM'"),
         ("0.5 s<!-- judges/r.json seconds -->", 1, "not one number"),
-        ("0.5 s<!-- judges/no.json a -->", 1, "results/judges/no.json is not there"),
+        ("0.5 s<!-- judges/no.json a -->", 1, "research/results/judges/no.json is not there"),
         ("It takes 12 ms.", 1, "12 looks measured"),
         ("- is right\n- in 7 of 9", 2, "7 looks measured"),
         ("# A\n\n## B\n<!-- settings -->\n\n0.1 s\n\n## C\n0.2 s", 9, "0.2 looks measured"),

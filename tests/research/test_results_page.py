@@ -1,4 +1,4 @@
-"""docs/results.md: it is what `python results/page.py` writes now, and claims are told as they were measured."""
+"""docs/results.md: it is what `python research/results/page.py` writes, and claims stand as they were measured."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.research.test_results_agree import ROOT, script
+from tests.support.scripts import ROOT, script
 
 page = script("page")
 
 
 def test_the_page_and_its_plots_are_those_of_the_files() -> None:
-    docs, again = ROOT / "docs", "run: python results/page.py"
+    docs, again = ROOT / "docs", "run: python research/results/page.py"
     found = page.written()
     for name, text in found.items():
         assert (docs / name).is_file(), again
@@ -38,7 +38,7 @@ def test_what_has_no_file_is_said_to_be_unmeasured_and_nothing_else(tmp_path: Pa
 
 
 def test_the_readme_counts_the_claims_as_the_page_does() -> None:
-    verdicts = [claim.verdict for claim in page.claims_of(ROOT / "results").values()]
+    verdicts = [claim.verdict for claim in page.claims_of(ROOT / "research" / "results").values()]
     numbers = ("none", "one", "two", "three", "four", "five", "six", "seven")
     failed, partly = (numbers[verdicts.count(one)] for one in ("does not hold", "holds in part"))
     told = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
@@ -98,12 +98,12 @@ def test_the_other_claims_are_told(tmp_path: Path) -> None:
     gains = {"4": {"chosen": [0.5, 0.3, 0.7], "other judges": [0.1, -0.1, 0.3]}}
     counts = [{"n": 4, **best}, {"n": 1, **{key: [3.0, 2.9, 3.1] for key in best}}]
     save(tmp_path, "best_of", {"rows": counts, "differences": gains})
-    compared = json.loads((ROOT / "results" / "judges" / "results.json").read_text(encoding="utf-8"))
+    compared = json.loads((ROOT / "research" / "results" / "judges" / "results.json").read_text(encoding="utf-8"))
     near = compared["tests"]["near"]
     rewritten = {"UnifiReward": "personality", "PRM + ORM": "duplicated"}
     for row in near["differences"] + near["rows"]:
         row |= {key: rewritten.get(row[key], row[key]) for key in ("judge", "rival") if key in row}
-    home = json.loads((ROOT / "results" / "weights" / "figures.json").read_text(encoding="utf-8"))
+    home = json.loads((ROOT / "research" / "results" / "weights" / "figures.json").read_text(encoding="utf-8"))
     save(tmp_path, "weights", home, "figures.json")
     elsewhere = {"stage": [0.5, 0.45, 0.55], "majority": {"stage": 0.4}}
     save(tmp_path, "supporter", supporters({}))

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from compeer.ser.record import write_records
-from tests.research.test_results_agree import ROOT, script
 from tests.support.annotation import record
+from tests.support.scripts import ROOT, script
 
 PARTS = ("history", "emotion", "strategy", "response")
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "results" / "supporter")
+    monkeypatch.syspath_prepend(ROOT / "research" / "results" / "supporter")
     return script("supporter/read")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compeer.corpora import read_corpus
-from tests.research.test_results_agree import script
+from tests.support.scripts import script
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 
