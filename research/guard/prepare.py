@@ -24,7 +24,7 @@ from compeer.corpora import read_corpus
 from compeer.errors import InputError
 from compeer.io import write_json, write_lines
 from compeer.models.embedder import is_latin
-from compeer.safety.large import FINE, answer, prompt, reply_prompt
+from compeer.safety.large import FINE, prompt, reply_prompt
 from compeer.safety.output import CATEGORIES, plain
 from compeer.safety.output_phrases import language_of
 from compeer.safety.reader import SUPPORTER
@@ -282,6 +282,11 @@ def measured_windows(corpora: Path) -> list[tuple[str, ...]]:
         one for number, one in enumerate(read_corpus(corpora / "smile" / "smile_2000.jsonl")) if number // 50 % 10 > 7
     )
     return list(dict.fromkeys([*found, *((text,) for _, _, text in seeker_utterances(smile))]))
+
+
+def answer(level: str, kind: str | None) -> str:
+    """What the reader is trained to say."""
+    return level if kind is None else f"{level}: {kind}"
 
 
 def main() -> None:

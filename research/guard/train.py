@@ -19,6 +19,8 @@ same texts and seed on the same machine give the same bytes.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -48,7 +50,7 @@ from compeer.safety.output_phrases import SENTENCE, ReplyPhrases, keys
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS
-from compeer.safety.weights import Arrays, Keys, WeightTable, norm, read_weights, write_weights
+from compeer.safety.weights import Arrays, Keys, WeightTable, norm, read_weights
 from compeer.statistics import Numbers, generator
 
 SEED = 1
@@ -70,6 +72,15 @@ FALSE_REJECTIONS = {"en": 0.006, "zh": 0.009}
 """Shares of the good replies, held out, that may be rejected; beside what the rules reject."""
 PACKAGE = Path(compeer.safety.__file__).parent
 FOLDER = Path(__file__).parent
+
+
+def write_weights(name: str, arrays: Arrays, folder: Path) -> int:
+    """Writes the arrays and their hash, and returns the file's size. The same arrays give the same bytes."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **{key: np.asarray(arrays[key]) for key in sorted(arrays)})
+    (folder / f"{name}.npz").write_bytes(buffer.getvalue())
+    (folder / f"{name}.sha256").write_text(hashlib.sha256(buffer.getvalue()).hexdigest() + "\n", "utf-8")
+    return len(buffer.getvalue())
 
 
 # --- logistic regression on hashed features ---------------------------------------------------------------------------

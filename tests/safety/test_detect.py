@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -219,11 +220,14 @@ def test_a_broken_rule_fails_safe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nowhere" not in repr(risk)
 
 
-def test_a_bad_rule_file_says_where() -> None:
-    with pytest.raises(InputError, match="words"):
-        Rules("en", "heeds = []\nhot = ''\nrules = []")
+def test_a_bad_rule_file_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "en.toml"
     with pytest.raises(InputError, match="cannot be read"):
-        Rules("en", "= no toml")
+        Rules("en", path)
+    for text, complaint in (("heeds = []\nhot = ''\nrules = []", "words"), ("= no toml", "no TOML")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=complaint):
+            Rules("en", path)
 
 
 @pytest.mark.parametrize(
@@ -298,8 +302,8 @@ def test_a_laugh_does_not_hide_a_wish_to_die() -> None:
     assert level("My dad collapsed and he's not breathing lol") == "crisis"
 
 
-def test_detect_takes_a_detector() -> None:
-    assert detect("I want to die", RULES) == RULES.detect(["I want to die"])
+def test_detect_asks_the_packaged_detector() -> None:
+    assert detect("I want to die") == RULES.detect(["I want to die"])
 
 
 class SureOfNothing:

@@ -1,6 +1,5 @@
 """The guard: fixed replies in a crisis, safe ones instead of bad ones, hooks, and no part whose failure breaks it."""
 
-import asyncio
 import http.server
 import json
 import logging
@@ -169,17 +168,6 @@ def test_a_raising_check_or_supporter_means_a_safe_reply() -> None:
     assert turn.replaced == "no reply"
     assert turn.degraded == ("supporter: AssertionError",)
     assert Guard(Says("none"), check=check).after("anything", turn, ["x"]).replaced == "no reply"
-
-
-def test_the_async_twin_does_the_same() -> None:
-    async def generate(attempt: int) -> str:
-        await asyncio.sleep(0)
-        return "You are pathetic." if attempt == 1 else "Go on."
-
-    turn = asyncio.run(Guard(Says("none")).arespond(["x"], generate))
-    assert (turn.reply, turn.attempts) == ("Go on.", 2)
-    crisis = asyncio.run(Guard(Says("crisis"), locale="US").arespond(["x"], generate))
-    assert crisis == Guard(Says("crisis"), locale="US").respond(["x"], never)
 
 
 def test_a_streamed_reply_ends_safely() -> None:

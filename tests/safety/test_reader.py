@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.safety import Detector
-from compeer.safety.large import MOST_LETTERS, LargeReader, answer, large_reader, prompt
+from compeer.safety.large import MOST_LETTERS, LargeReader, large_reader, prompt
 from compeer.safety.reader import COLUMNS, SUPPORTER, Guess, SmallReader, Window, as_guess, features, small_reader
 from compeer.safety.risk import KINDS
 from compeer.safety.rules import Scan
-from compeer.safety.weights import read_weights, write_weights
+from compeer.safety.weights import read_weights
 from compeer.statistics import Numbers
 from tests.support.guard_scripts import FOLDER, prepare, train
 
@@ -88,8 +88,8 @@ def test_weights_that_were_changed_or_lost_are_refused(name: str, tmp_path: Path
 
 def test_the_same_arrays_give_the_same_bytes(tmp_path: Path) -> None:
     arrays = {"b": np.arange(3), "a": np.ones(2, np.float16)}
-    write_weights("one", arrays, tmp_path)
-    write_weights("two", dict(reversed(arrays.items())), tmp_path)
+    train.write_weights("one", arrays, tmp_path)
+    train.write_weights("two", dict(reversed(arrays.items())), tmp_path)
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     assert np.array_equal(read_weights("one", tmp_path)["b"], arrays["b"])
 
@@ -245,7 +245,7 @@ def test_the_prompt_says_who_said_what_and_keeps_the_end() -> None:
     long = prompt(["first", "x" * MOST_LETTERS, "last"])[1]["content"]
     assert long == "Seeker: last"
     assert len(prompt(["y" * 3 * MOST_LETTERS])[1]["content"]) == MOST_LETTERS
-    assert (answer("none", None), answer("crisis", "abuse")) == ("none", "crisis: abuse")
+    assert (prepare.answer("none", None), prepare.answer("crisis", "abuse")) == ("none", "crisis: abuse")
 
 
 def test_without_its_files_there_is_no_large_reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

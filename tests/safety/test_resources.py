@@ -1,6 +1,5 @@
 """Help lines as data: complete, dated, overlaid by a service's own file, and never without a number."""
 
-from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from compeer.errors import InputError
 from compeer.safety.replies import LANGUAGES, Replies, language_of, wordings
-from compeer.safety.resources import VARIABLE, load_resources, region_of, stale
+from compeer.safety.resources import VARIABLE, load_resources, region_of
 from compeer.safety.risk import KINDS
 
 GOOD = """
@@ -76,16 +75,6 @@ def test_where_the_place_is_unknown_a_neutral_text_helps(locale: str | None, lan
     text = Replies(language, load_resources(), locale).numbers(["suicide"])
     assert "findahelpline.com" in text
     assert "112" in text
-
-
-def test_entries_grow_stale_after_a_year() -> None:
-    resources = load_resources()
-    newest = max(line.checked for country in resources.countries.values() for line in country.lines)
-    assert stale(resources, newest) == []
-    later = stale(resources, newest + timedelta(days=366))
-    assert len(later) == sum(len(country.lines) for country in resources.countries.values())
-    assert "988" in " ".join(later)
-    assert "has not come yet" in stale(resources, date(2020, 1, 1))[0]
 
 
 def test_a_service_lays_its_own_file_over_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from compeer.safety.detect import Detector, detect
 from compeer.safety.guard import Guard, GuardedTurn, GuardState
 from compeer.safety.hooks import CrisisEvent, HandOver, LogLine, Webhook
 from compeer.safety.output import CATEGORIES, Category, Finding, SentenceGate, check_reply, floored
-from compeer.safety.resources import Resources, load_resources, stale
+from compeer.safety.resources import Resources, load_resources
 from compeer.safety.risk import KINDS, LEVELS, Kind, Level, Risk, Trigger, higher
 
 __all__ = [
@@ -32,5 +32,4 @@ __all__ = [
     "floored",
     "higher",
     "load_resources",
-    "stale",
 ]

@@ -318,10 +318,7 @@ def _conversation(reads: Sequence[_Read], learnt: Sequence[_Learnt]) -> tuple[Le
 
 
 def _highest(found: Sequence[Trigger]) -> Level:
-    level: Level = "none"
-    for trigger in found:
-        level = higher(level, trigger.level)
-    return level
+    return max((trigger.level for trigger in found), key=LEVELS.index, default="none")
 
 
 def _lowered(held: Level, age: int, read: _Read, was_crisis: bool) -> Level:
@@ -393,6 +390,6 @@ def _packaged() -> Detector:
     return Detector()
 
 
-def detect(messages: str | Sequence[str | Utterance], detector: Detector | None = None) -> Risk:
+def detect(messages: str | Sequence[str | Utterance]) -> Risk:
     """The risk in the seeker's messages, given in order or as one string; by rules and the packaged reader."""
-    return (detector or _packaged()).detect(messages)
+    return _packaged().detect(messages)

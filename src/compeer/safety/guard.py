@@ -13,8 +13,7 @@ side is taken, and `degraded` says what did not work.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -49,8 +48,8 @@ class GuardState:
     @classmethod
     def of(cls, utterances: Sequence[str]) -> GuardState:
         """What can be known from the supporter's side of a conversation, where nobody has kept its state."""
-        found = recognised(utterances)
-        return cls(found.crises, found.concern or bool(found.crises), found.handed_over)
+        crises, concern, handed_over = recognised(utterances)
+        return cls(crises, concern or bool(crises), handed_over)
 
 
 @dataclass(frozen=True)
@@ -151,31 +150,6 @@ class Guard:
                 turn, problem = _with(turn, f"supporter: {type(error).__name__}"), "general"
                 continue
             problem, broken = self._problem(reply, messages)
-            if problem is None:
-                return _spoken(turn, reply)
-            turn = _with(turn, *broken)
-        return self._instead(turn, problem or "general", messages)
-
-    async def arespond(
-        self,
-        messages: Sequence[str],
-        generate: Callable[[int], Awaitable[str]],
-        state: GuardState | None = None,
-        conversation: str | None = None,
-    ) -> GuardedTurn:
-        """`respond` for an event loop: detection and hooks run in a thread, `generate` is awaited."""
-        turn = await asyncio.to_thread(self.before, messages, state, conversation)
-        if turn.reply:
-            return turn
-        problem: str | None = "general"
-        for attempt in range(1, self._attempts + 1):
-            turn = replace(turn, attempts=attempt)
-            try:
-                reply = await generate(attempt)
-            except Exception as error:
-                turn, problem = _with(turn, f"supporter: {type(error).__name__}"), "general"
-                continue
-            problem, broken = await asyncio.to_thread(self._problem, reply, messages)
             if problem is None:
                 return _spoken(turn, reply)
             turn = _with(turn, *broken)

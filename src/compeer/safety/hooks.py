@@ -10,14 +10,14 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import queue
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -48,20 +48,9 @@ class CrisisEvent:
 
     def as_json(self, include_text: bool) -> dict[str, Any]:
         """The event as a service receives it."""
-        payload: dict[str, Any] = {
-            "event": "crisis",
-            "level": self.level,
-            "kinds": list(self.kinds),
-            "rules": list(self.rules),
-            "locale": self.locale,
-            "language": self.language,
-            "earlier": self.earlier,
-            "conversation": self.conversation,
-            "degraded": list(self.degraded),
-            "at": self.at.isoformat(),
-            "messages": len(self.messages),
-        }
-        return {**payload, "text": list(self.messages)} if include_text else payload
+        counted = {"at": self.at.isoformat(), "messages": len(self.messages)}
+        text = {"text": self.messages} if include_text else {}
+        return {"event": "crisis", **asdict(self), **counted, **text}
 
 
 class Hook(Protocol):
@@ -98,22 +87,16 @@ class HandOver:
         self._accept, self._timeout = accept, timeout
 
     def __call__(self, event: CrisisEvent) -> bool:
-        answer: queue.SimpleQueue[bool | Exception] = queue.SimpleQueue()
+        answer: Future[bool] = Future()
 
         def ask() -> None:
             try:
-                answer.put(bool(self._accept(event)))
+                answer.set_result(bool(self._accept(event)))
             except Exception as error:
-                answer.put(error)
+                answer.set_exception(error)
 
         threading.Thread(target=ask, name="compeer-hand-over", daemon=True).start()
-        try:
-            found = answer.get(timeout=self._timeout)
-        except queue.Empty:
-            raise TimeoutError("the hand-over did not answer in time") from None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        return answer.result(self._timeout)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -149,18 +132,16 @@ class Webhook:
         self._attempts, self._pause = attempts, pause
         self._opener = urllib.request.build_opener(_NoRedirect)
         self._sending = ThreadPoolExecutor(max_workers=2, thread_name_prefix="compeer-webhook")
-        self._open = 0
-        self._changed = threading.Condition()
+        self._open: set[Future[None]] = set()
 
     def __call__(self, event: CrisisEvent) -> None:
-        with self._changed:
-            self._open += 1
-        self._sending.submit(self._send, event)
+        sending = self._sending.submit(self._send, event)
+        self._open.add(sending)
+        sending.add_done_callback(self._open.discard)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until all events are sent or given up, as a service does before it ends; False if time ran out."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._open == 0, timeout)
+        return not wait_for(self._open.copy(), timeout).not_done
 
     def _send(self, event: CrisisEvent) -> None:
         try:
@@ -176,10 +157,6 @@ class Webhook:
                     time.sleep(self._pause * 2 ** (attempt - 1))
         except Exception as error:
             _log.error("webhook to %s was given up: %s", self._host, type(error).__name__)
-        finally:
-            with self._changed:
-                self._open -= 1
-                self._changed.notify_all()
 
     def _failure(self, request: urllib.request.Request) -> str | None:
         try:

@@ -31,8 +31,8 @@ _WORD = re.compile(r"[a-z]+")
 @cache
 def _common() -> dict[str, frozenset[str]]:
     """Common words of languages in Latin letters; "" stands for those without a name here."""
-    stored = read_toml(Path(__file__).with_suffix(".toml"))
-    return {"" if code == "other" else code: frozenset(str(words).split()) for code, words in stored.items()}
+    stored = read_toml(Path(__file__).with_suffix(".toml"), dict[str, str])
+    return {"" if code == "other" else code: frozenset(words.split()) for code, words in stored.items()}
 
 
 def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:

@@ -62,11 +62,6 @@ def reply_prompt(seeker: Sequence[str], reply: str) -> list[dict[str, str]]:
     return [{"role": "system", "content": instruction}, {"role": "user", "content": asked}]
 
 
-def answer(level: str, kind: str | None) -> str:
-    """What the reader is trained to say."""
-    return level if kind is None else f"{level}: {kind}"
-
-
 class LargeReader:
     """Reads with the adapter in a folder.
 

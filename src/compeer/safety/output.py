@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, model_validator
 
-from compeer.errors import InputError, from_validation
+from compeer.io import Frozen
 from compeer.safety.resources import read_toml
 from compeer.safety.text import Spelling
 
@@ -41,6 +41,7 @@ Category = Literal[
     "pushing away",
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
+Excuse = Literal["negation", "condition", "report"]
 LONGEST = 20_000
 """A reply longer than this is none: the guard replaces it unread."""
 FOLDER = Path(__file__).with_name("output")
@@ -61,18 +62,16 @@ class Finding:
     category: Category
 
 
-class ReplyRuleData(BaseModel):
-    """A rule as it is written in the data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class ReplyRule(Frozen):
+    """A rule: what must not be found in a sentence, and what excuses it."""
 
     name: str = Field(min_length=1)
     category: Category
-    pattern: str = Field(min_length=1)
-    unless: str | None = Field(default=None, description="a pattern that excuses the sentence it is found in")
-    excuses: tuple[Literal["negation", "condition", "report"], ...] = ("negation", "condition", "report")
+    pattern: re.Pattern[str]
+    unless: re.Pattern[str] | None = Field(default=None, description="excuses the sentence it is found in")
+    excuses: tuple[Excuse, ...] = get_args(Excuse)
     questions: bool = Field(default=False, description="whether it is also looked for in questions")
-    asked: str | None = Field(
+    asked: re.Pattern[str] | None = Field(
         default=None, description="what the seeker's last message must hold for the rule to count"
     )
     stated: bool = Field(default=False, description="let it pass where the seeker stated the group `term`")
@@ -81,32 +80,34 @@ class ReplyRuleData(BaseModel):
     )
 
 
-class Language(BaseModel):
+class ReplyRules(Frozen):
     """The rules of one language with the word lists they use, written @name@ in patterns."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     words: dict[str, str]
-    excuses: dict[Literal["negation", "condition", "report"], str]
-    boundary: str
+    excuses: dict[Excuse, re.Pattern[str]]
+    """A report excuses from anywhere before in the sentence, the others from the same clause."""
+    boundary: re.Pattern[str]
     """What parts clauses: a negation counts only within its own."""
     stated: str
     """How a seeker states a term, written @term@, as a fact about themselves."""
-    rules: tuple[ReplyRuleData, ...]
+    rules: tuple[ReplyRule, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_words(cls, data: dict[str, Any]) -> Any:
+        return _written_out(data, data.get("words", {}))
 
 
-@dataclass(frozen=True)
-class _ReplyRule:
-    data: ReplyRuleData
-    pattern: re.Pattern[str]
-    unless: re.Pattern[str] | None
-    asked: re.Pattern[str] | None
-    clause: re.Pattern[str] | None
-    """What excuses it in the same clause."""
-    sentence: re.Pattern[str] | None
-    """What excuses it anywhere before in the sentence."""
-    boundary: re.Pattern[str]
-    stated: str
+def _written_out(value: Any, words: dict[str, str]) -> Any:
+    """The data with all word lists in the place of their names."""
+    if isinstance(value, dict):
+        return {key: _written_out(each, words) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_written_out(each, words) for each in value]
+    if isinstance(value, str):
+        for name, listed in reversed(words.items()):  # a list may use those before it
+            value = value.replace(f"@{name}@", f"(?:{listed})")
+    return value
 
 
 _PLAIN = Spelling({}, {}, (), ())
@@ -154,15 +155,15 @@ def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     text = plain(reply)
     asks = "?" in text or "？" in text
     active = [
-        rule
-        for rule in _rules()
+        (language, rule)
+        for language, rule in _rules()
         if (rule.asked is None or (last and rule.asked.search(last[0])))
-        and (rule.data.longest is None or (len(text) <= rule.data.longest and not asks))
+        and (rule.longest is None or (len(text) <= rule.longest and not asks))
     ]
     for sentence in dict.fromkeys(_stretches(text)):  # the same sentence again need not be read again
-        for rule in active:
-            if _breaks(rule, sentence, seeker):
-                return Finding(rule.data.name, rule.data.category)
+        for language, rule in active:
+            if _breaks(language, rule, sentence, seeker):
+                return Finding(rule.name, rule.category)
     return None
 
 
@@ -201,25 +202,23 @@ def _stretches(text: str) -> Iterator[str]:
                 yield stretch
 
 
-def _breaks(rule: _ReplyRule, sentence: str, seeker: Sequence[str]) -> bool:
+def _breaks(language: ReplyRules, rule: ReplyRule, sentence: str, seeker: Sequence[str]) -> bool:
     found = rule.pattern.search(sentence)
-    if found is None or (not rule.data.questions and sentence.endswith(("?", "？"))):
+    if found is None or (not rule.questions and sentence.endswith(("?", "？"))):
         return False
     if rule.unless is not None and rule.unless.search(sentence):
         return False
     while found is not None:
         before = sentence[: found.start()]
-        clause = rule.boundary.split(before[-160:])[-1]
-        excused = (rule.clause is not None and rule.clause.search(clause)) or (
-            rule.sentence is not None and rule.sentence.search(before)
-        )
-        if not excused and not (rule.data.stated and _stated(rule, found["term"], _plain_messages(seeker))):
+        clause = language.boundary.split(before[-160:])[-1]
+        excused = any(language.excuses[name].search(before if name == "report" else clause) for name in rule.excuses)
+        if not excused and not (rule.stated and _stated(language, found["term"], _plain_messages(seeker))):
             return True
         found = rule.pattern.search(sentence, found.end() if found.end() > found.start() else found.end() + 1)
     return False
 
 
-def _stated(rule: _ReplyRule, term: str, messages: Sequence[str]) -> bool:
+def _stated(language: ReplyRules, term: str, messages: Sequence[str]) -> bool:
     """Whether the seeker stated the term as a fact, by the first letters of its telltale word; a question is none."""
     if term.isascii():
         words = re.findall(r"[a-z0-9.]+", term)
@@ -227,7 +226,7 @@ def _stated(rule: _ReplyRule, term: str, messages: Sequence[str]) -> bool:
         stem = re.escape(telltale if telltale[0].isdigit() else telltale[:5])
     else:
         stem = re.escape(term[:2])
-    claim = re.compile(rule.stated.replace("@term@", rf"(?<!\d){stem}"))
+    claim = re.compile(language.stated.replace("@term@", rf"(?<!\d){stem}"))
     return any(
         claim.search(sentence) and not sentence.endswith(("?", "？"))
         for message in messages
@@ -239,44 +238,9 @@ _MODIFIERS = frozenset(("a", "an", "the", "major", "clinical", "severe", "mild",
 
 
 @cache
-def _rules() -> tuple[_ReplyRule, ...]:
-    return tuple(rule for language in LANGUAGES for rule in _read(FOLDER / f"{language}.toml"))
-
-
-def _read(path: Path) -> list[_ReplyRule]:
-    try:
-        language = Language.model_validate(read_toml(path))
-    except ValidationError as error:
-        raise from_validation(error, file=path) from None
-
-    def compiled(pattern: str, field: str) -> re.Pattern[str]:
-        for name, words in reversed(language.words.items()):  # a list may use those before it
-            pattern = pattern.replace(f"@{name}@", f"(?:{words})")
-        try:
-            return re.compile(pattern)
-        except re.error as error:
-            raise InputError(f"this is no pattern: {error}", file=path, field=field) from None
-
-    def optional(pattern: str | None, field: str) -> re.Pattern[str] | None:
-        return compiled(pattern, field) if pattern else None
-
-    boundary, rules = compiled(language.boundary, "boundary"), []
-    for data in language.rules:
-        near = "|".join(language.excuses[name] for name in data.excuses if name != "report")
-        far = language.excuses["report"] if "report" in data.excuses else ""
-        rules.append(
-            _ReplyRule(
-                data,
-                compiled(data.pattern, data.name),
-                optional(data.unless, data.name),
-                optional(data.asked, data.name),
-                optional(near, "excuses"),
-                optional(far, "excuses.report"),
-                boundary,
-                language.stated,
-            )
-        )
-    return rules
+def _rules() -> tuple[tuple[ReplyRules, ReplyRule], ...]:
+    languages = [read_toml(FOLDER / f"{language}.toml", ReplyRules) for language in LANGUAGES]
+    return tuple((language, rule) for language in languages for rule in language.rules)
 
 
 def floored(rewards: Sequence[float], rejected: Sequence[bool], floor: float = -5.0) -> list[float]:

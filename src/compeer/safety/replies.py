@@ -14,9 +14,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from compeer.errors import from_validation
 from compeer.io import Frozen
 from compeer.safety.resources import HelpLine, Resources, read_toml
 from compeer.safety.risk import KINDS, Kind
@@ -94,21 +93,13 @@ class Wordings(Frozen):
 def wordings(language: str) -> Wordings:
     """The words of a language ("zh", "zh-CN"), or the English ones."""
     code = language.lower().replace("_", "-").split("-")[0]
-    path = FOLDER / f"{code if code in LANGUAGES else 'en'}.toml"
-    try:
-        return Wordings.model_validate(read_toml(path))
-    except ValidationError as error:
-        raise from_validation(error, file=path) from None
+    return read_toml(FOLDER / f"{code if code in LANGUAGES else 'en'}.toml", Wordings)
 
 
 @cache
 def unread_wordings() -> dict[str, str]:
     """What stands under replies to a language that the guard cannot read, by language."""
-    path = FOLDER / "unread.toml"
-    try:
-        return TypeAdapter(dict[str, NumberedWording]).validate_python(read_toml(path))
-    except ValidationError as error:
-        raise from_validation(error, file=path) from None
+    return read_toml(FOLDER / "unread.toml", dict[str, NumberedWording])
 
 
 def language_of(messages: Sequence[str]) -> str:
@@ -121,16 +112,11 @@ def language_of(messages: Sequence[str]) -> str:
     return "en"
 
 
-class Recognised(Frozen):
-    """Which fixed words stand in a conversation."""
+def recognised(utterances: Sequence[str]) -> tuple[tuple[Kind, ...], bool, bool]:
+    """The fixed words on the supporter's side, in any language: the crises, whether a concern, whether a hand-over.
 
-    crises: tuple[Kind, ...] = ()
-    concern: bool = False
-    handed_over: bool = False
-
-
-def recognised(utterances: Sequence[str]) -> Recognised:
-    """The fixed words among what was said on the supporter's side, in any language, whatever the place's numbers."""
+    They are found whatever the place's numbers.
+    """
     crises: list[Kind] = []
     concern = handed_over = False
     for text in utterances:
@@ -143,7 +129,7 @@ def recognised(utterances: Sequence[str]) -> Recognised:
             concern = concern or any(_opening(wording) in text for wording in words.concern.values())
             handover = words.handed_over
             handed_over = handed_over or handover.first in text or handover.again in text
-    return Recognised(crises=tuple(crises), concern=concern, handed_over=handed_over)
+    return tuple(crises), concern, handed_over
 
 
 def _opening(wording: str) -> str:

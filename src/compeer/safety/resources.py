@@ -10,22 +10,21 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen
 from compeer.safety.risk import Kind
 
 VARIABLE = "COMPEER_RESOURCES"
-OLDEST = 365
-"""Days after which an entry should be looked at again."""
 LineKind = Literal["suicide", "general", "abuse", "medical emergency"]
+CountryCode = Annotated[str, Field(pattern="^[A-Z]{2}$")]
+Data = TypeVar("Data")
 
 _WANTED: dict[Kind, tuple[LineKind, ...]] = {
     "suicide": ("suicide", "general"),
@@ -88,14 +87,7 @@ class Resources(Frozen):
     """All countries we know, and the text for where we know none, by language."""
 
     neutral: dict[str, str] = Field(default_factory=dict)
-    countries: dict[str, Country] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _codes(self) -> Self:
-        for code in self.countries:
-            if not re.fullmatch("[A-Z]{2}", code):
-                raise ValueError(f"{code!r} is not a country code of two capital letters, as US")
-        return self
+    countries: dict[CountryCode, Country] = Field(default_factory=dict)
 
     def country(self, locale: str | None) -> Country | None:
         """The country of a locale ("en-US", "zh_CN.UTF-8", "GB"), or None where it names none that we know."""
@@ -121,41 +113,22 @@ def load_resources(path: str | Path | None = None) -> Resources:
     over = path or os.environ.get(VARIABLE)
     if not over:
         return ours
-    theirs = _read(Path(over))
+    do = "See resources.toml in compeer/safety for the form that is expected."
+    theirs = read_toml(Path(over), Resources, do)
     return Resources(neutral={**ours.neutral, **theirs.neutral}, countries={**ours.countries, **theirs.countries})
-
-
-def stale(resources: Resources, today: date) -> list[str]:
-    """A sentence for each entry that nobody has looked at for more than a year; also for dates that lie ahead."""
-    complaints = []
-    for code, country in resources.countries.items():
-        for line in country.lines:
-            age = (today - line.checked).days
-            if age > OLDEST:
-                complaints.append(f"{code}, {line.name}: last looked at {line.checked}, {age} days ago.")
-            elif age < 0:
-                complaints.append(f"{code}, {line.name}: the date {line.checked} has not come yet; correct it.")
-    return complaints
 
 
 @cache
 def _packaged() -> Resources:
-    return _read(Path(__file__).with_name("resources.toml"))
+    return read_toml(Path(__file__).with_name("resources.toml"), Resources)
 
 
-def _read(path: Path) -> Resources:
-    data = read_toml(path)
+def read_toml(path: Path, model: type[Data], do: str | None = None) -> Data:
+    """What a TOML file holds, as the type given; an `InputError` says what is wrong with it, and what to `do`."""
     try:
-        return Resources.model_validate(data)
+        return TypeAdapter(model).validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        do = "See resources.toml in compeer/safety for the form that is expected."
         raise from_validation(error, file=path, do=do) from None
-
-
-def read_toml(path: Path) -> Mapping[str, object]:
-    """A TOML file's tables, or an `InputError` that says what is wrong with it."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}.", file=path, do="Give the path of a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

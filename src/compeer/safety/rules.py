@@ -10,16 +10,17 @@ even these are too many, or it is too long to look for them, it is said that not
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from compeer.errors import InputError, from_validation
+from compeer.errors import InputError
+from compeer.io import Frozen
+from compeer.safety.resources import read_toml
 from compeer.safety.risk import Kind
 from compeer.safety.text import Spelling, letters
 
@@ -39,27 +40,23 @@ _LATIN = re.compile("[a-z]{2}")
 Pattern = Annotated[str, Field(min_length=1)]
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ContextData(_Data):
+class ContextData(Frozen):
     """A context: every field that is given must be found, and no `unless` field."""
 
     effect: Literal["none", "concern"]
-    before: list[Pattern] = []
-    after: list[Pattern] = []
-    sentence: list[Pattern] = []
-    message: list[Pattern] = []
-    unless_before: list[Pattern] = []
-    unless_after: list[Pattern] = []
-    unless_sentence: list[Pattern] = []
-    unless_message: list[Pattern] = []
+    before: tuple[Pattern, ...] = ()
+    after: tuple[Pattern, ...] = ()
+    sentence: tuple[Pattern, ...] = ()
+    message: tuple[Pattern, ...] = ()
+    unless_before: tuple[Pattern, ...] = ()
+    unless_after: tuple[Pattern, ...] = ()
+    unless_sentence: tuple[Pattern, ...] = ()
+    unless_message: tuple[Pattern, ...] = ()
     in_quotes: bool = False
-    only: list[str] = []
+    only: tuple[str, ...] = ()
 
 
-class RuleData(_Data):
+class RuleData(Frozen):
     """A rule: what it is called, what it is a sign of and how strong, and its patterns.
 
     What a `firm` rule finds by its patterns, no reader takes back. Its `loose` patterns find more, and often in what is
@@ -69,39 +66,39 @@ class RuleData(_Data):
     name: str
     kind: Kind
     level: Strength
-    patterns: list[Pattern]
+    patterns: tuple[Pattern, ...]
     group: str = ""
-    heeds: list[str] | None = None
+    heeds: tuple[str, ...] | None = None
     firm: bool = False
-    loose: list[Pattern] = []
+    loose: tuple[Pattern, ...] = ()
 
 
-class IdiomData(_Data):
+class IdiomData(Frozen):
     """Turns of phrase that are taken out before the rules look."""
 
-    blanked: list[Pattern] = []
+    blanked: tuple[Pattern, ...] = ()
 
 
-class TurnData(_Data):
+class TurnData(Frozen):
     """What a seeker says of a danger that was told before."""
 
-    safe: list[Pattern]
-    joking: list[Pattern]
+    safe: tuple[Pattern, ...]
+    joking: tuple[Pattern, ...]
 
 
-class LanguageData(_Data):
+class LanguageData(Frozen):
     """A rule file."""
 
-    fillers: list[str] = []
-    known: list[str] = []
-    spelling: dict[str, str] = {}
-    phrases: dict[str, str] = {}
+    fillers: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    spelling: dict[str, str] = Field(default={})
+    phrases: dict[str, str] = Field(default={})
     words: dict[str, str]
     contexts: dict[str, ContextData]
-    heeds: list[str]
+    heeds: tuple[str, ...]
     hot: str
     idioms: IdiomData
-    rules: list[RuleData]
+    rules: tuple[RuleData, ...]
     turns: TurnData
 
 
@@ -156,15 +153,9 @@ class _Rule:
 class Rules:
     """The rules of one language, read from its file."""
 
-    def __init__(self, language: str, text: str | None = None) -> None:
-        file = f"{language}.toml"
-        try:
-            source = files("compeer.safety").joinpath("rules", file).read_text("utf-8") if text is None else text
-            data = LanguageData.model_validate(tomllib.loads(source))
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"the rules cannot be read: {error}", file=file, do="Install the package again.") from None
-        except ValidationError as error:
-            raise from_validation(error, file=file, do="Mend the rule file.") from None
+    def __init__(self, language: str, path: Path | None = None) -> None:
+        file = path or Path(__file__).parent / "rules" / f"{language}.toml"
+        data = read_toml(file, LanguageData, "Mend the rule file.")
         self._file, self._words, self._gap = file, data.words, _GAPS[language]
         self._edges = _EDGES[language]
         self._spelling = Spelling(data.spelling, data.phrases, data.known, data.fillers)
@@ -189,10 +180,6 @@ class Rules:
     def names(self) -> list[str]:
         """The names of the rules."""
         return list(dict.fromkeys(rule.data.name for rule in self._rules))
-
-    def plain(self, message: str) -> str:
-        """The message as the rules read it."""
-        return self._spelling.plain(message)
 
     def scan(self, message: str) -> Scan:
         """What the rules find in a message."""
@@ -238,7 +225,7 @@ class Rules:
             yield max(start, hit.start() - _AROUND), min(end, hit.end() + _AROUND)
 
     def _context(self, name: str, data: ContextData) -> _Context:
-        fields = [field for field, value in data if isinstance(value, list) and value and field != "only"]
+        fields = [field for field, value in data if isinstance(value, tuple) and value and field != "only"]
         return _Context(data, {field: self._compile(name, getattr(data, field), edges=False) for field in fields})
 
     def _compile(self, name: str, patterns: Sequence[str], edges: bool = True) -> re.Pattern[str]:

@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -39,15 +39,6 @@ def read_weights(name: str, folder: Path | None = None) -> Arrays:
         raise InputError(what, file=name, do="Install the package again.")
     with np.load(io.BytesIO(data), allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}
-
-
-def write_weights(name: str, arrays: Mapping[str, npt.NDArray[np.generic]], folder: Path) -> int:
-    """Writes the arrays and their hash, and returns the file's size. The same arrays give the same bytes."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **{key: np.asarray(arrays[key]) for key in sorted(arrays)})
-    (folder / f"{name}.npz").write_bytes(buffer.getvalue())
-    (folder / f"{name}.sha256").write_text(hashlib.sha256(buffer.getvalue()).hexdigest() + "\n", "utf-8")
-    return len(buffer.getvalue())
 
 
 class WeightTable:
