@@ -51,53 +51,22 @@ READ = [
     ("[[3]]", 3),
     ("３", 3),
     ("３．０", 3),
-    ("three", 3),
-    ("Three.", 3),
-    ("A 3.", 3),
     ("3 points", 3),
     ("Score: 3", 3),
     ("Score：３", 3),
     ("**Score:** 3", 3),
     ("score=2", 2),
-    ("Score: four", 4),
-    ("Score (0-4): 3", 3),
-    ("Score: 3 (on a scale of 0 to 4)", 3),
-    ("Score: 3 (good)", 3),
-    ("Score: 3, but the ending was weak", 3),
-    ("Score: 3 - warm, and human", 3),
-    ("Score: 3. On turn 2 and turn 4 he asked 2 questions.", 3),
     ("Score: 3\nTo improve, ask more.", 3),
-    ("Score: 3\n1. warm\n2. kind", 3),
     ("Final score: 3\n\nScore: 3", 3),
-    ("The supporter did not ask. Score: 2", 2),
-    ("He works 24/7. Score: 2", 2),
-    ("My rating is 2.", 2),
-    ("It deserves a 4.", 4),
-    ("4/4, 2 issues", 4),
     ("3 / 4", 3),
-    ("3/4.0", 3),
     ("3 out of 4", 3),
-    ("three out of four", 3),
-    ("Score: 4 out of 4, as in turn 3", 4),
-    ("I'd say 3 because on turn 2 the supporter asked.", 3),
-    ("I’d say 3, since in turns 1 and 2 it listens", 3),
-    ("Overall, I'd give 3.", 3),
-    ("On a scale from 0 to 4, I'd rate it 3.", 3),
     ("3\n\nThe supporter listens.", 3),
     ("The supporter listens well.\n\n3", 3),
     ("<think>maybe a 2, or 1</think>3", 3),
-    ("三分", 3),
     ("3分", 3),
     ("３分", 3),
-    ("两分", 2),
-    ("零分", 0),
     ("评分：3", 3),
-    ("评分：三分", 3),
     ("**分数**：2", 2),
-    ("得分为3分，因为第2轮共情不足", 3),
-    ("分数是2。第3轮太长", 2),
-    ("满分4分，我给3分", 3),
-    ("我打4分！", 4),
     ("Empathy: 3", 3),
     ("Empathy is 3", 3),
     ("共情得分：3分", 3),
@@ -202,7 +171,44 @@ REFUSED = [
     '{"score": 3} {"score": 2}',
     'Score: 2\n{"score": 3}',
     '{"reason": "I\'d give 3 if", "sco',
+    '{"score": 3} out of 10',
+    'Out of 5: {"score": 3}',
 ]
+
+ASKED_AGAIN = [
+    "three",
+    "Three.",
+    "A 3.",
+    "Score: four",
+    "Score (0-4): 3",
+    "Score: 3 (on a scale of 0 to 4)",
+    "Score: 3 (good)",
+    "Score: 3, but the ending was weak",
+    "Score: 3 - warm, and human",
+    "Score: 3. On turn 2 and turn 4 he asked 2 questions.",
+    "Score: 3\n1. warm\n2. kind",
+    "The supporter did not ask. Score: 2",
+    "He works 24/7. Score: 2",
+    "My rating is 2.",
+    "It deserves a 4.",
+    "4/4, 2 issues",
+    "3/4.0",
+    "three out of four",
+    "Score: 4 out of 4, as in turn 3",
+    "I'd say 3 because on turn 2 the supporter asked.",
+    "I’d say 3, since in turns 1 and 2 it listens",
+    "Overall, I'd give 3.",
+    "On a scale from 0 to 4, I'd rate it 3.",
+    "三分",
+    "两分",
+    "零分",
+    "评分：三分",
+    "得分为3分，因为第2轮共情不足",
+    "分数是2。第3轮太长",
+    "满分4分，我给3分",
+    "我打4分！",
+]
+"""What people would understand, in a sentence with other words or numbers: a judge is asked for a plainer answer."""
 
 
 @pytest.mark.parametrize(("text", "score"), READ)
@@ -210,7 +216,7 @@ def test_a_score_is_read(text: str, score: int) -> None:
     assert read_score(text, "empathy") == score
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.parametrize("text", [*REFUSED, *ASKED_AGAIN])
 def test_what_is_uncertain_is_refused(text: str) -> None:
     assert read_score(text, "empathy") is None
 
@@ -225,7 +231,6 @@ FORMS = [
     "{name}: {score}",
     "{score}分",
     "评分：{score}分",
-    "I'd say {score} because on turn 2 something was missed.",
     '{{"reason": "turn 3", "score": {score}}}',
     '{{"{name}": "{score}"}}',
     '```json\n{{"score": {score}}}\n```',
@@ -299,10 +304,9 @@ SEVEN: dict[Dimension, int] = dict(zip(DIMENSIONS, [3, 2, 4, 1, 0, 3, 2], strict
         json.dumps({name: {"score": score, "reason": "5 words"} for name, score in SEVEN.items()}),
         json.dumps([{"dimension": name, "score": score} for name, score in SEVEN.items()]),
         "```json\n" + json.dumps(SEVEN, indent=1) + "\n```\nThat is all.",
-        "\n".join(f"{number}. **{name}**: {score}/4 - fine" for number, (name, score) in enumerate(SEVEN.items(), 1)),
-        ", ".join(f"{name} {score}" for name, score in SEVEN.items()),
+        "\n".join(f"{number}. **{name}**: {score}/4" for number, (name, score) in enumerate(SEVEN.items(), 1)),
         "\n".join(f"| {name} | {score} |" for name, score in SEVEN.items()),
-        "；".join(f"{rubric('zh')[name]['name']}：{score}分" for name, score in SEVEN.items()),
+        "\n".join(f"{rubric('zh')[name]['name']}：{score}分" for name, score in SEVEN.items()),
     ],
 )
 def test_seven_scores_are_read(text: str) -> None:
@@ -318,7 +322,16 @@ def test_a_dimension_without_a_score_is_left_out_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3, 2, 4, 1, 0, 3, 2", "Scores out of 10: Fluency: 3", "I'm sorry.", "[]", '{"score": 3}']
+    "text",
+    [
+        "",
+        "3, 2, 4, 1, 0, 3, 2",
+        "fluency 3, empathy 4",
+        "Scores out of 10: Fluency: 3",
+        "I'm sorry.",
+        "[]",
+        '{"score": 3}',
+    ],
 )
 def test_what_names_no_dimension_gives_no_scores(text: str) -> None:
     assert read_scores(text) == {}

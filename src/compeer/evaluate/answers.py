@@ -1,17 +1,11 @@
 """ESC-Eval's rubric, and the scores in a judge's answer, read right or not at all.
 
 Each of the seven dimensions has whole scores from 0 to 4 with a description each, in English and in Chinese
-(`prompts/*.toml`, in our own words). Judges are asked for JSON and often write something else. What is read: JSON, also
-in a code fence, with numbers as text, with a score inside an object; and plain text that announces one score. What is
-refused: another scale than 0 to 4, a fraction, a range, a score that is hedged or made conditional, two scores that
-differ, and any other number nearby that could be meant instead. Nothing is clamped and nothing is guessed: what is
-refused is unscored.
-
-Of plain text, read are digits, English words and Chinese ones: "3", "three", "三分"; "Score: 3", "I'd say 3",
-"评分：三分"; a number with its scale, "3/4". The text is first prepared: one spelling for digits and signs, no emphasis
-or list marks, scales taken out. Then every announced score is found; it must end there ("3 issues" is no score), stand
-without a hedge ("3 or so", "not a 3", "a 4 if …"), and agree with all the others. Last, any other number from 0 to 10
-that neither counts something nor names a turn makes it uncertain.
+(`prompts/*.toml`, in our own words). Judges are asked for JSON and sometimes write something else. What is read: JSON,
+also in a code fence, with numbers as text, with a score inside an object; and a line that is nothing but a score, bare
+or behind `Score:` or the dimension's name: "3", "Score: 3/4", "Empathy: 3", "评分：3分". What is refused: another scale
+than 0 to 4, a fraction, two scores that differ, and any other number in the words beside a score, which could be meant
+instead. Nothing is clamped and nothing is guessed: what is refused is asked again, and then unscored.
 """
 
 from __future__ import annotations
@@ -21,12 +15,10 @@ import math
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
-
-from compeer.ser.asking import regex
 
 Dimension = Literal["fluency", "expression", "empathy", "information", "skillful", "humanoid", "overall"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -61,181 +53,78 @@ def dimension_names() -> dict[str, Dimension]:
     }
 
 
-_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_HAN = {
-    character: value for value, characters in enumerate(("零〇", "一", "二两", "三", "四")) for character in characters
-}
-_HAN |= {"五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10}
-_HAN_DIGIT = rf"(?<![{''.join(_HAN)}百千])[{''.join(_HAN)}](?![{''.join(_HAN)}百千点])"
-_DIGITS = r"(?<![0-9.])[0-9]+(?:\.[0-9]+)?"
-_NUMBER = rf"(?:{_DIGITS}|\b(?:{'|'.join(_WORDS)})\b|{_HAN_DIGIT})"
-_OPEN, _CLOSE = "\ue000", "\ue001"
-"""Around a number that came with its scale, in text prepared for reading."""
-_TABLE = tomllib.loads(files("compeer.evaluate").joinpath("score_patterns.toml").read_text(encoding="utf-8"))
-_FRAGMENTS = {**_TABLE["fragments"], "NUMBER": _NUMBER, "DIGITS": _DIGITS, "OPEN": _OPEN, "CLOSE": _CLOSE}
-_ONE = {name: re.compile(regex(one, _FRAGMENTS), re.MULTILINE) for name, one in _TABLE["one"].items()}
-_SEVERAL = {
-    name: [re.compile(regex(one, _FRAGMENTS), re.MULTILINE) for one in several]
-    for name, several in _TABLE["several"].items()
-}
-_NEAR = 80
-"""Characters before a number that can change what it means."""
-
-
-def prepared(text: str) -> str | None:
-    """Plain lower-case text without emphasis, list marks and scales; None if a scale is not ours."""
-    text = unicodedata.normalize("NFKC", text).lower().replace("’", "'").replace("−", "-")
-    text = re.sub(r"[–—]", "-", re.sub(rf"[*_`#{_OPEN}{_CLOSE}“”]", "", text)).strip()
-    text = re.sub(r"[^\S\n]+", " ", re.sub(r"\s*\n\s*", "\n", text))
-    if "百分制" in text:
-        return None
-    without_ranges = _without_scales(_SEVERAL["ranges"], text)
-    if without_ranges is None:
-        return None
-    for match in _ONE["with_scale"].finditer(without_ranges):
-        if _number(match["high"]) != HIGHEST and _number(match["value"]) <= _number(match["high"]):
-            return None
-    text = _ONE["with_scale"].sub(
-        lambda match: f"{_OPEN}{match['value']}{_CLOSE}" if _number(match["high"]) == HIGHEST else match[0],
-        without_ranges,
-    )
-    without_scales = _without_scales(_SEVERAL["highest_named"], text)
-    return None if without_scales is None else _ONE["listed"].sub("", without_scales).strip()
-
-
-def _without_scales(patterns: Sequence[re.Pattern[str]], text: str) -> str | None:
-    """The text without the scales that it names, or None if one of them is not from 0 to 4."""
-    for pattern in patterns:
-        for match in pattern.finditer(text):
-            if _number(match["high"]) != HIGHEST or _number(match.groupdict().get("low") or "0") != 0:
-                return None
-        text = pattern.sub(" ", text)
-    return text
-
-
-def read_plain(text: str | None) -> int | None:
-    """The one score that a prepared text announces, if no other number in it could be meant."""
-    if not text:
-        return None
-    found: dict[tuple[int, int], float] = {}
-    for pattern in _SEVERAL["mentions"]:
-        for match in pattern.finditer(text):
-            if not _ONE["ended"].match(text, match.end()):
-                continue
-            if _ONE["hedged_after"].match(text, match.end()) or _before(_ONE["hedged_before"], text, match.start()):
-                return None
-            found[match.span("value")] = _number(match["value"])
-    values = set(found.values())
-    if len(values) != 1:
-        return None
-    score = values.pop()
-    return None if _rivals(text, score, set(found)) else valid_score(score)
-
-
-def _rivals(text: str, score: float, read: set[tuple[int, int]]) -> bool:
-    """Whether another number in the text could be the score: one of 0 to 10 that neither counts nor places anything."""
-    return any(
-        match.span() not in read
-        and _number(match[0]) != score
-        and _number(match[0]) <= 10
-        and not _before(_ONE["place"], text, match.start())
-        and (not _ONE["counted"].match(text, match.end()) or _before(_ONE["weighed"], text, match.start()))
-        for match in _ONE["other"].finditer(text)
-    )
-
-
-def _before(pattern: re.Pattern[str], text: str, place: int) -> bool:
-    """Whether the words just before a place are such."""
-    return pattern.search(text, max(0, place - _NEAR), place) is not None
-
-
-def valid_score(value: float) -> int | None:
-    """A number as a score, if it is one."""
-    return int(value) if 0 <= value <= HIGHEST and value == int(value) else None
-
-
-def _number(text: str) -> float:
-    if text in _HAN:
-        return _HAN[text]
-    return _WORDS.index(text) if text in _WORDS else float(text)
+_SCORE_KEYS = {"score", "rating", "grade", "value", "分数", "评分", "得分"}
+_NUMBER = re.compile(r"\d|\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten)\b|[零〇一二两三四五六七八九十百]")
+"""What could be a number, and so a score, in words beside one."""
+_OTHER_SCALE = re.compile(r"(?:/|out of|满分)\s*(?!4\b)\d|\d-point|\d\s*%|[十百]分制")
 
 
 @cache
-def _labels() -> re.Pattern[str]:
-    """A dimension's name where a score is to follow."""
+def _score_line() -> re.Pattern[str]:
+    """A line that is a score and nothing else, bare or behind a label, which a list mark may stand before."""
     names = "|".join(re.escape(name) for name in sorted(dimension_names(), key=len, reverse=True))
+    words = "|".join(sorted(_SCORE_KEYS))
     return re.compile(
-        rf"(?<![a-z])(?P<name>{names})(?![a-z])[\"']?(?:\s*(?:score|rating|评分|得分|分数))?[\"']?"
-        rf"(?:\s*(?::|=|\||->|→|\bis\b|\s-\s|是|为)\s*|\s*(?=[0-9{_OPEN}][0-9{_CLOSE}.]*\s*(?:分|[,;\n]|\Z)))"
+        r"(?:(?:(?:[-•]|[0-9]+[.)])\s+(?=\D))?"
+        rf"(?P<name>{names})?\s*(?:final\s+)?(?:{words})?\s*(?:[:=|]|\bis\b|是|为)\s*)?"
+        rf"(?P<score>[0-{HIGHEST}])(?:\.0)?\s*(?:(?:/|out of)\s*{HIGHEST}|points?|分)?\s*[.!。]?"
     )
 
 
-def words_before_names(text: str) -> str:
-    """What stands before the first dimension's name."""
-    match = _labels().search(text)
-    return text[: match.start()] if match else text
+def read_lines(text: str) -> dict[Dimension | None, set[int | None]]:
+    """The scores that whole lines of a text give, by the dimension named before them, None where there is no name.
 
-
-def by_dimension(text: str) -> dict[Dimension, set[int | None]]:
-    """The scores that follow each dimension's name; a name without one is left out."""
-    labels = list(_labels().finditer(text))
-    found: dict[Dimension, set[int | None]] = {}
-    for label, end in zip(labels, [*(label.start() for label in labels[1:]), len(text)], strict=False):
-        score = read_plain(text[label.end() : end].strip())
-        if score is not None:
-            found.setdefault(dimension_names()[label["name"]], set()).add(score)
+    Nothing where a number stands anywhere else: it could be the score, another scale, or a second thought.
+    """
+    found: dict[Dimension | None, set[int | None]] = {}
+    for line in _normal(text).splitlines():
+        if match := _score_line().fullmatch(line.strip(" \t|[](){}")):
+            found.setdefault(dimension_names().get(match["name"] or ""), set()).add(int(match["score"]))
+        elif _NUMBER.search(line):
+            return {}
     return found
+
+
+def _normal(text: str) -> str:
+    """Text in small letters and one spelling of signs, without emphasis."""
+    return re.sub(r"[*_`#\"']", "", unicodedata.normalize("NFKC", text).lower())
 
 
 LONGEST = 20_000
 """Characters of the longest answer that is read at all."""
 
 _FENCE = re.compile(r"```[a-z]*[^\S\n]*\n?(.*?)```", re.DOTALL | re.IGNORECASE)
-_SCORE_KEYS = {"score", "rating", "grade", "value", "分数", "评分", "得分"}
 _SCALE_KEYS = {"scale", "max", "maximum", "max_score", "out_of", "满分"}
 
 
 def read_score(text: str, dimension: Dimension) -> int | None:
     """The score in the answer to a question about one dimension, or None where it is not certain what it is."""
-    objects, plain = _read(text)
-    if plain is None:
-        return None
+    objects, lines = _read(text)
     if objects:
-        return _only({_in_object(value, dimension) for value in objects} | _announced(plain))
-    named = by_dimension(plain)
-    if named.get(dimension):
-        return _only(named[dimension] | _announced(words_before_names(plain)))
-    return None if named else read_plain(plain)
+        return _only({_in_object(value, dimension) for value in objects}.union(*lines.values()))
+    return _only(lines.get(dimension, set()) | lines.get(None, set()))
 
 
 def read_scores(text: str) -> dict[Dimension, int]:
     """The scores in the answer to a question about several dimensions; those that are not certain are left out."""
-    objects, plain = _read(text)
-    if plain is None:
-        return {}
-    found: dict[Dimension, set[int | None]] = {} if objects else by_dimension(plain)
+    objects, lines = _read(text)
+    found = {} if objects else {name: scores for name, scores in lines.items() if name}
     for value in objects:
         for dimension, score in _all_in_object(value):
             found.setdefault(dimension, set()).add(score)
     return {dimension: score for dimension, scores in found.items() if (score := _only(scores)) is not None}
 
 
-def _read(text: str) -> tuple[list[_Pairs], str | None]:
-    """The JSON objects after a model's thoughts, and the prepared words beside them.
+def _read(text: str) -> tuple[list[_Pairs], dict[Dimension | None, set[int | None]]]:
+    """The JSON objects after a model's thoughts, and the scores of the lines beside them.
 
-    The words are None if the thoughts do not end, if there is too much to read, or if a scale is not ours.
+    There is nothing where the thoughts do not end, where there is too much to read, or where a scale is not ours.
     """
     answer = text.rpartition("</think>")[2]
     if len(text) > LONGEST or "<think>" in answer:
-        return [], None
+        return [], {}
     objects, beside = _json_objects(answer.strip())
-    return objects, prepared(beside if objects else answer.strip())
-
-
-def _announced(plain: str) -> set[int | None]:
-    """The score that words announce, if they do."""
-    score = read_plain(plain)
-    return set() if score is None else {score}
+    return ([], {}) if _OTHER_SCALE.search(_normal(beside)) else (objects, read_lines(beside))
 
 
 def _only(values: set[int | None]) -> int | None:
@@ -306,10 +195,10 @@ def _json_score(value: Any) -> int | None:
             return None
         value = inner[0]
     if isinstance(value, str):
-        return read_plain(prepared(value))
+        return _only(read_lines(value).get(None, set()))
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return valid_score(value)
+    return int(value) if 0 <= value <= HIGHEST and value == int(value) else None
 
 
 def _scaled_otherwise(pairs: _Pairs) -> bool:
