@@ -234,17 +234,14 @@ def test_a_folder_with_nothing_but_records_has_a_card(tmp_path: Path) -> None:
         assert "They were not run." in text
         assert "The check was not run." in text
         assert "Nothing is known of what was left out." in text
-    assert "Manners of speaking" not in page
 
 
 def test_broken_files_are_as_good_as_none(tmp_path: Path) -> None:
-    for name in ("probes.json", "check.json", "clusters.json", "screened.jsonl.manifest.json"):
+    for name in ("probes.json", "check.json", "screened.jsonl.manifest.json"):
         (tmp_path / name).write_text("{half", encoding="utf-8")
     assert "They were not run." in made(tmp_path, record())[0]
-    for name in ("probes.json", "check.json", "clusters.json", "screened.jsonl.manifest.json"):
-        (tmp_path / name).write_text(
-            '{"probes": [3, {}], "findings": 7, "participants": {"seeker": 1}}', encoding="utf-8"
-        )
+    for name in ("probes.json", "check.json", "screened.jsonl.manifest.json"):
+        (tmp_path / name).write_text('{"probes": [3, {}], "findings": 7}', encoding="utf-8")
     made(tmp_path, record())
 
 
@@ -264,22 +261,6 @@ def test_what_was_dropped_masked_and_asked_is_told(tmp_path: Path) -> None:
         assert "compeer 9.9" in text
         assert "/home/wren" not in text
         assert "…/talks.jsonl" in text
-
-
-def test_clusters_and_their_elbow_are_in_the_page(tmp_path: Path) -> None:
-    cluster = {"cluster": 0, "size": 12, "scores": {"dominance": 4.25}, "said": "very dominant", "words": ["curt"]}
-    held = {"participants": {"seeker": {"clusters": [cluster], "elbow": {"said": "A clear elbow at 3."}}}}
-    (tmp_path / "clusters.json").write_text(json.dumps(held), encoding="utf-8")
-    drawing = "<svg xmlns='http://www.w3.org/2000/svg'><title>3 &amp; no more</title><style>p{color:red}</style></svg>"
-    (tmp_path / "elbow.svg").write_text(drawing, encoding="utf-8")
-    markdown, page = made(tmp_path, record())
-    assert rows(markdown, "Clusters, the largest of each participant first.") == [
-        ["seeker 0", "12", "very dominant", "dominance 4.2", "curt"]
-    ]
-    assert "Seekers: A clear elbow at 3." in markdown
-    assert '<img src="data:image/svg+xml;base64,' in page
-    assert 'alt="3 &amp; no more"' in page
-    assert "color:red" not in page  # the drawing's styles must not reach the page
 
 
 def test_without_records_there_is_no_card(tmp_path: Path) -> None:

@@ -8,12 +8,9 @@ missing or broken.
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +67,11 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         **{"emotion_names": EMOTIONS, "stage_names": STAGES, "strategy_names": STRATEGIES},
         "size": next((name for bound, name in _SIZES.items() if counts.records < bound), "10M<n<100M"),
         "counts": counts,
-        **{"find": find, "number": number},
         **_counted(counts),
         **_labelled(counts, read_json(folder / "agreement.json")),
         **_measured(counts),
         **_checked(_rows(folder / "probes.json", "probes"), _rows(folder / "check.json", "findings")),
         **_made(folder),
-        **_clustered(folder),
         "examples": [_example(record) for record in counts.examples],
         "last": DISPLAYED_UTTERANCES,
     }
@@ -307,27 +302,6 @@ def _flat(found: Any, before: str = "") -> Iterable[tuple[str, Any]]:
 def _line_count(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-
-def _clustered(folder: Path) -> dict[str, Any]:
-    """How the participants' manners were clustered, with the drawing of the elbow as a picture of its own."""
-    clusters, path = read_json(folder / "clusters.json"), folder / "elbow.svg"
-    elbow = None
-    if path.is_file():
-        drawing = path.read_bytes()
-        title = re.search(r"<title>(.*?)</title>", drawing.decode("utf-8", errors="replace"), re.DOTALL)
-        alt = unescape(title[1]) if title else "The elbow curve"
-        elbow = {"data": base64.b64encode(drawing).decode(), "alt": alt}
-    participants = as_dict(find(clusters, "participants"))
-    findings = [(name, find(found, "elbow", "said")) for name, found in participants.items()]
-    return {
-        "clusters": clusters,
-        "elbow": elbow,
-        "elbows": [(name, finding) for name, finding in findings if isinstance(finding, str)],
-        "manners": [
-            (name, cluster) for name, found in participants.items() for cluster in as_list(find(found, "clusters"))
-        ],
-    }
 
 
 # --- records to look at -----------------------------------------------------------------------------------------------
