@@ -466,7 +466,7 @@ def test_clips_that_cannot_be_shown(clip: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(InputError, match="PyAV") as caught:
         read_frames(Media(kind="video", path=str(clip)))
-    assert "compeer[media]" in str(caught.value)
+    assert "pip install av" in str(caught.value)
 
 
 # --- reading in general ---------------------------------------------------------------------------------------------

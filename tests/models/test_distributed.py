@@ -1,6 +1,6 @@
 """Weights spread over processes by the settings that ship: the saved model is whole, and that of one process.
 
-ZeRO-2 and ZeRO-3 need `pip install compeer[deepspeed]`, which compiles for a minute when it is first used; without it
+ZeRO-2 and ZeRO-3 need `pip install '.[deepspeed]'`, which compiles for a minute when it is first used; without it
 their tests are skipped.
 """
 

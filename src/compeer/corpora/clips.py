@@ -1,6 +1,6 @@
 """Frames of a clip, for models that see: a few pictures spread evenly over what was said.
 
-Decoding needs PyAV, an optional dependency (`pip install 'compeer[media]'`), which is imported only here and only when
+Decoding needs PyAV, an optional dependency (`pip install av`), which is imported only here and only when
 a frame is asked for.
 """
 
@@ -32,9 +32,7 @@ def read_frames(media: Media, count: int = 4) -> list[NDArray[np.uint8]]:
     try:
         import av
     except ImportError:
-        raise InputError(
-            "frames of a clip need PyAV, which is not installed.", do="pip install 'compeer[media]'"
-        ) from None
+        raise InputError("frames of a clip need PyAV, which is not installed.", do="pip install av") from None
     path = Path(media.path)
     if media.kind != "video":
         raise InputError(f"this is no video but of kind {media.kind}.", file=path)
