@@ -3,6 +3,9 @@
 import json
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from compeer.io import (
     Frozen,
     atomic,
     atomic_folder,
+    loaded_once,
     only_one,
     read_json,
     read_lines,
@@ -118,3 +122,21 @@ def test_a_second_process_does_not_get_the_lock(tmp_path: Path) -> None:
     assert done.returncode
     assert "another run is at work" in done.stderr
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_threads_that_ask_together_load_once() -> None:
+    began, loads = threading.Barrier(8), []
+
+    @loaded_once
+    def load() -> object:
+        loads.append(1)
+        time.sleep(0.05)
+        return object()
+
+    def ask(_: int) -> object:
+        began.wait()
+        return load()
+
+    with ThreadPoolExecutor(8) as threads:
+        found = set(threads.map(ask, range(8)))
+    assert len(found) == len(loads) == 1

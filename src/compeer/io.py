@@ -8,9 +8,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache, wraps
 from pathlib import Path
+from threading import Lock
 from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -22,6 +24,7 @@ LOCK = ".lock"
 MEND_LINE = "Mend this line, or take it out: each line that is not blank is one JSON value."
 
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
 
 class Frozen(BaseModel):
@@ -216,3 +219,15 @@ def only_one(folder: Path) -> Iterator[None]:
             do = "Wait for it, or stop it."
             raise InputError("another run is at work in this folder.", file=folder, do=do) from None
         yield
+
+
+def loaded_once(load: Callable[[], T]) -> Callable[[], T]:
+    """A loader whose result is kept. Threads that ask at the same time wait for the first; `cache` lets each load."""
+    kept, lock = cache(load), Lock()
+
+    @wraps(load)
+    def loaded() -> T:
+        with lock:
+            return kept()
+
+    return loaded

@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Literal
 
 from compeer.dialogue import Utterance
+from compeer.io import loaded_once
 from compeer.models.embedder import is_latin
 from compeer.safety.reader import (
     COUNTS,
@@ -385,7 +385,7 @@ def _gathered(index: int, signs: dict[str, tuple[int, Match]], held: Level, now:
     return [Trigger("suicide", level, " + ".join(names), index)]
 
 
-@cache
+@loaded_once
 def _packaged() -> Detector:
     return Detector()
 

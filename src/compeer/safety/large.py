@@ -13,13 +13,12 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from compeer.errors import InputError
-from compeer.io import file_hash
+from compeer.io import file_hash, loaded_once
 from compeer.safety.output import CATEGORIES, READ, Category, Finding
 from compeer.safety.reader import SUPPORTER, Guess, Window
 from compeer.safety.risk import KINDS, LEVELS
@@ -170,7 +169,7 @@ def _scaled(probability: float, threshold: float) -> float:
     return 1 / (1 + math.exp(odds(threshold) - odds(probability)))
 
 
-@cache
+@loaded_once
 def large_reader() -> LargeReader | None:
     """The packaged large reader, loaded once; None where the adapter or its base is not on this machine, or not wanted.
 

@@ -18,12 +18,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Timeout
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from compeer.io import loaded_once
 from compeer.models.catalogue import PackagedFile
 from compeer.safety.risk import KINDS, Kind
 from compeer.safety.rules import languages_of, scanned
@@ -96,7 +97,7 @@ Embed = Callable[[Sequence[str]], Numbers]
 """A row of unit length for each text."""
 
 
-@cache
+@loaded_once
 def packaged_embedder() -> Embed | None:
     """The embedder, loaded once; None where it is not installed."""
     if EMBEDDER.path() is None:
@@ -230,7 +231,7 @@ def _features(message: str, language: str) -> Keys:
     return hashed([*runs(signs, language, numbered=language == "en"), *names, *in_order])
 
 
-@cache
+@loaded_once
 def small_reader() -> SmallReader:
     """The packaged reader, loaded once."""
     return SmallReader()
