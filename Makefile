@@ -16,7 +16,7 @@ demo: $(READY)
 	$(BIN)/compeer run demo
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # The extras stand in an environment of their own over .venv: verifiers wants an older openai than our tests do. The
 # folder is added as a site, for compeer itself is found by a .pth file in it.
@@ -27,7 +27,7 @@ test-all: $(READY)
 	  own.joinpath('over.pth').write_text(f'import site; site.addsitedir({below!r})')"
 	$(ALL)/bin/python -c "import compeer.models"
 	$(ALL)/bin/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation --requirement locks/extras.txt
-	$(ALL)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(ALL)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -1,8 +1,7 @@
 """What several tests share: no network, no deadlines on slow machines, and tiny models.
 
-`make test` runs the files in three workers at once, for many tests wait more than they compute. A file stays in one
-worker, because its tests share what took long to make; each worker has temporary folders, ports and a database server
-of its own.
+`make test` runs the files in two workers at once; a third made it slower. A file stays in one worker, because its tests
+share what took long to make; each worker has temporary folders, ports and a database server of its own.
 """
 
 import json

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compeer.chat import TurnDone, TurnRequest
@@ -159,7 +159,6 @@ def texts_in(value: Any) -> Iterator[str]:
         yield value
 
 
-@settings(max_examples=150, deadline=None)
 @given(outputs(), st.integers(4, 60))
 def test_no_sentence_that_the_check_rejects_is_sent_in_any_form(output: str, size: int) -> None:
     for bad in BAD:

@@ -35,10 +35,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def judge(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judge(tiny_learner: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random judge."""
     folder = tmp_path_factory.mktemp("judge") / "model"
-    shutil.copytree(tiny_model, folder)
+    shutil.copytree(tiny_learner, folder)
     (folder / "compeer.json").write_text(json.dumps({"role": "judge", "kind": "unified", "history": 1}))
     return folder
 
@@ -46,14 +46,14 @@ def judge(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sft_generate_and_the_best_again(
     records: Path,
     judge: Path,
-    tiny_model: Path,
+    tiny_learner: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_cli(monkeypatch, "sft", records, "sft", "--set", "model=nowhere", *SMALL) == 2
-    assert run_cli(monkeypatch, "sft", records, "sft", "--set", f"model={tiny_model}", *SMALL, "--seed", "5") == 0
+    assert run_cli(monkeypatch, "sft", records, "sft", "--set", f"model={tiny_learner}", *SMALL, "--seed", "5") == 0
     assert model_card(tmp_path / "sft/model") == {"role": "supporter", "history": 1}
     assert json.loads((tmp_path / "sft/settings.json").read_text())["seed"] == 5
     words = ["generate", records, "out.jsonl", "--model", "sft/model", "--n", "2", "--max-tokens", "12"]
@@ -84,13 +84,13 @@ def _whole(records: Path) -> str:
 def test_grpo_from_a_supporter(
     records: Path,
     judge: Path,
-    tiny_model: Path,
+    tiny_learner: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(tiny_model, "sft")
+    shutil.copytree(tiny_learner, "sft")
     Path("sft/compeer.json").write_text(json.dumps({"role": "supporter", "history": 1}))
     words = ["grpo", records, "grpo", "--model", "sft", "--judge", judge, "--set", "steps=1"]
     words += ["--set", "group=2", "--set", "prompts=1", "--set", "max_tokens=6"]
@@ -100,17 +100,17 @@ def test_grpo_from_a_supporter(
     assert run_cli(monkeypatch, *words, "--set", "steps=2") == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "a training with other settings was begun here (steps)" in said
-    for kinds, expected in (((judge, judge), "the process judge is needed"), ((tiny_model,), "holds no judge")):
+    for kinds, expected in (((judge, judge), "the process judge is needed"), ((tiny_learner,), "holds no judge")):
         options = [word for folder in kinds for word in ("--judge", folder)]
         assert run_cli(monkeypatch, "grpo", records, "other", "--model", "sft", *options) == 2
         assert expected in " ".join(capsys.readouterr().err.split())
 
 
-def test_merge(records: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge(records: Path, tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    adapters = ["--set", f"model={tiny_model}", "--set", "lora_rank=2"]
+    adapters = ["--set", f"model={tiny_learner}", "--set", "lora_rank=2"]
     assert run_cli(monkeypatch, "sft", records, "sft", *adapters, *SMALL) == 0
-    assert run_cli(monkeypatch, "merge", "sft/checkpoints/checkpoint-2", tiny_model, "merged") == 0
+    assert run_cli(monkeypatch, "merge", "sft/checkpoints/checkpoint-2", tiny_learner, "merged") == 0
     assert {"model.safetensors", "tokenizer.json", "compeer.json"} <= {path.name for path in Path("merged").iterdir()}
     assert not list(tmp_path.glob("*.unfinished"))
 
@@ -144,13 +144,13 @@ def test_what_a_person_did_wrong_is_told(
     words: list[str],
     expected: str,
     records: Path,
-    tiny_model: Path,
+    tiny_learner: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    named = {"RECORDS": str(records), "MODEL": str(tiny_model)}
+    named = {"RECORDS": str(records), "MODEL": str(tiny_learner)}
     assert run_cli(monkeypatch, *(named.get(word, word) for word in words)) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert expected in said

@@ -78,13 +78,13 @@ def notes_of(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_train_judge_evaluate_compare(
     records: Path,
-    tiny_model: Path,
+    tiny_learner: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    base = ["--set", f"model={tiny_model}", "--set", "steps=2", "--set", "history=2", "--set", "max_length=1024"]
+    base = ["--set", f"model={tiny_learner}", "--set", "steps=2", "--set", "history=2", "--set", "max_length=1024"]
     for name, kind, blind in (
         ("u", "unified", "false"),
         ("ut", "unified", "true"),
@@ -289,7 +289,7 @@ def test_judges_side_by_side_are_held_to_the_same_records(
 
 def test_a_process_judge_is_taught_by_records_without_a_preference(
     records: Path,
-    tiny_model: Path,
+    tiny_learner: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -298,7 +298,7 @@ def test_a_process_judge_is_taught_by_records_without_a_preference(
     few = [record.model_copy(update={"preference": None} if number else {}) for number, record in enumerate(taught)]
     write_records(tmp_path / "few.jsonl", few)
     monkeypatch.chdir(tmp_path)
-    base = ["--set", f"model={tiny_model}", "--set", "steps=1", "--set", "history=2", "--set", "max_length=1024"]
+    base = ["--set", f"model={tiny_learner}", "--set", "steps=1", "--set", "history=2", "--set", "max_length=1024"]
     assert run_cli(monkeypatch, "train", "few.jsonl", "p", *base, "--set", "kind=process") == 0
     said = notes_of(capsys)
     assert "left out" not in said
@@ -332,8 +332,8 @@ def test_a_source_of_weight_nought_may_stand_beside_others(records: Path) -> Non
         sampling_weights([silver], settings)
 
 
-def test_the_threshold_reaches_the_judge(tiny_model: Path) -> None:
-    judge = open_judge(str(tiny_model), threshold=0.9)
+def test_the_threshold_reaches_the_judge(tiny_learner: Path) -> None:
+    judge = open_judge(str(tiny_learner), threshold=0.9)
     assert judge.threshold == 0.9  # type: ignore[attr-defined]
 
 

@@ -23,9 +23,9 @@ def settings(**changes: Any) -> SftSettings:
     return SftSettings.model_validate({"steps": 2, "learning_rate": 0.01, "lora_rank": 0, "batch": 2, **changes})
 
 
-def test_it_learns_what_the_assistant_says(tiny_model: Path, tmp_path: Path) -> None:
+def test_it_learns_what_the_assistant_says(tiny_learner: Path, tmp_path: Path) -> None:
     card = {"role": "supporter", "history": 3}
-    figures = train_sft(tiny_model, [CHAT] * 8, settings(steps=30), tmp_path, 0, "test", card)
+    figures = train_sft(tiny_learner, [CHAT] * 8, settings(steps=30), tmp_path, 0, "test", card)
     assert figures["loss_last"] < 0.1 < figures["loss_first"]
     assert model_card(tmp_path / "model") == card
     model = LocalModel(tmp_path / "model")
@@ -38,26 +38,26 @@ def test_it_learns_what_the_assistant_says(tiny_model: Path, tmp_path: Path) -> 
     assert getattr(answer, "text", "") == "marmalade"
 
 
-def test_the_loss_is_on_the_assistant_alone(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_loss_is_on_the_assistant_alone(tiny_learner: Path, tmp_path: Path) -> None:
     """A chat whose user part cannot be predicted still reaches a loss near zero."""
     chats = [[{"role": "user", "content": f"{n * 7919} {n * 104729}"}, CHAT[1]] for n in range(1, 9)]
-    figures = train_sft(tiny_model, chats, settings(steps=40), tmp_path, 0, "test", {})
+    figures = train_sft(tiny_learner, chats, settings(steps=40), tmp_path, 0, "test", {})
     assert figures["loss_last"] < 0.1
 
 
-def test_chats_that_are_too_long_are_left_out_and_counted(tiny_model: Path, tmp_path: Path) -> None:
+def test_chats_that_are_too_long_are_left_out_and_counted(tiny_learner: Path, tmp_path: Path) -> None:
     long = [{"role": "user", "content": "word " * 100}, CHAT[1]]
-    figures = train_sft(tiny_model, [CHAT, CHAT, long], settings(max_length=64), tmp_path, 0, "test", {})
+    figures = train_sft(tiny_learner, [CHAT, CHAT, long], settings(max_length=64), tmp_path, 0, "test", {})
     assert (figures["chats"], figures["too_long"]) == (2, 1)
 
 
 @pytest.mark.parametrize(("rank", "layers"), [(4, 0), (4, 1), (0, 1)])
-def test_adapters_and_upper_layers(tiny_model: Path, tmp_path: Path, rank: int, layers: int) -> None:
+def test_adapters_and_upper_layers(tiny_learner: Path, tmp_path: Path, rank: int, layers: int) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    train_sft(tiny_model, [CHAT] * 4, settings(lora_rank=rank, top_layers=layers), tmp_path, 0, "test", {})
-    before = AutoModelForCausalLM.from_pretrained(tiny_model).state_dict()
+    train_sft(tiny_learner, [CHAT] * 4, settings(lora_rank=rank, top_layers=layers), tmp_path, 0, "test", {})
+    before = AutoModelForCausalLM.from_pretrained(tiny_learner).state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved
@@ -69,8 +69,8 @@ def test_adapters_and_upper_layers(tiny_model: Path, tmp_path: Path, rank: int, 
         assert any(".layers.0." in name for name in moved)
 
 
-def test_figures_go_to_json_lines_and_to_tensorboard_if_asked(tiny_model: Path, tmp_path: Path) -> None:
-    train_sft(tiny_model, [CHAT] * 4, settings(log="tensorboard"), tmp_path, 0, "test", {})
+def test_figures_go_to_json_lines_and_to_tensorboard_if_asked(tiny_learner: Path, tmp_path: Path) -> None:
+    train_sft(tiny_learner, [CHAT] * 4, settings(log="tensorboard"), tmp_path, 0, "test", {})
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
     assert all(not any(word in key for word in ("time", "second")) for row in rows for key in row)
@@ -78,18 +78,18 @@ def test_figures_go_to_json_lines_and_to_tensorboard_if_asked(tiny_model: Path, 
     assert list((tmp_path / "tensorboard").rglob("events.out.tfevents.*"))
 
 
-def test_a_saved_tokenizer_still_ends_and_pads(tiny_model: Path, tmp_path: Path) -> None:
-    train_sft(tiny_model, [CHAT] * 2, settings(steps=1), tmp_path, 0, "test", {})
+def test_a_saved_tokenizer_still_ends_and_pads(tiny_learner: Path, tmp_path: Path) -> None:
+    train_sft(tiny_learner, [CHAT] * 2, settings(steps=1), tmp_path, 0, "test", {})
     tokenizer = load_tokenizer(tmp_path / "model")
     assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.pad_token not in (None, tokenizer.eos_token)
     assert "generation" in tokenizer.chat_template
 
 
-def test_nothing_short_enough_is_an_error(tiny_model: Path, tmp_path: Path) -> None:
+def test_nothing_short_enough_is_an_error(tiny_learner: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="max_length"):
         train_sft(
-            tiny_model,
+            tiny_learner,
             [[CHAT[0], {"role": "assistant", "content": "x " * 400}]],
             settings(max_length=64),
             tmp_path,
@@ -110,13 +110,13 @@ def test_every_chat_is_read_once_an_epoch(lengths: list[int], batch: int, count:
 
 
 def test_a_run_stopped_in_its_second_epoch_goes_on_the_same(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chats = [
         [{"role": "user", "content": f"Say {n}."}, {"role": "assistant", "content": f"word {n * 7}"}] for n in range(12)
     ]
     wanted = settings(steps=9, batch=4, save_every=4)
-    train_sft(tiny_model, chats, wanted, tmp_path / "whole", 0, "t", {})
+    train_sft(tiny_learner, chats, wanted, tmp_path / "whole", 0, "t", {})
     from compeer.models import training
 
     class Stop(Exception):
@@ -131,14 +131,14 @@ def test_a_run_stopped_in_its_second_epoch_goes_on_the_same(
 
     monkeypatch.setattr(training._Record, "on_step_end", dying)
     with pytest.raises(Stop):
-        train_sft(tiny_model, chats, wanted, tmp_path / "stopped", 0, "t", {})
+        train_sft(tiny_learner, chats, wanted, tmp_path / "stopped", 0, "t", {})
     monkeypatch.undo()
-    train_sft(tiny_model, chats, wanted, tmp_path / "stopped", 0, "t", {})
+    train_sft(tiny_learner, chats, wanted, tmp_path / "stopped", 0, "t", {})
     for name in ("metrics.jsonl", "model/model.safetensors"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_batch_in_parts_trains_the_same(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_batch_in_parts_trains_the_same(tiny_learner: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -146,9 +146,9 @@ def test_a_batch_in_parts_trains_the_same(tiny_model: Path, tmp_path: Path) -> N
     weights = []
     for at_once in (0, 2):
         folder = tmp_path / str(at_once)
-        train_sft(tiny_model, chats, settings(batch=4, at_once=at_once, learning_rate=1e-3), folder, 0, "test", {})
+        train_sft(tiny_learner, chats, settings(batch=4, at_once=at_once, learning_rate=1e-3), folder, 0, "test", {})
         weights.append(AutoModelForCausalLM.from_pretrained(folder / "model").state_dict())
-    start = AutoModelForCausalLM.from_pretrained(tiny_model).state_dict()
+    start = AutoModelForCausalLM.from_pretrained(tiny_learner).state_dict()
     assert any(not torch.equal(start[name], weights[0][name]) for name in start)
     for name, value in weights[0].items():
         torch.testing.assert_close(value, weights[1][name], atol=2e-4, rtol=0)
@@ -166,7 +166,7 @@ def test_weights_of_rounds() -> None:
     assert found.tolist() == [[1, 1, 1, 1, 3, 1], [1, 1, 3, 1, 1, 1]]
 
 
-def test_an_answer_without_weight_is_not_learnt(tiny_model: Path, tmp_path: Path) -> None:
+def test_an_answer_without_weight_is_not_learnt(tiny_learner: Path, tmp_path: Path) -> None:
     from functools import partial
 
     from compeer.models.training import round_weights
@@ -176,9 +176,9 @@ def test_an_answer_without_weight_is_not_learnt(tiny_model: Path, tmp_path: Path
     for weight in (1.0, 0.0, 2.0):
         weigh = partial(round_weights, number=2, weight=weight)
         folder = tmp_path / str(weight)
-        done = train_sft(tiny_model, [[*CHAT, *second]] * 4, settings(steps=1), folder, 0, "test", {}, weigh=weigh)
+        done = train_sft(tiny_learner, [[*CHAT, *second]] * 4, settings(steps=1), folder, 0, "test", {}, weigh=weigh)
         losses[weight] = done["loss_first"]
-    plain = train_sft(tiny_model, [[*CHAT, *second]] * 4, settings(steps=1), tmp_path / "plain", 0, "test", {})
+    plain = train_sft(tiny_learner, [[*CHAT, *second]] * 4, settings(steps=1), tmp_path / "plain", 0, "test", {})
     assert losses[1.0] == pytest.approx(plain["loss_first"], rel=1e-5)
     assert losses[2.0] - losses[1.0] == pytest.approx(losses[1.0] - losses[0.0], rel=1e-4)
     assert losses[0.0] < losses[1.0]

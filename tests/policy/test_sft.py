@@ -137,12 +137,12 @@ def rows(batch: dict[str, torch.Tensor], tokenizer: Any) -> list[tuple[str, str]
 
 
 def test_the_loss_is_on_the_output_alone_and_earlier_reasoning_is_gone(
-    tiny_model: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]
+    tiny_learner: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]
 ) -> None:
     records = [record(number) for number in range(3)]
-    figures = train_supporter(records, settings(tiny_model, control_share=0.5), tmp_path, 4)
+    figures = train_supporter(records, settings(tiny_learner, control_share=0.5), tmp_path, 4)
     assert figures["chats"] == figures["histories"] == 3
-    read = rows(batches[0], load_tokenizer(tiny_model))
+    read = rows(batches[0], load_tokenizer(tiny_learner))
     assert len(read) == 3
     assert {taught.removesuffix("\n") for _, taught in read} == {
         render_turn(one.candidate) + "<|im_end|>" for one in records
@@ -156,33 +156,33 @@ def test_the_loss_is_on_the_output_alone_and_earlier_reasoning_is_gone(
 
 
 def test_the_history_is_as_short_as_it_will_be_when_asked(
-    tiny_model: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]
+    tiny_learner: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]
 ) -> None:
-    train_supporter([record()] * 3, settings(tiny_model, history=1), tmp_path, 0)
-    assert all("By May" not in whole for whole, _ in rows(batches[0], load_tokenizer(tiny_model)))
+    train_supporter([record()] * 3, settings(tiny_learner, history=1), tmp_path, 0)
+    assert all("By May" not in whole for whole, _ in rows(batches[0], load_tokenizer(tiny_learner)))
     assert model_card(tmp_path / "model") == {"role": "supporter", "history": 1}
 
 
-def test_turns_of_others_are_not_imitated(tiny_model: Path, tmp_path: Path) -> None:
+def test_turns_of_others_are_not_imitated(tiny_learner: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no turn of the corpus"):
-        train_supporter([record(author="silver")], settings(tiny_model), tmp_path, 0)
+        train_supporter([record(author="silver")], settings(tiny_learner), tmp_path, 0)
 
 
-def test_control_words_stand_in_their_share_of_prompts(tiny_model: Path) -> None:
+def test_control_words_stand_in_their_share_of_prompts(tiny_learner: Path) -> None:
     records = [record(number) for number in range(300)]
     plain = supporter_prompt(HISTORY)[0]["content"]
     for share in (0.0, 0.3, 1.0):
-        chats = training_chats(records, settings(tiny_model, control_share=share), 3)
+        chats = training_chats(records, settings(tiny_learner, control_share=share), 3)
         controlled = [chat for chat in chats if chat[0]["content"] != plain]
         assert len(controlled) / len(chats) == pytest.approx(share, abs=0.08 if 0 < share < 1 else 0)
-        assert chats == training_chats(records, settings(tiny_model, control_share=share), 3)
+        assert chats == training_chats(records, settings(tiny_learner, control_share=share), 3)
         assert all("Question" in chat[0]["content"] for chat in controlled if "strategy Q" in chat[0]["content"])
     texts = [str(chat[0]["content"]).removeprefix(str(plain)) for chat in chats]
     for wish in ("Choose the strategy Question.", "stage to be comforting.", "emotion to be anxiety."):
         assert 0.3 < sum(wish in text for text in texts) / len(texts) < 0.9
     assert not any("manner" in text for text in texts), "nobody knows a manner"
-    assert training_chats(records, settings(tiny_model, control_share=0.3), 4) != training_chats(
-        records, settings(tiny_model, control_share=0.3), 3
+    assert training_chats(records, settings(tiny_learner, control_share=0.3), 4) != training_chats(
+        records, settings(tiny_learner, control_share=0.3), 3
     )
 
 
@@ -192,14 +192,14 @@ def profile(dialogue: str = "d0", participant: Any = "supporter", **scores: floa
     return Profile(dialogue=dialogue, participant=participant, scores=found, description="Calm.", source="lexical")
 
 
-def test_a_manner_is_asked_for_where_the_profile_has_one(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_manner_is_asked_for_where_the_profile_has_one(tiny_learner: Path, tmp_path: Path) -> None:
     assert persona_of(profile(steadiness=4.2, influence=4.1)) == "steady"
     assert persona_of(profile(steadiness=3.4)) is None
     assert persona_of(profile(steadiness=4, influence=4)) is None
     known = personas([profile("d0", dominance=5), profile("d1", "seeker", dominance=5), profile("d2")])
     assert known == {"d0": "dominant"}
     records = [record(0), record(1), record(0, id="reworded", rewritten="personality")]
-    chosen = settings(tiny_model, control_share=1.0)
+    chosen = settings(tiny_learner, control_share=1.0)
     asked = [
         ["manner" in chat[0]["content"] for chat in training_chats(records, chosen, seed, known)] for seed in range(40)
     ]
@@ -207,8 +207,8 @@ def test_a_manner_is_asked_for_where_the_profile_has_one(tiny_model: Path, tmp_p
     assert not any(other or reworded for _, other, reworded in asked)
     (tmp_path / "profiles.jsonl").write_text(profile(compliance=5).model_dump_json() + "\n")
     with pytest.raises(InputError, match="no such file of profiles"):
-        train_supporter(records, settings(tiny_model, profiles=str(tmp_path / "none.jsonl")), tmp_path, 0)
-    train_supporter(records, settings(tiny_model, profiles=str(tmp_path / "profiles.jsonl")), tmp_path, 0)
+        train_supporter(records, settings(tiny_learner, profiles=str(tmp_path / "none.jsonl")), tmp_path, 0)
+    train_supporter(records, settings(tiny_learner, profiles=str(tmp_path / "profiles.jsonl")), tmp_path, 0)
 
 
 # --- control --------------------------------------------------------------------------------------------------------
@@ -306,9 +306,9 @@ def test_obedience_counts_what_was_asked_for_and_nothing_else() -> None:
     assert obedience([whole], [Control(persona="lively")]) == {}
 
 
-def test_under_the_grammar_even_a_random_model_does_what_it_is_told(tiny_model: Path) -> None:
+def test_under_the_grammar_even_a_random_model_does_what_it_is_told(tiny_learner: Path) -> None:
     control = Control(strategy="Information", stage="action", emotion="hope")
-    model = LocalModel(tiny_model, device=torch.device("cpu"))
+    model = LocalModel(tiny_learner, device=torch.device("cpu"))
     found = generate_turns(model, [record()], Sampling(max_tokens=300), 1, 1, True, control=control, candidates=2)
     outputs = [one for one in found if isinstance(one, Output)]
     assert len(outputs) == 2
@@ -450,13 +450,13 @@ def test_scores_are_those_of_the_judge_and_the_parser() -> None:
     assert all(case.reference == "Your sister knows." for case in judge.cases)
 
 
-def test_training_on_the_best_outputs(tiny_model: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]) -> None:
+def test_training_on_the_best_outputs(tiny_learner: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]) -> None:
     file = tmp_path / "outputs.jsonl"
     file.write_text("".join(one.model_dump_json() + "\n" for one in (candidate(1), candidate(5, 2))))
-    chosen = settings(tiny_model, candidates=str(file), batch=1)
+    chosen = settings(tiny_learner, candidates=str(file), batch=1)
     figures = train_supporter([record(0), record(1)], chosen, tmp_path / "a", 0)
     assert (figures["histories"], figures["histories_kept"], figures["chats"]) == (2, 1, 1)
-    ((_, taught),) = rows(batches[0], load_tokenizer(tiny_model))
+    ((_, taught),) = rows(batches[0], load_tokenizer(tiny_learner))
     assert "Response: This is answer 2." in taught
     with pytest.raises(InputError, match="Lower the threshold"):
         train_supporter([record(1)], chosen, tmp_path / "b", 0)
@@ -530,39 +530,39 @@ def test_histories_with_and_without_pictures_in_one_batch(
 
 
 def test_a_picture_that_cannot_be_read_is_named_with_its_record(
-    tiny_seeing_model: Path, tiny_model: Path, media: Path, tmp_path: Path
+    tiny_seeing_model: Path, tiny_learner: Path, media: Path, tmp_path: Path
 ) -> None:
     chosen = settings(tiny_seeing_model, media=str(media))
     for path in ("torn.png", "gone.png", "https://example.org/a.png"):
         with pytest.raises(InputError, match="record 'r1'") as error:
             train_supporter([record(0, "wide.png"), record(1, path)], chosen, tmp_path, 0)
         assert path in str(error.value)
-    train_supporter([record(1, "gone.png")], settings(tiny_model), tmp_path / "text", 0)
+    train_supporter([record(1, "gone.png")], settings(tiny_learner), tmp_path / "text", 0)
 
 
 # --- adapters ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_merged_adapter_is_the_model_that_was_trained(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_merged_adapter_is_the_model_that_was_trained(tiny_learner: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    chosen = settings(tiny_model, lora_rank=2, steps=3, learning_rate=1e-2)
+    chosen = settings(tiny_learner, lora_rank=2, steps=3, learning_rate=1e-2)
     train_supporter([record(number) for number in range(3)], chosen, tmp_path / "run", 0)
     adapter = tmp_path / "run" / "checkpoints" / "checkpoint-3"
     (adapter / "compeer.json").write_text(json.dumps({"role": "supporter", "history": 4}))
-    merge_adapter(adapter, tiny_model, tmp_path / "merged")
+    merge_adapter(adapter, tiny_learner, tmp_path / "merged")
     merged, trained, start = (
-        load_file(folder / "model.safetensors") for folder in (tmp_path / "merged", tmp_path / "run/model", tiny_model)
+        load_file(folder / "model.safetensors") for folder in (tmp_path / "merged", tmp_path / "run/model", tiny_learner)
     )
     assert set(merged) == set(trained)
     assert all(torch.allclose(merged[name], trained[name], atol=1e-6) for name in merged)
     assert any(not torch.equal(merged[name], start[name]) for name in merged)
     assert model_card(tmp_path / "merged") == {"role": "supporter", "history": 4}
-    assert load_tokenizer(tmp_path / "merged").chat_template == load_tokenizer(tiny_model).chat_template
+    assert load_tokenizer(tmp_path / "merged").chat_template == load_tokenizer(tiny_learner).chat_template
     with pytest.raises(InputError, match="there already"):
-        merge_adapter(adapter, tiny_model, tmp_path / "merged")
+        merge_adapter(adapter, tiny_learner, tmp_path / "merged")
     with pytest.raises(InputError, match="adapter_config"):
-        merge_adapter(tiny_model, tiny_model, tmp_path / "other")
+        merge_adapter(tiny_learner, tiny_learner, tmp_path / "other")
     with pytest.raises(InputError, match="no model folder"):
         merge_adapter(adapter, tmp_path, tmp_path / "other")
     assert not (tmp_path / "other").exists()

@@ -718,11 +718,11 @@ def test_a_judge_learns_in_its_form_and_keeps_it(tiny_model: Path, tmp_path: Pat
     assert LocalJudge(tmp_path / "model", device=CPU).form == chosen.form
 
 
-def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_learner: Path, tmp_path: Path) -> None:
     from transformers import TrainerCallback
 
     chosen = settings(
-        model=str(tiny_model), steps=6, learning_rate=0.02, evaluate_every=1, validation=0.3, save_every=2, top_layers=1
+        model=str(tiny_learner), steps=6, learning_rate=0.02, evaluate_every=1, validation=0.3, save_every=2, top_layers=1
     )
     measured = train_judge(RECORDS, chosen, tmp_path / "whole", 0)
     rows = [json.loads(line) for line in (tmp_path / "whole" / "validation.jsonl").read_text().splitlines()]
@@ -755,7 +755,7 @@ def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_mod
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes(), name
 
 
-def test_training_stops_when_nothing_gets_better(tiny_model: Path, tmp_path: Path) -> None:
+def test_training_stops_when_nothing_gets_better(tiny_learner: Path, tmp_path: Path) -> None:
     chosen = settings(
         model=str(tiny_model), steps=40, learning_rate=1e-9, evaluate_every=1, validation=0.3, patience=2, lora_rank=2
     )
