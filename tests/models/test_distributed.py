@@ -28,8 +28,8 @@ ZERO = {"zero_stage": "ZERO_STAGE", "zero3_init_flag": "ZERO3_INIT", "zero3_save
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tiny_model, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
+def model(tiny_learner: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tiny_learner, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
 
 
 @pytest.fixture(scope="module", params=["fsdp2", "zero2", "zero3"])

@@ -36,8 +36,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SerRecord]:
 
 
 @pytest.fixture(scope="module")
-def small(tiny_model: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_model(tiny_model, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
+def small(tiny_learner: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(tiny_learner, tiny_seeing_model, tmp_path_factory.mktemp("small_model"))
 
 
 class JudgeServer:

@@ -247,8 +247,8 @@ def test_a_model_that_is_asked_in_words_is_a_source() -> None:
     assert broken.total == -5, "a broken output needs no judge"
 
 
-def test_sources_of_a_recipe(tiny_model: Path, tmp_path: Path) -> None:
-    judge = shutil.copytree(tiny_model, tmp_path / "judge")
+def test_sources_of_a_recipe(tiny_learner: Path, tmp_path: Path) -> None:
+    judge = shutil.copytree(tiny_learner, tmp_path / "judge")
     (judge / "compeer.json").write_text('{"role": "judge"}')
     changes = ["grpo.rewards.judge.weight=0.5", "grpo.rewards.opinion.judge=m@http://127.0.0.1:9/v1"]
     recipe = load_recipe("demo", changes)
@@ -269,10 +269,10 @@ def test_sources_of_a_recipe(tiny_model: Path, tmp_path: Path) -> None:
         opened({"judge": far}, None, 2, 60, 0)
 
 
-def test_a_seeker_of_a_recipe_scores_without_a_judge(tiny_model: Path) -> None:
-    recipe = load_recipe("demo", [f"grpo.rewards.felt.seeker={tiny_model}", "grpo.rewards.judge.weight=0"])
-    assert f"judge {tiny_model}" in judges_hash(recipe.grpo)
-    settings = SourceSettings(seeker=str(tiny_model), weight=0.2)
+def test_a_seeker_of_a_recipe_scores_without_a_judge(tiny_learner: Path) -> None:
+    recipe = load_recipe("demo", [f"grpo.rewards.felt.seeker={tiny_learner}", "grpo.rewards.judge.weight=0"])
+    assert f"judge {tiny_learner}" in judges_hash(recipe.grpo)
+    settings = SourceSettings(seeker=str(tiny_learner), weight=0.2)
     ((source, weight),) = [(one.source, one.weight) for one in opened({"felt": settings}, None, 2, 60, 0)]
     assert isinstance(source, SeekerSource)
     assert (source.name, weight) == ("felt", 0.2)
@@ -374,12 +374,12 @@ STABLE = {
 
 
 def test_every_step_logs_all_figures_and_warns(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(grpo, "STILL_STEPS", 2)
     chosen = {f"r{n}": record(n).model_copy(update={"id": f"r{n}"}) for n in range(8)}
     settings = SETTINGS.model_copy(update={"steps": 3, "prompts": 2})
-    trainer = grpo_trainer(tiny_model, scripted_scorer(chosen), chosen, settings, tmp_path, 0)
+    trainer = grpo_trainer(tiny_learner, scripted_scorer(chosen), chosen, settings, tmp_path, 0)
     run_trainer(trainer, tmp_path, settings, "figures")
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 3

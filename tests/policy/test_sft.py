@@ -450,7 +450,9 @@ def test_scores_are_those_of_the_judge_and_the_parser() -> None:
     assert all(case.reference == "Your sister knows." for case in judge.cases)
 
 
-def test_training_on_the_best_outputs(tiny_learner: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]) -> None:
+def test_training_on_the_best_outputs(
+    tiny_learner: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]
+) -> None:
     file = tmp_path / "outputs.jsonl"
     file.write_text("".join(one.model_dump_json() + "\n" for one in (candidate(1), candidate(5, 2))))
     chosen = settings(tiny_learner, candidates=str(file), batch=1)
@@ -552,7 +554,8 @@ def test_a_merged_adapter_is_the_model_that_was_trained(tiny_learner: Path, tmp_
     (adapter / "compeer.json").write_text(json.dumps({"role": "supporter", "history": 4}))
     merge_adapter(adapter, tiny_learner, tmp_path / "merged")
     merged, trained, start = (
-        load_file(folder / "model.safetensors") for folder in (tmp_path / "merged", tmp_path / "run/model", tiny_learner)
+        load_file(folder / "model.safetensors")
+        for folder in (tmp_path / "merged", tmp_path / "run/model", tiny_learner)
     )
     assert set(merged) == set(trained)
     assert all(torch.allclose(merged[name], trained[name], atol=1e-6) for name in merged)

@@ -96,11 +96,11 @@ def test_redundancy_is_that_of_training() -> None:
         function(prompts=["a"] * 3 + ["b"] * 5, **columns)
 
 
-def test_the_printed_code_trains(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_code_trains(tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     section = DOCS.read_text(encoding="utf-8").split("## With a plain TRL trainer")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
     (tmp_path / "sft").mkdir()
-    (tmp_path / "sft" / "model").symlink_to(tiny_model)
+    (tmp_path / "sft" / "model").symlink_to(tiny_learner)
     write_records(tmp_path / "records.jsonl", [record(0)])
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}

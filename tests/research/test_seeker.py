@@ -160,10 +160,10 @@ def test_falling_out_of_the_role(text: str, language: str, kinds: list[str]) -> 
     assert role_slips(text, language) == kinds
 
 
-def test_the_command_trains_measures_and_goes_on(tmp_path: Path, tiny_model: Path) -> None:
+def test_the_command_trains_measures_and_goes_on(tmp_path: Path, tiny_learner: Path) -> None:
     corpus, out = tmp_path / "corpus.jsonl", tmp_path / "seeker"
     write_jsonlines([dialogue(number) for number in range(10)], corpus)
-    settings = [f"model={tiny_model}", "steps=2", "batch=2", "learning_rate=1e-3", "save_every=1", "held_out=0.3"]
+    settings = [f"model={tiny_learner}", "steps=2", "batch=2", "learning_rate=1e-3", "save_every=1", "held_out=0.3"]
     command = Typer()
     command.command()(main)
     call = [str(corpus), str(out), "--measure", "3", "--max-tokens", "8"]

@@ -313,11 +313,11 @@ def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Pa
         LocalJudge(tmp_path / "judge", device=CPU, threshold=7)
 
 
-def test_a_pair_gives_whole_judgments(tiny_model: Path) -> None:
-    process = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"), threshold=0.7)
-    outcome = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="outcome"))
+def test_a_pair_gives_whole_judgments(tiny_learner: Path) -> None:
+    process = LocalJudge(tiny_learner, device=CPU, form=JudgeForm(kind="process"), threshold=0.7)
+    outcome = LocalJudge(tiny_learner, device=CPU, form=JudgeForm(kind="outcome"))
     pair = PairJudge(process, outcome)
-    assert pair.name == f"{tiny_model} + {tiny_model}"
+    assert pair.name == f"{tiny_learner} + {tiny_learner}"
     found = pair.judge(CASES)
     assert asyncio.run(pair.ajudge(CASES)) == found
     whole = found[0]
@@ -346,8 +346,8 @@ def test_a_pair_fails_where_either_fails() -> None:
     assert PairJudge(Fails(), Works()).judge(CASES[:1]) == [Unscored("away")]
 
 
-def test_async_gives_the_same(tiny_model: Path) -> None:
-    judge = LocalJudge(tiny_model, device=CPU)
+def test_async_gives_the_same(tiny_learner: Path) -> None:
+    judge = LocalJudge(tiny_learner, device=CPU)
     assert asyncio.run(judge.ajudge(CASES)) == judge.judge(CASES)
 
 
@@ -709,8 +709,8 @@ def test_figures_and_threshold_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unified", "process", "outcome"])
-def test_a_judge_learns_in_its_form_and_keeps_it(tiny_model: Path, tmp_path: Path, kind: str) -> None:
-    chosen = settings(model=str(tiny_model), kind=kind, blind=True, reasons=True, history=2)
+def test_a_judge_learns_in_its_form_and_keeps_it(tiny_learner: Path, tmp_path: Path, kind: str) -> None:
+    chosen = settings(model=str(tiny_learner), kind=kind, blind=True, reasons=True, history=2)
     measured = train_judge(RECORDS, chosen, tmp_path, 0)
     assert measured["chats"] == (48 if kind == "process" else 16)
     form = {"kind": kind, "reasons": True, "history": 2, "blind": True, "marked": True, "alone": False}
@@ -722,7 +722,13 @@ def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_lea
     from transformers import TrainerCallback
 
     chosen = settings(
-        model=str(tiny_learner), steps=6, learning_rate=0.02, evaluate_every=1, validation=0.3, save_every=2, top_layers=1
+        model=str(tiny_learner),
+        steps=6,
+        learning_rate=0.02,
+        evaluate_every=1,
+        validation=0.3,
+        save_every=2,
+        top_layers=1,
     )
     measured = train_judge(RECORDS, chosen, tmp_path / "whole", 0)
     rows = [json.loads(line) for line in (tmp_path / "whole" / "validation.jsonl").read_text().splitlines()]
@@ -757,7 +763,7 @@ def test_the_best_weights_are_kept_and_a_stopped_training_ends_the_same(tiny_lea
 
 def test_training_stops_when_nothing_gets_better(tiny_learner: Path, tmp_path: Path) -> None:
     chosen = settings(
-        model=str(tiny_model), steps=40, learning_rate=1e-9, evaluate_every=1, validation=0.3, patience=2, lora_rank=2
+        model=str(tiny_learner), steps=40, learning_rate=1e-9, evaluate_every=1, validation=0.3, patience=2, lora_rank=2
     )
     measured = train_judge(RECORDS, chosen, tmp_path, 0)
     assert measured["steps"] == 3
