@@ -216,7 +216,7 @@ def engines(got: Path) -> dict[str, Any]:
         turned += len({max(one["response"], key=one["response"].get) for one in (row, rival)}) > 1
     within = sum(one < 0.05 for one in apart) / len(apart)
     quantiles = dict(zip(("median", "95 %"), np.quantile(apart, [0.5, 0.95]).round(4).tolist(), strict=True))
-    return {"verdicts": len(apart), "within_0.05": round(within, 4), "apart": quantiles, "turned_round": turned}
+    return {"verdicts": len(apart), "within": round(within, 4), "apart": quantiles, "turned_round": turned}
 
 
 def similarity(got: Path) -> dict[str, dict[str, list[float]]]:
