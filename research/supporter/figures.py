@@ -278,6 +278,11 @@ def main(work: Path, got: Path, out: Path, *readings: str) -> None:
     found["judges"] = judged(work, got)
     if all((got / f"judged-{name}.jsonl").is_file() for name in ("process", "outcome")):
         found["contradictions"] = contradicting(work, got, (("judge-3", "judge-3"), ("process", "outcome")))
+    if (got / "cpu.jsonl").is_file():  # what in_use.py wrote
+        rows = _rows(got / "cpu.jsonl")
+        seconds = round(float(np.median([row["seconds"] for row in rows])), 1)
+        replaced = sum(row["replaced"] for row in rows)
+        found["turns_in_use"] = {"turns": len(rows), "replaced": replaced, "seconds": seconds}
     if (got / "cpu-judge.jsonl").is_file():
         found["engines"] = engines(got)
     if files := [path for path in (work / "failed.jsonl", work / "sample.jsonl") if path.is_file()]:

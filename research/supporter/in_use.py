@@ -3,8 +3,8 @@
     python research/supporter/in_use.py WORK/use-contexts.jsonl OUT.jsonl [--model supporter-1.5b] [--count 40]
 
 Languages take turns, so that a run that is ended early has both; it goes on where it was ended. Each line is
-{"id", "number", "supporter", "text", "seconds", "replaced"}: `replaced` says that the guard replied instead.
-`reading.py` reads the file beside what a GPU wrote.
+{"id", "number", "supporter", "text", "seconds", "replaced"}: `replaced` says that the guard
+replied instead or held back a step. `reading.py` reads the file beside what a GPU wrote.
 """
 
 from __future__ import annotations
