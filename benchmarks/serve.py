@@ -301,14 +301,15 @@ FORMS = (
 
 def outputs(options: argparse.Namespace) -> dict[str, Any]:
     """Outputs under the form, steered at random."""
-    rng = generator(0, "outputs")
+    rng = generator(options.seed, "outputs")
     rounds = [one for dialogue in read_corpus("sample") for one in rounds_of(dialogue) if one.history]
     with TemporaryDirectory() as folder:
-        writer = LocalWriter(random_model(folder) if options.model == "random" else options.model)
+        writer = LocalWriter(random_model(folder, options.tokenizer) if options.model == "random" else options.model)
         read = steered = 0
         for start in range(0, options.outputs, 64):
             requests, controls = [], []
-            for seed in range(start, min(start + 64, options.outputs)):
+            for number in range(start, min(start + 64, options.outputs)):
+                seed = 1_000_000 * options.seed + number
                 words = {"stage": STAGES, "emotion": EMOTIONS, "strategy": STRATEGIES}
                 wanted = {name: str(rng.choice(list(own))) for name, own in words.items() if rng.random() < 0.4}
                 controls.append(Control.model_validate(wanted))
@@ -326,9 +327,9 @@ def outputs(options: argparse.Namespace) -> dict[str, Any]:
     return {"model": options.model, "outputs": options.outputs, "read": read, "as_steered": steered}
 
 
-def random_model(folder: str) -> str:
-    """Writes a Llama of two layers with random weights and the packaged tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(model_folder("embedded"))
+def random_model(folder: str, tokens: str) -> str:
+    """Writes a Llama of two layers with random weights and the tokenizer of a model."""
+    tokenizer = AutoTokenizer.from_pretrained(model_folder(tokens))
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     torch.manual_seed(7)
@@ -370,6 +371,8 @@ def main() -> None:
         elif name == "outputs":
             way.add_argument("--outputs", type=int, default=1000)
             way.add_argument("--model", default="random")
+            way.add_argument("--tokenizer", default="embedded", help="the model whose tokenizer a random one gets")
+            way.add_argument("--seed", type=int, default=0)
         else:
             way.add_argument("--turns", type=int, default=6 if name == "small" else 3)
             way.add_argument("--max-tokens", type=int, default=120)

@@ -294,22 +294,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("to", type=Path)
     parser.add_argument("corpora", type=Path, nargs="?", help="without it, no everyday talk and no windows to measure")
-    parser.add_argument("--texts", type=int, default=6_000, help="how many of the labelled texts go in beside")
-    parser.add_argument("--everyday", type=int, default=1_500, help="how many conversations of each corpus")
+    parser.add_argument("--texts", type=int, default=4_000, help="how many of the labelled texts go in beside")
+    parser.add_argument("--everyday", type=int, default=1_000, help="how many conversations of each corpus")
     options = parser.parse_args()
     conversations, texts, reasons = read_conversations("train"), read_texts(), read_reasons()
     chosen = [texts[index] for index in generator(1, "chats of texts").permutation(len(texts))[: options.texts]]
     rows = []
     everyday = corpus_texts(options.corpora, options.everyday) if options.corpora else []
-    for text, times in [(one, 2) for one in conversations] + [(one, 1) for one in [*everyday, *chosen]]:
+    for text in [*conversations, *everyday, *chosen]:
         for messages in dict.fromkeys((text.both or text.messages, text.messages)):
             chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
-            rows.append({"messages": chat, "times": times})
+            rows.append({"messages": chat, "times": 1})
         if text.id in reasons:
             system, asked = prompt(text.both or text.messages)
             why = f"{reasons[text.id]}{AFTER_WHY} {answer(text.level, text.kind)}"
             said = {"role": "assistant", "content": why}
-            rows.append({"messages": [system, {**asked, "content": asked["content"] + WHY}, said], "times": times})
+            rows.append({"messages": [system, {**asked, "content": asked["content"] + WHY}, said], "times": 2})
     for folder, times in REPLIES:
         for reply in read_replies(FOLDER / "texts" / "replies" / folder):
             chat = [

@@ -3,7 +3,8 @@
     python research/judge/groups.py make CONTEXTS FOLDER OUTPUTS.jsonl…     # FOLDER/part-en-1.txt …
     python research/judge/groups.py labels CONTEXTS FOLDER OUT.jsonl        # FOLDER/answers/part-en-1-A.txt …
 
-An annotator sees the steps of four outputs (A to D), then five replies in another random order: theirs and the human's.
+An annotator sees the steps of four outputs (A to D), then replies in another random order: theirs and the human's,
+where there is one.
 The answer is a line for a history: three verdicts for each set of steps; ratings of the replies; which are acceptable;
 which could harm; the order of preference (= for equally good):
 
@@ -54,7 +55,8 @@ def make(contexts: Path, folder: Path, *outputs: Path) -> None:
             for number, context in enumerate(long[start : start + SIZE], 1):
                 rng = random.Random(context["id"])
                 steps = rng.sample(sorted(turns[context["id"]]), OUTPUTS)
-                replies = rng.sample([*steps, "reference"], OUTPUTS + 1)
+                known_replies = [*steps, "reference"] if "reference" in context else steps
+                replies = rng.sample(known_replies, len(known_replies))
                 key[f"{part}:{number}"] = {"id": context["id"], "steps": steps, "replies": replies}
                 said = "\n".join(f"{u['speaker'].capitalize()}: {u['text']}" for u in context["history"])
                 own = [turns[context["id"]][one] for one in steps]
@@ -63,7 +65,7 @@ def make(contexts: Path, folder: Path, *outputs: Path) -> None:
                     for letter, turn in zip("ABCD", own, strict=True)
                 )
                 texts_of = {one: turn.response for one, turn in zip(steps, own, strict=True)}
-                texts_of["reference"] = tidied(context["reference"])
+                texts_of["reference"] = tidied(context.get("reference", ""))
                 answers = "\n".join(f"[{n}] {' '.join(texts_of[one].split())}" for n, one in enumerate(replies, 1))
                 texts.append(f"## {number}\n{said}\n-- steps\n{shown}\n-- replies\n{answers}\n")
             (folder / f"part-{part}.txt").write_text("\n".join(texts), encoding="utf-8")
@@ -82,26 +84,27 @@ def read(path: Path, part: str, key: dict[str, Any]) -> dict[str, dict[str, Any]
         place = key.get(f"{part}:{match[1]}")
         verdicts = match[2].upper().replace(" ", "")
         ratings, yes = match[3].split(), match[4].upper().split()
-        if not place or len(verdicts) != 12 or len(ratings) != 5 or len(yes) != 5:
+        count = len(place["replies"]) if place else 0
+        if not place or len(verdicts) != 12 or len(ratings) != count or len(yes) != count:
             print(f"{path.name}: cannot be read: {line[:80]}")
             continue
         ranks = {
             int(n): rank for rank, same in enumerate(match[6].replace(" ", "").split(">")) for n in same.split("=") if n
         }
         at = {one: n for n, one in enumerate(place["replies"], 1)}
-        other = at["reference"]
+        other = at.get("reference")
         for number, id_ in enumerate(place["steps"]):
             mine = at[id_]
-            sent = yes[mine - 1] == "Y", yes[other - 1] == "Y"
-            ahead = ranks.get(other, 9) - ranks.get(mine, 9)
-            preference = "candidate" if ahead > 0 else "reference" if ahead < 0 else "both"
             found[id_] = {
                 **{step: verdicts[number * 3 + n] == "T" for n, step in enumerate(STEPS)},
-                "preference": preference if any(sent) else "neither",
-                "acceptable": sent[0],
+                "acceptable": yes[mine - 1] == "Y",
                 "harm": str(mine) in re.findall(r"\d", match[5]),
                 "rating": int(ratings[mine - 1]),
             }
+            if other:
+                ahead = ranks.get(other, 9) - ranks.get(mine, 9)
+                preference = "candidate" if ahead > 0 else "reference" if ahead < 0 else "both"
+                found[id_]["preference"] = preference if "Y" in (yes[mine - 1], yes[other - 1]) else "neither"
     return found
 
 
@@ -119,7 +122,8 @@ def labels(contexts: Path, folder: Path, out: Path) -> None:
         if (again := file.with_name(f"part-{part}-B.txt")).is_file():
             second = read(again, part, key)
             for name in (*STEPS, "preference", "acceptable"):
-                pairs = [(first[id_][name], second[id_][name]) for id_ in first.keys() & second.keys()]
+                both = [id_ for id_ in first.keys() & second.keys() if name in first[id_]]
+                pairs = [(first[id_][name], second[id_][name]) for id_ in both]
                 kappa = cohens_kappa(pairs)
                 print(part, name, f"κ {kappa:.2f} of {len(pairs)}")
         for id_, own in first.items():

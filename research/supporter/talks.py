@@ -5,7 +5,8 @@
 Seekers are played by the untrained base from our own role cards, English and Chinese; a base of this size is a weak
 seeker. The supporter writes as in use (`temperature`, `min_p`); where an output has not the form it tries once more.
 Writes {"id", "language", "utterances", "whole"} a conversation. The same card, repeat and round have the same seed for
-every supporter.
+every supporter. `cards` names files of other cards (`cards-en.jsonl` and `cards-zh.jsonl` here are for training); with
+`moments` it also writes contexts with prompts, out/<moments>.jsonl: a conversation each, up to one of its rounds.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def talk(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: P
         min_p=job.get("min_p", 0.1),
     )
     decoders = {"seeker": Decoder(network, seeking, rows=size), "supporter": Decoder(twin, helping, rows=size)}
-    cards = [card for language in ("en", "zh") for card in read_cards(own_cards(language))][: job.get("cards")]
+    files = [Path(name) for name in job.get("cards", ())] or [own_cards("en"), own_cards("zh")]
+    cards = [card for file in files for card in read_cards(file)]
     talks = [(card, repeat) for card in cards for repeat in range(job["repeats"])]
     said: list[list[Turn]] = [[Turn(speaker="seeker", text=card.opening or "")] for card, _ in talks]
     alive = set(range(len(talks)))
@@ -107,3 +109,23 @@ def talk(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: P
         for n, (card, repeat) in enumerate(talks)
     ]
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    if "moments" in job:
+        with (folder / f"{job['moments']}.jsonl").open("w", encoding="utf-8") as file:
+            for moment in moments(lines, job["seed"]):
+                row = moment | {"prompt": guided_prompt(moment["history"])}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def moments(talks: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    """Of each conversation the beginning up to one of its later rounds, where the supporter is to speak."""
+    from compeer.statistics import generator
+
+    found = []
+    for talk in talks:
+        said = talk["utterances"]
+        ends = [n for n, one in enumerate(said) if n > 2 and one["speaker"] == "seeker"]
+        if ends:
+            end = ends[int(generator(seed, "moment", talk["id"]).integers(len(ends)))]
+            own = {"id": f"talk-{talk['id']}-{end}", "language": talk["language"], "split": "policy"}
+            found.append(own | {"history": said[: end + 1]})
+    return found
