@@ -26,7 +26,7 @@ from compeer.reasoning import STEPS, parse_turn, render_step, render_turn
 sys.path.insert(0, str(Path(__file__).parents[1] / "supporter"))
 from data import copied, tidied
 
-SIZE, OUTPUTS, PARTS = 50, 4, 8
+SIZE, OUTPUTS, PARTS = 40, 4, 10
 LINE = re.compile(r"\s*(\d+)\s*\|([TF ]+)\|([\d ]+)\|([YN ]+)\|([\d ,-]+)\|\s*([\d>= ]+)", re.IGNORECASE)
 
 
@@ -128,7 +128,8 @@ def labels(contexts: Path, folder: Path, out: Path) -> None:
                 print(part, name, f"κ {kappa:.2f} of {len(pairs)}")
         for id_, own in first.items():
             context = known[id_.rsplit(":", 2)[0]]
-            if copied(outputs[id_], context["history"], context["language"]):
+            ours = id_.startswith("talk-")  # a talk with a simulated seeker may be quoted
+            if not ours and copied(outputs[id_], context["history"], context["language"]):
                 counts["quotes at length"] += 1
                 continue
             row = {"id": id_, "split": context["split"], "language": context["language"], "output": outputs[id_]}

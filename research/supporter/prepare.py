@@ -28,8 +28,8 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 4
-"""Which sample of fresh moments is to be read; those of `reward.json`, `second.json` and `third.json` came before."""
+READING = 5
+"""Which sample of fresh moments is to be read; those of `reward.json` to `fourth.json` came before."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -54,6 +54,10 @@ def labelled_groups(contexts: dict[str, Any], number: int = 4) -> list[dict[str,
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(HERE.parent / "judge" / f"labels-{number}.jsonl"):
         groups.setdefault(row["id"].rsplit(":", 2)[0], []).append(row)
+    for row in _rows(HERE / "targets-5.jsonl") if number == 5 else ():  # what a good supporter would say there
+        if row["id"] in groups:
+            right = dict.fromkeys(STEPS, True)
+            groups[row["id"]].append({"output": row["output"], "rating": 5, "harm": False, **right})
     return [
         {
             "prompt": guided_prompt(contexts[id_]["history"]),
@@ -128,7 +132,7 @@ def prepare(corpora: Path, work: Path) -> None:
     moments = {row["id"]: row for row in all_moments(corpora, "policy")}
     taught = [
         chat(moments[row["id"]], parse_turn(row["output"]).turn)
-        for path in sorted(HERE.glob("targets*.jsonl"))
+        for path in sorted(HERE.glob("targets*.jsonl")) if path.stem != "targets-5"
         for row in _rows(path)
     ]
     taught += [chat(row, parse_turn(row["output"]).turn) for row in _rows(HERE / "invented.jsonl")]
@@ -169,6 +173,8 @@ def prepare(corpora: Path, work: Path) -> None:
     rng.shuffle(asked)
     _write(work / "judge-more.jsonl", ({"messages": messages} for messages in asked))
     _write(work / "groups.jsonl", labelled_groups(contexts))
+    talks = {row["id"]: row for row in _rows(HERE / "moments-5.jsonl")}
+    _write(work / "groups-5.jsonl", labelled_groups(moments | talks, 5))
     print(len(asked), "chats of the judge's next round")
     for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
@@ -217,7 +223,8 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
     Training by reward goes in three rounds: 30 steps of GRPO from the supporter that imitates; 40 more with what was
     labelled of the first round's outputs in the judge, the response counted twice, and a price on strategies that are
     used too often; preference training on labelled groups of the second round's outputs, then 23 steps of GRPO with a
-    judge that goes on from the same labels, the response counted three times.
+    judge that goes on from the same labels, the response counted three times. Then once more preference training, on
+    labelled groups of the third round's outputs, amid conversations too.
     """
 
     def path(name: str) -> str:
@@ -273,8 +280,10 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
                 {"grpo": f"grpo-{seed}", **rewarded, "seed": seed},
                 {"grpo": f"more-{seed}", **second, "start": f"grpo-{seed}", "after": f"grpo-{seed}", "seed": seed + 10},
                 {"grpo": f"third-{seed}", **third, "seed": seed + 20},
-                *(write(f"{name}-{seed}", "use", f"use-{name}-{seed}") for name in ("more", "third")),
-                write(f"third-{seed}", "decided", f"decided-third-{seed}", **likeliest),
+                {"prefer": f"again-{seed}", "start": f"third-{seed}", "after": f"third-{seed}", "seed": seed}
+                | {"groups": path("groups-5"), "likelihood": 0.1},
+                *(write(f"{name}-{seed}", "use", f"use-{name}-{seed}") for name in ("third", "again")),
+                write(f"again-{seed}", "decided", f"decided-again-{seed}", **likeliest),
             ]
             for seed in (1, 2, 3)
         },

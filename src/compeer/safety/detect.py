@@ -162,10 +162,17 @@ class Detector:
 
 
 def _lowered_by_last(learnt: list[_Learnt], last: Guess | None, first: int) -> list[_Learnt]:
-    """What the reader found before is taken back where, with all messages from `first` on, it finds no danger."""
+    """What was found before is taken back where the reader, with all messages from `first` on, finds no danger.
+
+    That is what it found itself; if it read the whole conversation and is sure, also what rules found that are not firm.
+    """
     if last is None or _level(last) != "none":
         return learnt
-    return [replace(own, together=None) if index >= first else own for index, own in enumerate(learnt)]
+    sure = learnt[-1].harmless
+    return [
+        replace(own, together=None, harmless=sure or own.harmless) if index >= first else own
+        for index, own in enumerate(learnt)
+    ]
 
 
 def _text(turn: str | Utterance) -> str:
