@@ -124,8 +124,8 @@ def labels(contexts: Path, folder: Path, out: Path) -> None:
             for name in (*STEPS, "preference", "acceptable"):
                 both = [id_ for id_ in first.keys() & second.keys() if name in first[id_]]
                 pairs = [(first[id_][name], second[id_][name]) for id_ in both]
-                kappa = cohens_kappa(pairs)
-                print(part, name, f"κ {kappa:.2f} of {len(pairs)}")
+                if pairs:
+                    print(part, name, f"κ {cohens_kappa(pairs):.2f} of {len(pairs)}")
         for id_, own in first.items():
             context = known[id_.rsplit(":", 2)[0]]
             ours = id_.startswith("talk-")  # a talk with a simulated seeker may be quoted
