@@ -31,7 +31,7 @@ from compeer.errors import InputError, from_validation
 from compeer.evaluate import EvaluateSettings, evaluate_run
 from compeer.evaluate.supporters import starting_supporters
 from compeer.io import file_hash, folder_hash, only_one, value_hash, write_json
-from compeer.models.catalogue import SMOLLM2, find_base, is_base
+from compeer.models.catalogue import BASES, SMOLLM2
 from compeer.models.embedder import Embedder
 from compeer.models.resolve import model_folder
 from compeer.pipeline import FolderStage, run_stage
@@ -256,8 +256,8 @@ def model_hash(model: str) -> str:
     """What a starting model is: the packaged file's hash, or that of all files in the folder."""
     if model == "embedded":
         return SMOLLM2.sha256
-    if is_base(model):
-        return find_base(model).sha256
+    if model in BASES:
+        return BASES[model].sha256
     return value_hash(
         {str(path.name): file_hash(path) for path in sorted(model_folder(model).iterdir()) if path.is_file()}
     )

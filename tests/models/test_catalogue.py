@@ -26,7 +26,7 @@ from compeer import doctor
 from compeer.cli import app
 from compeer.errors import InputError
 from compeer.models import catalogue, download
-from compeer.models.catalogue import Base, Wheels, base_file, is_verified
+from compeer.models.catalogue import Base, Wheels, base_file, find_base, is_verified
 from compeer.models.download import get_base
 from tests.support.bases import only_base
 
@@ -171,9 +171,9 @@ def test_the_entries_are_whole() -> None:
 
 def test_a_base_that_is_not_here_says_how_to_get_it(server: Server) -> None:
     with pytest.raises(InputError, match="compeer models get tiny"):
-        base_file("tiny")
+        base_file(BASE)
     with pytest.raises(InputError, match="Known are: tiny"):
-        base_file("tinier")
+        find_base("tinier")
     assert not server.asked
 
 
@@ -182,13 +182,13 @@ def test_what_was_right_once_is_read_again_only_if_it_changed(monkeypatch: pytes
     get_base(BASE)
     with monkeypatch.context() as patch:
         patch.setattr(catalogue, "file_hash", lambda _: pytest.fail("it was read again"))
-        assert base_file("tiny") == BASE.path
+        assert base_file(BASE) == BASE.path
     os.utime(BASE.path)
     assert not is_verified(BASE)
-    assert base_file("tiny") == BASE.path
+    assert base_file(BASE) == BASE.path
     assert is_verified(BASE)
     BASE.path.write_bytes(DATA[:-1] + bytes([DATA[-1] ^ 1]))
-    for use in (lambda: base_file("tiny"), lambda: get_base(BASE)):
+    for use in (lambda: base_file(BASE), lambda: get_base(BASE)):
         with pytest.raises(InputError, match="its hash differs") as error:
             use()
         assert "compeer models remove tiny" in str(error.value)

@@ -28,7 +28,7 @@ from compeer.engine.rows import Ending, NotWritten, Row, common
 from compeer.engine.sampling import Grammars
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Message, Request, Sampling
-from compeer.models.catalogue import is_base
+from compeer.models.catalogue import BASES
 from compeer.models.resolve import Use, cpu_files, display_name, model_folder
 from compeer.models.training import model_card
 from compeer.policy.control import Control
@@ -200,7 +200,7 @@ def local_supporter(
     if folder is not None:
         refuse_direct(folder)
         card = model_card(folder)
-    task = card.get("task", "shown" if is_base(model) else "supporter")
+    task = card.get("task", "shown" if str(model) in BASES else "supporter")
     writer = LocalWriter(model, rows, card.get("media", ""), task, use)
     capacity = writer.rows + (2 * writer.rows if waiting is None else waiting)
     return GuardedSupporter(writer, guard, judge, history=card.get("history"), task=task, capacity=capacity)

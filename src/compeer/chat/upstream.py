@@ -89,7 +89,7 @@ class UpstreamWriter:
         except TimeoutError:  # nobody is let wait for as long again
             raise NotWritten("the server did not answer in time", passing=False) from None
         except CallError as error:
-            if error.kind == "timeout":
+            if error.failure.kind == "timeout":
                 raise NotWritten("the server did not answer in time", passing=False) from None
             await asyncio.sleep(0.2)
             raise NotWritten("the server cannot be reached or broke off") from None

@@ -47,7 +47,7 @@ def get(
 @models.command()
 def path(name: str = NAME) -> None:
     """Print where a base's file lies; it is checked if it has not been."""
-    typer.echo(base_file(name))
+    typer.echo(base_file(find_base(name)))
 
 
 @models.command()

@@ -19,7 +19,7 @@ from compeer import __version__
 from compeer.errors import InputError
 from compeer.io import LOCK, write_json
 from compeer.models.base import TextModel
-from compeer.models.catalogue import base_file, is_base, is_packaged
+from compeer.models.catalogue import BASES, PACKAGED_MODELS, base_file
 from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
 from compeer.simulate import Conversation
 from compeer.simulate.runner import read_log
@@ -46,7 +46,7 @@ class Player:
 
     @property
     def kind(self) -> Kind:
-        if is_base(self.given):
+        if self.given in BASES:
             return "base"
         if model_mark(self.given):
             return "embedded"
@@ -80,7 +80,7 @@ class Player:
     @property
     def mode(self) -> Literal["plain", "structured"]:
         """How it is asked as a supporter where nobody says: the packaged one knows our form."""
-        return "structured" if is_packaged(self.given) else "plain"
+        return "structured" if self.given in PACKAGED_MODELS else "plain"
 
     def longest(self, part: Part) -> int:
         """Tokens of its longest answer in a part, where nothing else is asked for."""
@@ -89,7 +89,7 @@ class Player:
     def check(self, settings: ModelSettings) -> None:
         """Stops where there is no such model, as far as that can be known without loading or asking it."""
         if self.kind == "base":
-            base_file(self.given)
+            base_file(BASES[self.given])
         if self.kind == "endpoint" or (self.kind == "folder" and not (Path(self.given) / "config.json").is_file()):
             open_model(self.given, settings=settings)
 

@@ -19,7 +19,7 @@ from compeer.evaluate.diversity import measure_diversity
 from compeer.evaluate.runner import sample
 from compeer.io import Frozen, write_json
 from compeer.models import Failure, Sampling
-from compeer.models.catalogue import is_packaged
+from compeer.models.catalogue import PACKAGED_MODELS
 from compeer.models.embedder import Embedder
 from compeer.models.local import LocalModel
 from compeer.models.resolve import model_folder
@@ -57,7 +57,7 @@ def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
 
     For one that comes trained already that is the untouched model, and itself if it was trained on.
     """
-    if not is_packaged(settings.model):
+    if settings.model not in PACKAGED_MODELS:
         return {"untrained": model_folder(settings.model)}
     found = {"untrained": model_folder("embedded")}
     return found | {"packaged": model_folder(settings.model)} if settings.steps else found

@@ -17,6 +17,8 @@ from pydantic import Field
 from compeer.engine.rows import Sampling as Sampling
 from compeer.io import Frozen
 
+FailureKind = Literal["connection", "timeout", "rate limit", "server", "access", "refused", "answer", "script"]
+
 
 class Message(TypedDict):
     """One message of a chat; `content` is text, or a list of text and image blocks for multimodal models."""
@@ -54,7 +56,7 @@ class Failure:
     server, which wants another key or has no such model. All the others may pass.
     """
 
-    kind: Literal["connection", "timeout", "rate limit", "server", "access", "refused", "answer", "script"]
+    kind: FailureKind
     reason: str
 
 

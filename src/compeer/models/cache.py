@@ -69,11 +69,6 @@ class AnswerCache:
             row = (key, text, _digest(key, text.encode()))
             self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", row)
 
-    def count(self) -> int:
-        """How many rows there are."""
-        with self._lock, self._readable_errors():
-            return int(self._file.execute("SELECT count(*) FROM answers").fetchone()[0])
-
     def close(self) -> None:
         """Closes the file."""
         with self._lock:

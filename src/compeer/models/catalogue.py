@@ -108,23 +108,12 @@ class Adapters(Frozen):
     sha256: str
 
 
-class _Table(Frozen):
-    files: dict[str, PackagedFile]
-    adapters: dict[str, Adapters]
-    bases: dict[str, Base]
-
-
-_TABLE = _Table(**tomllib.loads(files("compeer.models").joinpath("catalogue.toml").read_text(encoding="utf-8")))
-SMOLLM2, MINILM = PACKAGED_FILES = tuple(_TABLE.files.values())
-PACKAGED_MODELS = _TABLE.adapters
+_TABLE = tomllib.loads(files("compeer.models").joinpath("catalogue.toml").read_text(encoding="utf-8"))
+SMOLLM2, MINILM = PACKAGED_FILES = tuple(PackagedFile(**entry) for entry in _TABLE["files"].values())
+PACKAGED_MODELS: dict[str, Adapters] = {name: Adapters(**entry) for name, entry in _TABLE["adapters"].items()}
 SMALL = tuple(name for name, adapters in PACKAGED_MODELS.items() if adapters.base == "embedded")
-BASES = _TABLE.bases
+BASES: dict[str, Base] = {name: Base(name=name, **entry) for name, entry in _TABLE["bases"].items()}
 ADAPTERS = "adapter_model.safetensors"
-
-
-def is_packaged(name: str | Path) -> bool:
-    """Whether a name means a trained model that comes with the package."""
-    return str(name) in PACKAGED_MODELS
 
 
 def known_model(name: str | Path) -> PackagedFile | Adapters | Base | None:
@@ -136,7 +125,7 @@ def known_model(name: str | Path) -> PackagedFile | Adapters | Base | None:
 def best_supporter() -> str:
     """The best supporter that this machine has: the large one as soon as its base is here."""
     large = "supporter-1.5b"
-    return large if find_base(PACKAGED_MODELS[large].base).path.is_file() else "supporter"
+    return large if BASES[PACKAGED_MODELS[large].base].path.is_file() else "supporter"
 
 
 def packaged_adapters(name: str) -> Path:
@@ -151,11 +140,6 @@ def packaged_adapters(name: str) -> Path:
     return weights.parent
 
 
-def is_base(name: str | Path) -> bool:
-    """Whether a name means a base of the catalogue, here or not."""
-    return str(name) in BASES
-
-
 def find_base(name: str) -> Base:
     """The base of this name."""
     if name not in BASES:
@@ -163,19 +147,22 @@ def find_base(name: str) -> Base:
     return BASES[name]
 
 
-def base_file(name: str) -> Path:
-    """The file of a base that is here and right; an error that says how to get it otherwise."""
-    base = find_base(name)
+def base_file(base: Base) -> Path:
+    """The base's file, if it is here and right; one that was right before is not read again. Otherwise an error."""
     if not base.path.is_file():
-        do = f"Get it with: compeer models get {name}"
+        do = f"Get it with: compeer models get {base.name}"
         raise InputError(f"{base.title} is not here ({base.size} to download).", do=do)
-    check(base)
+    if not is_verified(base):
+        if not is_right(base, base.path):
+            do = f"Get it anew: compeer models remove {base.name} && compeer models get {base.name}"
+            raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=base.path, do=do)
+        remember(base)
     return base.path
 
 
-def base_folder(name: str) -> Path:
+def base_folder(base: Base) -> Path:
     """The folder of a base's weights for `transformers`, made on the first call (some minutes)."""
-    source, base = base_file(name), find_base(name)
+    source = base_file(base)
     if not base.folder.is_dir():
         with only_process(base):
             if not base.folder.is_dir():
@@ -186,16 +173,6 @@ def base_folder(name: str) -> Path:
 def is_right(base: Base, path: Path) -> bool:
     """Whether a file is the base's; it is read whole."""
     return path.stat().st_size == base.bytes and file_hash(path) == base.sha256
-
-
-def check(base: Base) -> None:
-    """An error unless the file is right; one that was right before is not read again."""
-    if is_verified(base):
-        return
-    if not is_right(base, base.path):
-        do = f"Get it anew: compeer models remove {base.name} && compeer models get {base.name}"
-        raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=base.path, do=do)
-    remember(base)
 
 
 def is_verified(base: Base) -> bool:

@@ -25,22 +25,23 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from compeer import __version__
 from compeer.errors import InputError
-from compeer.models.base import CallSettings, Failure, Generation, Request, Sampling
+from compeer.models.base import CallSettings, Failure, FailureKind, Generation, Request, Sampling
 from compeer.models.cache import AnswerCache, cache_key
 from compeer.models.costs import Counters, Gate
 
 if TYPE_CHECKING:
     import httpx
 
-Kind = Literal["timeout", "rate limit", "server", "access"]
-_KINDS: dict[int, Kind] = {408: "timeout", 409: "server", 429: "rate limit"}
+_KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limit"}
 _KINDS |= dict.fromkeys((401, 402, 403, 404, 405, 407), "access")
 """What failed, by status; all others are `refused`, from 500 on `server`."""
+_HUNG_UP = ("Server disconnected", "peer closed")
+"""How `httpx` says it where it has no exception of its own for that."""
 LARGEST_REPLY = 32 * 2**20
 LONGEST_PAUSE = 60.0
 SHORTEST_SECRET = 8
@@ -48,11 +49,11 @@ SHORTEST_SECRET = 8
 
 
 class CallError(Exception):
-    """There was no answer, or it broke off; `kind` as in `Failure`."""
+    """There was no answer, or it broke off."""
 
-    def __init__(self, kind: Literal["connection", "timeout", "answer"], reason: str) -> None:
+    def __init__(self, kind: FailureKind, reason: str) -> None:
         super().__init__(reason)
-        self.kind, self.reason = kind, reason
+        self.failure = Failure(kind, reason)
 
 
 @dataclass
@@ -117,20 +118,16 @@ class Endpoint:
                 yield reply
         except httpx.TimeoutException:
             raise CallError("timeout", f"{self.url} did not answer in time") from None
-        except httpx.RemoteProtocolError as error:
-            if str(error).startswith(("Server disconnected", "peer closed")):
-                raise CallError("connection", f"no answer from {self.url}: it hung up") from None
-            raise CallError("answer", f"{self.url} gave an answer that cannot be read") from None
-        except httpx.DecodingError:
-            raise CallError("answer", f"{self.url} gave an answer that cannot be read") from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # a host name that cannot be one: Unicode
             why = "it cannot be reached; is the server running?"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 why = "its certificate is not trusted"
             elif isinstance(error, httpx.ProxyError):
                 why = f"the proxy answered {error}"
-            elif isinstance(error, httpx.ReadError | httpx.WriteError):
+            elif isinstance(error, httpx.ReadError | httpx.WriteError) or str(error).startswith(_HUNG_UP):
                 why = "it hung up"
+            elif isinstance(error, httpx.RemoteProtocolError | httpx.DecodingError):
+                raise CallError("answer", f"{self.url} gave an answer that cannot be read") from None
             raise CallError("connection", f"no answer from {self.url}: {why}") from None
         finally:
             idle.append(client)
@@ -261,7 +258,7 @@ class EndpointModel:
         except TimeoutError:
             return Failure("timeout", f"{url} did not answer in time"), None
         except CallError as error:
-            return Failure(error.kind, error.reason), None
+            return error.failure, None
         except BaseException:
             self.counters.failed["stopped"] += 1
             raise

@@ -94,8 +94,7 @@ def counters_table(counters: Counters) -> Table:
     table.add_column(justify="right")
     table.add_row("requests", f"{counters.requests}")
     table.add_row("  from the cache", f"{counters.cached}")
-    table.add_row("  same as another one under way", f"{counters.shared}")
-    table.add_section()
+    table.add_row("  same as another one under way", f"{counters.shared}", end_section=True)
     table.add_row("calls", f"{counters.calls}")
     table.add_row("  answered", f"{counters.successes}")
     for title, kinds in (("tried again", counters.retried), ("failed", counters.failed)):

@@ -25,7 +25,7 @@ import httpx
 from compeer.engine.gguf import progress_in_bytes
 from compeer.errors import InputError
 from compeer.io import atomic, file_hash
-from compeer.models.catalogue import Base, check, erase, is_right, is_verified, only_process, remember, unfinished
+from compeer.models.catalogue import Base, base_file, erase, is_right, is_verified, only_process, remember, unfinished
 from compeer.progress import console
 
 MEGABYTE = 1_000_000
@@ -41,13 +41,13 @@ class NotThere(Exception):
 
 def get_base(base: Base, given: Path | None = None) -> Path:
     """The base's file, checked: the one that is here, a copy of the given one, or what the first source hands over."""
-    if base.path.is_file() and is_verified(base):
+    if is_verified(base):
         return base.path
     try:
         base.path.parent.mkdir(parents=True, exist_ok=True)
         with only_process(base):
             if base.path.is_file():
-                check(base)
+                base_file(base)
             else:
                 os.replace(_from_first_source(base, given), base.path)
                 remember(base)

@@ -30,6 +30,7 @@ from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.costs import Counters
 from compeer.models.resolve import model_folder
+from compeer.pipeline import in_blocks
 
 
 class LocalModel:
@@ -59,8 +60,7 @@ class LocalModel:
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         answers: list[Generation | Failure] = []
-        for start in range(0, len(requests), self.batch_size):
-            batch = requests[start : start + self.batch_size]
+        for batch in in_blocks(requests, self.batch_size):
             begun = [self._row(request, sampling) for request in batch]
             write_rows(self._table, [row for row in begun if isinstance(row, Row)], self.tokenizer.eos_token_id)
             for request, row in zip(batch, begun, strict=True):

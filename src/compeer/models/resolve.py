@@ -49,8 +49,6 @@ from compeer.models.catalogue import (
     Adapters,
     base_file,
     base_folder,
-    is_base,
-    is_packaged,
     known_model,
     packaged_adapters,
 )
@@ -124,11 +122,11 @@ def model_folder(model: str | Path) -> Path:
         if not folder.is_dir():
             write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
         return folder
-    if is_packaged(name):
+    if name in PACKAGED_MODELS:
         folder = cache_folder() / f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
         return _made(folder, lambda to: _merge(name, to), f"Unpacking the packaged {name} (some seconds, once)")
-    if is_base(name):
-        return base_folder(name)
+    if name in BASES:
+        return base_folder(BASES[name])
     folder = Path(model)
     if not (folder / "config.json").is_file():
         raise InputError(
@@ -161,7 +159,7 @@ def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[st
 
 def card_folder(model: str | Path) -> Path:
     """The folder with a model's card, if it has one; that of adapters is their own."""
-    if is_packaged(model):
+    if str(model) in PACKAGED_MODELS:
         return packaged_adapters(str(model))
     return Path(model) if (Path(model) / _CONFIG).is_file() else model_folder(model)
 
@@ -177,8 +175,8 @@ def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
     which only reads prompts, is on torch everywhere.
     """
     name = str(model)
-    base = PACKAGED_MODELS[name].base if is_packaged(name) else name
-    quantised = is_base(base) or name.endswith(".gguf") or _are_adapters(Path(model))
+    base = PACKAGED_MODELS[name].base if name in PACKAGED_MODELS else name
+    quantised = base in BASES or name.endswith(".gguf") or _are_adapters(Path(model))
     if quantised or use == "chat" or (use == "serve" and platform.machine() != "x86_64"):
         return prepare(model)
     return None
@@ -194,10 +192,10 @@ def prepare(model: str | Path) -> ModelFiles | None:
 
         made = _prepared(f"smollm2-{SMOLLM2.sha256[:12]}", split_in_two, "the packaged language model")
         return _files(made / "base.gguf", made / "offsets.gguf", _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
-    if is_packaged(name):
+    if name in PACKAGED_MODELS:
         return _over(PACKAGED_MODELS[name].base, packaged_adapters(name))
-    if is_base(name):
-        path = base_file(name)
+    if name in BASES:
+        path = base_file(BASES[name])
         return _files(path, None, _tokenizer(path, BASES[name].sha256))
     if name.endswith(".gguf"):
         path = Path(name).absolute()

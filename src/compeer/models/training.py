@@ -12,7 +12,8 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ from compeer.engine.network import best_device, defuse, load_tokenizer, steady_a
 from compeer.errors import InputError
 from compeer.io import Frozen, atomic_folder
 from compeer.models.distributed import whole_weights
+from compeer.pipeline import in_blocks
 from compeer.progress import progress
 from compeer.statistics import generator
 
@@ -108,7 +110,8 @@ def train_sft(
         "tokens_a_chat": sum(lengths) / max(1, len(lengths)),
     }
     if not settings.steps:
-        take_as_it_is(model, folder, card)
+        with _new_model(folder, model_card(model) | card) as unfinished:
+            shutil.copytree(model, unfinished, dirs_exist_ok=True)
         return {**read_of, "steps": 0, "loss_first": None, "loss_last": None}
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
@@ -158,16 +161,13 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
     while len(order) < count:
         rng = generator(seed, "reading", str(epoch))
         shuffled = rng.permutation(len(lengths)).tolist()
-        large = 50 * batch
         sorted_ = [
-            index
-            for start in range(0, len(shuffled), large)
-            for index in sorted(shuffled[start : start + large], key=lambda i: (lengths[i], i))
+            index for block in in_blocks(shuffled, 50 * batch) for index in sorted(block, key=lambda i: (lengths[i], i))
         ]
-        batches = [sorted_[start : start + batch] for start in range(0, len(sorted_), batch)]
-        whole, rest = [b for b in batches if len(b) == batch], [b for b in batches if len(b) < batch]
-        order += [index for number in rng.permutation(len(whole)).tolist() for index in whole[number]]
-        order += [index for b in rest for index in b]
+        *whole, last = in_blocks(sorted_, batch)
+        if len(last) == batch:
+            whole, last = [*whole, last], []
+        order += [index for number in rng.permutation(len(whole)).tolist() for index in whole[number]] + last
         epoch += 1
     return order[:count]
 
@@ -244,25 +244,21 @@ def save_model(
     else:
         plain = network.get_base_model() if hasattr(network, "get_base_model") else network
     plain.config.use_cache = True
-    with atomic_folder(folder / "model") as unfinished:
+    with _new_model(folder, card) as unfinished:
         plain.save_pretrained(unfinished, state_dict=weights)
         tokenizer.save_pretrained(unfinished)
         for name in PROCESSOR_FILES:
             if start and (start / name).is_file():
                 shutil.copyfile(start / name, unfinished / name)
-        _replace_model(unfinished, folder, card)
 
 
-def take_as_it_is(model: Path, folder: Path, card: dict[str, Any]) -> None:
-    """Leaves a copy of the model in `folder/model`, whole or not at all; the card adds to what its own says."""
+@contextmanager
+def _new_model(folder: Path, card: dict[str, Any]) -> Iterator[Path]:
+    """An empty folder to fill, which becomes `folder/model` with its card, whole or not at all."""
     with atomic_folder(folder / "model") as unfinished:
-        shutil.copytree(model, unfinished, dirs_exist_ok=True)
-        _replace_model(unfinished, folder, model_card(model) | card)
-
-
-def _replace_model(unfinished: Path, folder: Path, card: dict[str, Any]) -> None:
-    (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
-    shutil.rmtree(folder / "model", ignore_errors=True)
+        yield unfinished
+        (unfinished / CARD).write_text(json.dumps(card, sort_keys=True) + "\n", encoding="utf-8")
+        shutil.rmtree(folder / "model", ignore_errors=True)
 
 
 def model_card(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from compeer.models.catalogue import find_base, is_base, is_packaged
+from compeer.models.catalogue import BASES, PACKAGED_MODELS
 from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
 from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
@@ -54,7 +54,7 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
         versions=_recorded(metrics, "versions"),
         machine=_recorded(metrics, "machine"),
         stages=STAGES,
-        packaged=lambda name: is_packaged(str(name)),
+        packaged=lambda name: str(name) in PACKAGED_MODELS,
         model_name=_model_name,
         conclusion=conclusion,
         find=find,
@@ -92,9 +92,9 @@ def _recorded(metrics: RunMetrics, key: str) -> dict[str, str]:
 def _model_name(name: Any) -> str:
     if name == "embedded":
         return "the packaged SmolLM2-135M-Instruct"
-    if is_packaged(str(name)):
+    if str(name) in PACKAGED_MODELS:
         return f"the packaged {name}"
-    return find_base(str(name)).title if is_base(str(name)) else str(name or "a model that is not known")
+    return BASES[str(name)].title if str(name) in BASES else str(name or "a model that is not known")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -175,11 +175,11 @@ def large_reader() -> LargeReader | None:
 
     `COMPEER_GUARD=small` keeps to the small reader: for machines on which the large one takes too long.
     """
-    from compeer.models.catalogue import find_base
+    from compeer.models.catalogue import BASES
 
     folder = packaged_folder()
     wanted = os.environ.get("COMPEER_GUARD") != "small"
-    return LargeReader(folder) if wanted and folder.is_dir() and find_base(BASE).path.is_file() else None
+    return LargeReader(folder) if wanted and folder.is_dir() and BASES[BASE].path.is_file() else None
 
 
 def packaged_folder() -> Path:
