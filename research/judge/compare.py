@@ -174,7 +174,7 @@ def over_seeds(samples: Numbers, seed: int) -> Numbers:
 
 
 def _estimate(samples: Numbers, seed: int) -> dict[str, Any]:
-    means = Estimate.of_draws(over_seeds(samples, seed), samples.shape[1] - 1, fewest=0)
+    means = Estimate.of_resamples(over_seeds(samples, seed), samples.shape[1] - 1, fewest=0)
     found: dict[str, Any] = {"value": means.value, "by_seed": [_number(value) for value in samples[:, 0]]}
     if len(samples) > 1:
         found["spread"] = _number(samples[:, 0].std(ddof=1))

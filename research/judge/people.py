@@ -198,9 +198,11 @@ def _agreement(
         bad=int(bad.sum()),
         good=int(good.sum()),
         left_out=left_out,
-        auc=Estimate.of_draws(auc_by_group(groups[sure], good[sure], scores[sure], weights), len(places), fewest=0),
-        within=Estimate.of_draws(within_groups(good[sure], scores[sure], groups[sure], weights), len(places), fewest=0),
-        spearman=Estimate.of_draws(spearman(scores, ratings, weights[:, groups]), len(places), fewest=0),
+        auc=Estimate.of_resamples(auc_by_group(groups[sure], good[sure], scores[sure], weights), len(places), fewest=0),
+        within=Estimate.of_resamples(
+            within_groups(good[sure], scores[sure], groups[sure], weights), len(places), fewest=0
+        ),
+        spearman=Estimate.of_resamples(spearman(scores, ratings, weights[:, groups]), len(places), fewest=0),
     )
 
 

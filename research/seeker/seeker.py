@@ -245,7 +245,7 @@ def _told_apart(
     classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=2000))
     folds = GroupKFold(min(5, weights.shape[1]))
     scores = cross_val_predict(classifier, features, truth, groups=both, cv=folds, method="decision_function")
-    return Estimate.of_draws(
+    return Estimate.of_resamples(
         auc_by_group(both, truth, np.asarray(scores, np.float64), weights), weights.shape[1], FEW_GROUPS
     )
 

@@ -110,8 +110,8 @@ def _memory() -> list[DoctorFinding]:
 
 
 def _disk(folder: Path) -> list[DoctorFinding]:
-    place = folder if folder.exists() else Path.cwd()
-    free = shutil.disk_usage(place).free / 2**30
+    existing = folder if folder.exists() else Path.cwd()
+    free = shutil.disk_usage(existing).free / 2**30
     good = free >= 10
     do = "" if good else "A run of the demo needs about 8 GiB: free some, or give another folder with --runs."
     return [DoctorFinding("free disk", f"{free:.1f} GiB for {folder}", "good" if good else "wrong", do)]
@@ -147,7 +147,7 @@ def _bases() -> list[DoctorFinding]:
 
 def _cache() -> list[DoctorFinding]:
     folder = cache_folder()
-    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    good = os.access(place, os.W_OK)
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    good = os.access(existing, os.W_OK)
     do = "" if good else "It cannot be written to: set COMPEER_CACHE to a folder that can."
     return [DoctorFinding("cache", str(folder), "good" if good else "wrong", do)]

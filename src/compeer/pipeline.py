@@ -326,11 +326,11 @@ def _set_aside(folder: Path) -> None:
     if not _whole(manifest, folder):
         shutil.rmtree(folder)
         return
-    place = _aside(folder, manifest["fingerprint"])
-    shutil.rmtree(place, ignore_errors=True)
-    place.parent.mkdir(exist_ok=True)
-    folder.rename(place)
-    console.print(f"[yellow]•[/] {folder.name} was done with other settings: kept as {place}", highlight=False)
+    aside = _aside(folder, manifest["fingerprint"])
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.parent.mkdir(exist_ok=True)
+    folder.rename(aside)
+    console.print(f"[yellow]•[/] {folder.name} was done with other settings: kept as {aside}", highlight=False)
 
 
 def _aside(folder: Path, fingerprint: str) -> Path:

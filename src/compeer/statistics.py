@@ -40,10 +40,10 @@ class Estimate(Frozen):
         return cls(value=successes / count if count else None, low=low, high=high, n=count)
 
     @classmethod
-    def of_draws(cls, draws: Numbers, n: int, fewest: int = 2) -> Estimate:
-        """The first of the draws with the interval of the others; no interval of fewer than `fewest` groups."""
-        value = float(draws[0]) if np.isfinite(draws[0]) else None
-        low, high = (percentile_interval(draws[1:]) if value is not None and n >= fewest else None) or (None, None)
+    def of_resamples(cls, resamples: Numbers, n: int, fewest: int = 2) -> Estimate:
+        """The first of the resamples with the interval of the others; no interval of fewer than `fewest` groups."""
+        value = float(resamples[0]) if np.isfinite(resamples[0]) else None
+        low, high = (percentile_interval(resamples[1:]) if value is not None and n >= fewest else None) or (None, None)
         return cls(value=value, low=low, high=high, n=n)
 
     @classmethod
@@ -53,7 +53,7 @@ class Estimate(Frozen):
         """The mean of values, each of the group with that index; `weights` are those of `group_weights`."""
         indices = np.asarray(groups, dtype=np.int64)
         sums, counts = (np.bincount(indices, of, minlength=weights.shape[1]) for of in (values, None))
-        return cls.of_draws(ratio(weights @ sums, weights @ counts), int((counts > 0).sum()), fewest)
+        return cls.of_resamples(ratio(weights @ sums, weights @ counts), int((counts > 0).sum()), fewest)
 
 
 def words(text: str) -> list[str]:
@@ -139,7 +139,7 @@ def generator(seed: int, *names: str) -> np.random.Generator:
 #
 # What belongs together (the records of a dialogue) is drawn together. A figure that depends on counts alone need not
 # see the items again: counts are kept by group, and a draw is a row of weights, how often each group was drawn. The
-# first row is the sample itself, every group once, so that one computation gives the figure and all its draws.
+# first row is the sample itself, every group once, so that one computation gives the metric and all its resamples.
 
 
 FEW_GROUPS = 5
@@ -154,9 +154,9 @@ def group_weights(groups: int, repeats: int = 1000, seed: int = 0) -> Numbers:
     return np.concatenate([np.ones((1, groups)), sampled])
 
 
-def percentile_interval(draws: Numbers, share: float = 0.95) -> tuple[float, float] | None:
-    """The percentile interval of a figure's draws; those without a value are left out, None if none has one."""
-    known = draws[np.isfinite(draws)]
+def percentile_interval(resamples: Numbers, share: float = 0.95) -> tuple[float, float] | None:
+    """The percentile interval of a metric's resamples; those without a value are left out, None if none has one."""
+    known = resamples[np.isfinite(resamples)]
     if not len(known):
         return None
     low, high = np.quantile(known, [(1 - share) / 2, (1 + share) / 2])
@@ -189,16 +189,16 @@ def weighted_f1_of(confusions: Numbers) -> Numbers:
     return ratio((true * np.nan_to_num(ratio(2 * hits, true + predicted))).sum(-1), true.sum(-1))
 
 
-def recall_of(confusions: Numbers, place: int) -> Numbers:
+def recall_of(confusions: Numbers, index: int) -> Numbers:
     """`recall` of the class at that place; NaN where a matrix has none of it."""
     hits, true, _ = _margins(confusions)
-    return ratio(hits[..., place], true[..., place])
+    return ratio(hits[..., index], true[..., index])
 
 
-def precision_of(confusions: Numbers, place: int) -> Numbers:
+def precision_of(confusions: Numbers, index: int) -> Numbers:
     """The share of what was called the class at that place that is of it; NaN where nothing was."""
     hits, _, predicted = _margins(confusions)
-    return ratio(hits[..., place], predicted[..., place])
+    return ratio(hits[..., index], predicted[..., index])
 
 
 def balanced_accuracy_of(confusions: Numbers) -> Numbers:
@@ -289,8 +289,8 @@ def krippendorff(
     patterns, often = np.unique(matrices.reshape(len(rows), -1), axis=0, return_counts=True)
     resampled = generator(seed, "alpha").multinomial(len(rows), often / len(rows), size=repeats)
     weights = np.concatenate([often[None, :], resampled]).astype(float)
-    draws = _alphas((weights @ patterns).reshape(-1, len(values), len(values)), ordered)
-    return Estimate.of_draws(draws, len(pairable), fewest=1)
+    resamples = _alphas((weights @ patterns).reshape(-1, len(values), len(values)), ordered)
+    return Estimate.of_resamples(resamples, len(pairable), fewest=1)
 
 
 def _alphas(matrices: Numbers, ordered: bool) -> Numbers:

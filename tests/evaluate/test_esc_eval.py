@@ -481,7 +481,7 @@ def test_figures_lie_on_the_scale_and_do_not_depend_on_order(
     scores: dict[tuple[str, Dimension, str, int], int | None], chance: Random
 ) -> None:
     rows = [row(name, dimension, score, judge, repeat) for (name, dimension, judge, repeat), score in scores.items()]
-    figures = measure_esc_eval(rows, draws=50)
+    figures = measure_esc_eval(rows, repeats=50)
     for figure in (*figures["dimensions"].values(), figures["average"]):
         if figure["score"] is not None:
             assert 0 <= figure["score"] <= 100
@@ -489,7 +489,7 @@ def test_figures_lie_on_the_scale_and_do_not_depend_on_order(
             assert 0 <= figure["low"] <= figure["high"] <= 100 + 1e-9
         assert figure["scored"] <= figure["items"]
     chance.shuffle(rows)
-    assert measure_esc_eval(rows, draws=50) == figures
+    assert measure_esc_eval(rows, repeats=50) == figures
 
 
 # --- asking judges ----------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from compeer.simulate.emotion import (
     EmotionRules,
     preset,
     read_emotion_answer,
-    tells_change,
+    states_change,
 )
 from compeer.simulate.sentient import (
     Feeling,
@@ -551,9 +551,9 @@ def test_what_is_no_message(text: str, kind: str) -> None:
 
 
 def test_talk_of_change_is_no_change() -> None:
-    assert tells_change("I said it.\n**Change:** +5")
-    assert not tells_change("Change: I hate it.")
-    assert not tells_change("All this change\nwears me out")
+    assert states_change("I said it.\n**Change:** +5")
+    assert not states_change("Change: I hate it.")
+    assert not states_change("All this change\nwears me out")
     assert read_message(Generation("I ramble on", cut_off=True)) == AgentTurn("I ramble on", extra={"cut_off": True})
 
 

@@ -13,7 +13,7 @@ import pytest
 from compeer.report import write_report
 from compeer.report.charts import Dot, Series, dot_chart, line_chart, nice_ticks
 from compeer.report.run_metrics import conclusion, paired, share_estimate
-from compeer.report.wording import decimal, percent, signed, toml, without_place
+from compeer.report.wording import decimal, percent, signed, toml, without_folder
 from compeer.statistics import Estimate
 
 RECIPE: dict[str, Any] = {
@@ -404,7 +404,7 @@ def test_settings_read_back_as_toml() -> None:
     wanted = copy.deepcopy(RECIPE)
     del wanted["judge"]["history"]
     assert tomllib.loads(toml(RECIPE)) == wanted
-    assert without_place({"a": ["/x/y.z", "b/c"]}) == {"a": ["…/y.z", "b/c"]}
+    assert without_folder({"a": ["/x/y.z", "b/c"]}) == {"a": ["…/y.z", "b/c"]}
 
 
 def test_paired_differences_and_their_verdicts() -> None:

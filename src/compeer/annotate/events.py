@@ -1,7 +1,7 @@
 """What each kind of event does to the tables. The same code runs when something happens and when all is rebuilt.
 
 Nothing here reads the clock, samples at random or refuses: that comes before something becomes an event. An item's
-*stage* follows from its labels and leases alone (`_place`): fresh (nobody is on it), half (one person is), full (two
+*stage* follows from its labels and leases alone (`_move`): fresh (nobody is on it), half (one person is), full (two
 are, until both labels are frozen), adjudicate (two labels that differ), adjudicating, closed; or training, gold,
 flagged, dropped, deleted. Items that wait stand in *lanes*, one for each stage, language, crisis mark and set of people
 who are already on its items. To find work for a person is to look at the first item of each lane open to them.
@@ -137,7 +137,7 @@ def _items_added(event: Event) -> None:
 
 def _leased(event: Event) -> None:
     event.add(LEASES, ("project", "role", "expires", "shown"), item=event.item, person=event.person, draft=None)
-    _place(event.connection, event.item)
+    _move(event.connection, event.item)
 
 
 def _lease_ended(event: Event) -> None:
@@ -150,7 +150,7 @@ def _lease_ended(event: Event) -> None:
             event.connection.execute(insert(PASSES), row | key)
     if why == "flagged":
         event.change(ITEMS, event.item, held="flagged")
-    _place(event.connection, event.item)
+    _move(event.connection, event.item)
 
 
 def _drafted(event: Event) -> None:
@@ -173,7 +173,7 @@ def _labelled(event: Event) -> None:
     count_up(connection, DAYS, day, {"labels": 0 if before else 1, "seconds": body["seconds"]})
     if body["role"] not in ("first", "adjudication"):
         return
-    firsts = _place(connection, event.item)
+    firsts = _move(connection, event.item)
     if body["role"] == "first" and not before and len(firsts) == 2:
         count_up(connection, PAIRS, {"project": body["project"], "one": firsts[0], "other": firsts[1]}, {"shared": 1})
 
@@ -181,14 +181,14 @@ def _labelled(event: Event) -> None:
 def _frozen(event: Event) -> None:
     """A label that can no longer be corrected; only now does it count for what becomes of the item."""
     change_rows(event.connection, LABELS, {"until": None}, item=event.item, person=event.person)
-    _place(event.connection, event.item)
+    _move(event.connection, event.item)
 
 
 def _held(event: Event) -> None:
     event.change(ITEMS, event.item, held=event.body["how"])
     if event.body["how"] is not None:
         remove_rows(event.connection, LEASES, item=event.item)
-    _place(event.connection, event.item)
+    _move(event.connection, event.item)
 
 
 def _deleted(event: Event) -> None:
@@ -196,7 +196,7 @@ def _deleted(event: Event) -> None:
         for table in (LEASES, LABELS, PASSES):
             remove_rows(event.connection, table, item=item)
         event.change(ITEMS, item, record=None, dialogue=None, content=None, answers=None, held="deleted")
-        _place(event.connection, item)
+        _move(event.connection, item)
 
 
 # --- stages and lanes -------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def _lane(
     return f"{project}|{stage}|{language}|{int(crisis)}|{people}", columns
 
 
-def _place(connection: Connection, item: int | None) -> list[int]:
+def _move(connection: Connection, item: int | None) -> list[int]:
     """Moves an item to the stage and lane that its labels and leases ask for; returns who gave it first labels."""
     row = one_row(connection, ITEMS, id=item)
     assert row is not None, "an event about an item comes after the one that added it"

@@ -300,13 +300,13 @@ async def ranked_candidates(
     """The outputs with their places and verdicts, in the order they were written; what is not allowed has no place."""
     numbers = [number for number, good in enumerate(allowed) if good]
     ranking = await arank(judge, request.history, [outputs[number] for number in numbers], seed=request.seed)
-    positions = {numbers[one.index]: (place, one) for place, one in enumerate(ranking, 1)}
+    positions = {numbers[one.index]: (rank, one) for rank, one in enumerate(ranking, 1)}
     found = []
     for number, output in enumerate(outputs):
         if number in positions:
-            place, ranked = positions[number]
+            rank, ranked = positions[number]
             score = ranked_score(ranked, getattr(judge, "threshold", 0.5))
-            found.append(JudgedCandidate(number + 1, output.turn, score, place, ranked.problem))
+            found.append(JudgedCandidate(number + 1, output.turn, score, rank, ranked.problem))
         else:
             why = "; ".join(problems_of(output)) if output.turn is None else ""
             found.append(JudgedCandidate(number + 1, None, None, None, why or "the guard does not let it pass"))

@@ -155,13 +155,13 @@ def _text(message: ChatMessage) -> str:
 
 
 def _images(
-    message: ChatMessage, place: str, index: int, multimodal: bool, dropped: list[Refusal]
+    message: ChatMessage, location: str, index: int, multimodal: bool, dropped: list[Refusal]
 ) -> list[tuple[int, str, bytes]]:
     found: list[tuple[int, str, bytes]] = []
     for number, part in enumerate(message.content if isinstance(message.content, list) else ()):
         if isinstance(part, TextPart):
             continue
-        field = f"{place}.{number}.image_url"
+        field = f"{location}.{number}.image_url"
         try:
             if not multimodal:
                 what = "No image can be looked at here: text only. Send the message without its images."

@@ -129,8 +129,8 @@ def register_scoring(app: FastAPI, judging: Judging) -> None:
             raise Refusal(400, "Give a reference for each output.", field="references", code="lengths_differ")
         found = await _scores(judging, histories, outputs, body.references)
         data = [
-            PairScore(index=place, score=one.total, parts=one.parts(), unscored=one.unscored)
-            for place, one in enumerate(found)
+            PairScore(index=index, score=one.total, parts=one.parts(), unscored=one.unscored)
+            for index, one in enumerate(found)
         ]
         return ScoreList(id=f"score-{uuid4().hex}", created=int(time.time()), model=judging.name, data=data)
 
@@ -139,14 +139,14 @@ def register_scoring(app: FastAPI, judging: Judging) -> None:
         """The outputs for one history, the best first, as vLLM and Cohere answer."""
         found = await _scores(judging, [body.query] * len(body.documents), body.documents, None)
         totals = [one.total for one in found]
-        order = sorted(range(len(found)), key=lambda place: (totals[place] is None, -(totals[place] or 0)))
+        order = sorted(range(len(found)), key=lambda index: (totals[index] is None, -(totals[index] or 0)))
         results = [
             RankedOutput(
-                index=place,
-                document=RankedDocument(text=readable(body.documents[place])),
-                relevance_score=totals[place],
+                index=index,
+                document=RankedDocument(text=readable(body.documents[index])),
+                relevance_score=totals[index],
             )
-            for place in order[: body.top_n or None]
+            for index in order[: body.top_n or None]
         ]
         return RerankAnswer(id=f"rerank-{uuid4().hex}", model=judging.name, results=results)
 

@@ -121,7 +121,7 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
         table.add_row(plain(role), name, calls, *tokens, f"{most['tokens']:,}")
     console.print(table)
     if prices.by_model:
-        both = ({role: took[place] for role, took in expected.items()} for place in (0, 1))
+        both = ({role: took[index] for role, took in expected.items()} for index in (0, 1))
         least, worst = (cost_of(players, took, prices)["price"] for took in both)
         note(f"about {least:,.2f} {prices.currency}, at most {worst:,.2f}")
     note("Estimated; answers that must be asked for again come on top.")

@@ -230,7 +230,7 @@ class LlamaTable(Backend):
             slot, start = slots[id(row)], len(slots[id(row)].tokens)
             new = [*row.ids, *row.tokens][start:]
             last = start + len(new) - 1
-            fed += [(slot.number, place, token, place == last) for place, token in enumerate(new, start)]
+            fed += [(slot.number, position, token, position == last) for position, token in enumerate(new, start)]
             slot.tokens += new
         batches = (fed[start : start + BATCH] for start in range(0, len(fed), BATCH))
         return torch.from_numpy(np.concatenate([self._llama.decode(*zip(*batch, strict=True)) for batch in batches]))

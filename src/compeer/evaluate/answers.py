@@ -144,9 +144,9 @@ def _json_objects(answer: str) -> tuple[list[_Pairs], str]:
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs)
     objects: list[_Pairs] = []
     beside: list[str] = []
-    place = 0
+    position = 0
     for _ in range(64):  # more braces than that are no answer
-        start = text.find("{", place)
+        start = text.find("{", position)
         if start < 0:
             break
         try:
@@ -155,9 +155,9 @@ def _json_objects(answer: str) -> tuple[list[_Pairs], str]:
             end = start + 1
         else:
             objects.append(value)
-        beside.append(text[place:start])
-        place = end
-    beside.append(text[place:])
+        beside.append(text[position:start])
+        position = end
+    beside.append(text[position:])
     return objects, " ".join(beside)
 
 

@@ -207,8 +207,8 @@ def _dimension(
     pairs: Mapping[Pair, tuple[float, float]], scenarios: Sequence[str], weights: Numbers, better: int
 ) -> DimensionComparison:
     """The figures of one dimension; `better` is the sign of a difference that is a win for the first."""
-    place = {name: number for number, name in enumerate(scenarios)}
-    groups = [place[scenario] for scenario, _ in pairs]
+    index_of = {name: number for number, name in enumerate(scenarios)}
+    groups = [index_of[scenario] for scenario, _ in pairs]
     signs = [better * ((one > other) - (one < other)) for one, other in pairs.values()]
     differences = [one - other for one, other in pairs.values()]
     return DimensionComparison(

@@ -176,8 +176,8 @@ class DecisionReport(Frozen):
 def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn], seed: int = 0) -> DecisionReport:
     """The figures of outputs for the records' histories, in the same order."""
     dialogues = list(dict.fromkeys(record.dialogue for record in records))
-    place = {name: number for number, name in enumerate(dialogues)}
-    groups = [place[record.dialogue] for record in records]
+    index_of = {name: number for number, name in enumerate(dialogues)}
+    groups = [index_of[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
     predicted = [_decisions(output.parts) for output in outputs]
     truth = [_decisions(dict(record.candidate)) for record in records]
@@ -225,12 +225,12 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     return DecisionMetrics(
         turns=len(rows),
         missing=sum(answer is None for _, _, answer in rows),
-        accuracy=Estimate.of_draws(accuracy_of(confusions), units, FEW_GROUPS),
-        macro_f1=Estimate.of_draws(macro_f1_of(confusions), units, FEW_GROUPS),
+        accuracy=Estimate.of_resamples(accuracy_of(confusions), units, FEW_GROUPS),
+        macro_f1=Estimate.of_resamples(macro_f1_of(confusions), units, FEW_GROUPS),
         majority=majority,
         majority_accuracy=float(accuracy_of(always)[0]),
         majority_macro_f1=float(macro_f1_of(always)[0]),
-        above_majority=Estimate.of_draws(accuracy_of(confusions) - accuracy_of(always), units, FEW_GROUPS),
+        above_majority=Estimate.of_resamples(accuracy_of(confusions) - accuracy_of(always), units, FEW_GROUPS),
     )
 
 
@@ -245,11 +245,11 @@ def _distribution(
     rows: Sequence[tuple[int, str, object]], weights: Numbers, rng: np.random.Generator
 ) -> StrategyMetrics:
     counts = np.zeros((2, weights.shape[1], len(STRATEGIES)))
-    place = {str(name): number for number, name in enumerate(STRATEGIES)}
+    index_of = {str(name): number for number, name in enumerate(STRATEGIES)}
     for group, truth, answer in rows:
-        counts[0, group, place[truth]] += 1
+        counts[0, group, index_of[truth]] += 1
         if answer is not None:
-            counts[1, group, place[str(answer)]] += 1
+            counts[1, group, index_of[str(answer)]] += 1
     human, model = reweighted(weights, counts[0]), reweighted(weights, counts[1])
     answered = int(counts[1].sum())
     baseline = None
@@ -262,7 +262,7 @@ def _distribution(
         missing=len(rows) - answered,
         human=_shares(human[0]),
         model=_shares(model[0]),
-        kl=Estimate.of_draws(divergence(human, model) if answered else nothing, units, FEW_GROUPS),
+        kl=Estimate.of_resamples(divergence(human, model) if answered else nothing, units, FEW_GROUPS),
         by_chance=baseline,
     )
 
@@ -313,10 +313,10 @@ def measure_perplexity(
             too_long += 1
             continue
         known += 1
-        place = dialogues[record.dialogue]
-        surprise[place] += sum(found)
-        tokens[place] += len(found)
-        characters[place] += len(response)
+        index = dialogues[record.dialogue]
+        surprise[index] += sum(found)
+        tokens[index] += len(found)
+        characters[index] += len(response)
     weights = group_weights(len(dialogues), seed=seed)
     total = weights @ surprise
     bits = ratio(total / np.log(2), weights @ characters)
@@ -325,8 +325,8 @@ def measure_perplexity(
         responses=known,
         tokens=int(tokens.sum()),
         too_long=too_long,
-        perplexity=Estimate.of_draws(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_GROUPS),
-        bits_per_character=Estimate.of_draws(bits, len(dialogues), FEW_GROUPS),
+        perplexity=Estimate.of_resamples(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_GROUPS),
+        bits_per_character=Estimate.of_resamples(bits, len(dialogues), FEW_GROUPS),
     )
 
 

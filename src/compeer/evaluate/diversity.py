@@ -131,7 +131,7 @@ class _Counted:
         self._grams = [_numbered(self._words, size) for size in (1, 2, 3)]
         self._openings = [tuple(one[:OPENING_WORDS]) for one in self._words]
         self._tokens = [ngrams(reply.text, language) for reply in replies]
-        unit = {name: place for place, name in enumerate(self._units)}
+        unit = {name: index for index, name in enumerate(self._units)}
         owner = np.array([unit[reply.unit] for reply in replies])
         self._halves: list[Positions] = []
         if len(self._units) < 2:
@@ -150,7 +150,7 @@ class _Counted:
 
     def metrics(self, language: str, at_words: int, at_replies: int, embedder: Embeds, seed: int) -> DiversityMetrics:
         parts = [half[:at_replies] for half in self._halves]
-        openings = [Counter(self._openings[place] for place in part) for part in parts]
+        openings = [Counter(self._openings[index] for index in part) for part in parts]
         similarity = _similarities(self._replies, self._units, embedder, seed)
         return DiversityMetrics(
             language=language,
@@ -163,7 +163,7 @@ class _Counted:
                 f"distinct_{size}": self._over_halves([self._distinct(half, at_words, size) for half in self._halves])
                 for size in (1, 2, 3)
             },
-            self_bleu=self._over_halves([self_bleu([self._tokens[place] for place in part]) for part in parts]),
+            self_bleu=self._over_halves([self_bleu([self._tokens[index] for index in part]) for part in parts]),
             open_alike=self._over_halves(
                 [sum(count for count in found.values() if count > 1) / at_replies for found in openings]
             ),
@@ -175,9 +175,9 @@ class _Counted:
     def _distinct(self, half: Positions, at_words: int, size: int) -> float | None:
         """Distinct-n of the first so many words; the last reply is cut where they end."""
         left, grams = at_words, []
-        for place in half:
-            length = min(left, int(self._lengths[place]))
-            grams.append(self._grams[size - 1][place][: max(0, length - size + 1)])
+        for index in half:
+            length = min(left, int(self._lengths[index]))
+            grams.append(self._grams[size - 1][index][: max(0, length - size + 1)])
             left -= length
             if not left:
                 break
@@ -187,7 +187,7 @@ class _Counted:
     def _over_halves(self, values: Sequence[float | None]) -> Estimate:
         known = np.array([value for value in values if value is not None], dtype=np.float64)
         value = known.mean() if len(known) else np.nan
-        return Estimate.of_draws(np.array([value, *known]), len(self._units), FEW_GROUPS)
+        return Estimate.of_resamples(np.array([value, *known]), len(self._units), FEW_GROUPS)
 
 
 def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Positions]:
@@ -240,19 +240,19 @@ def self_bleu(replies: Sequence[Ngrams]) -> float | None:
     from sacrebleu.metrics.bleu import BLEU
 
     most: dict[tuple[str, ...], tuple[int, int, int]] = {}  # the largest count, whose it is, and the second largest
-    for place, reply in enumerate(replies):
+    for index, reply in enumerate(replies):
         for gram, count in reply.counts.items():
             first, owner, second = most.get(gram, (0, -1, 0))
-            most[gram] = (count, place, first) if count > first else (first, owner, max(second, count))
+            most[gram] = (count, index, first) if count > first else (first, owner, max(second, count))
     lengths = np.array([reply.length for reply in replies])
     scores = []
-    for place, reply in enumerate(replies):
+    for index, reply in enumerate(replies):
         correct, total = [0] * 4, [0] * 4
         for gram, count in reply.counts.items():
             first, owner, second = most[gram]
             total[len(gram) - 1] += count
-            correct[len(gram) - 1] += min(count, second if owner == place else first)
-        others = np.delete(lengths, place)
+            correct[len(gram) - 1] += min(count, second if owner == index else first)
+        others = np.delete(lengths, index)
         near = np.abs(others - reply.length)
         closest = int(others[near == near.min()].min())
         score = BLEU.compute_bleu(correct, total, reply.length, closest, smooth_method="exp", effective_order=True)
@@ -267,25 +267,25 @@ def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embe
     """Mean cosines within conversations and between those of different units, with intervals over units."""
     rows = np.asarray(embedder.embed([reply.text for reply in replies]), dtype=np.float64)
     weights = group_weights(len(units), seed=seed)
-    place = {unit: number for number, unit in enumerate(units)}
+    index_of = {unit: number for number, unit in enumerate(units)}
     inside, dialogues = np.zeros((2, len(units)))
     by_dialogue: dict[tuple[str, str], list[int]] = {}
     for number, reply in enumerate(replies):
         by_dialogue.setdefault((reply.unit, reply.dialogue), []).append(number)
     for (unit, _), members in by_dialogue.items():
         if len(members) > 1:
-            inside[place[unit]] += pair_mean(rows[members])
-            dialogues[place[unit]] += 1
+            inside[index_of[unit]] += pair_mean(rows[members])
+            dialogues[index_of[unit]] += 1
     sums, counts = np.zeros((len(units), rows.shape[1])), np.zeros(len(units))
-    np.add.at(sums, [place[reply.unit] for reply in replies], rows)
-    np.add.at(counts, [place[reply.unit] for reply in replies], 1)
+    np.add.at(sums, [index_of[reply.unit] for reply in replies], rows)
+    np.add.at(counts, [index_of[reply.unit] for reply in replies], 1)
     # Σ over pairs of different units of w_g w_h s_g·s_h is |Σ w s|² less what units have with themselves.
     squares = weights**2
     cosines = ((weights @ sums) ** 2).sum(1) - squares @ (sums**2).sum(1)
     pairs = (weights @ counts) ** 2 - squares @ counts**2
     return {
-        "in_dialogue": Estimate.of_draws(ratio(weights @ inside, weights @ dialogues), len(units), FEW_GROUPS),
-        "across_dialogues": Estimate.of_draws(ratio(cosines, pairs), len(units), FEW_GROUPS),
+        "in_dialogue": Estimate.of_resamples(ratio(weights @ inside, weights @ dialogues), len(units), FEW_GROUPS),
+        "across_dialogues": Estimate.of_resamples(ratio(cosines, pairs), len(units), FEW_GROUPS),
     }
 
 
@@ -303,20 +303,20 @@ def read_replies(
 
     `records` and `language` are for outputs: what they answer, and the language of those whose record is not there.
     """
-    place = Path(path)
-    runs = sorted(place.rglob(CONVERSATIONS)) if place.is_dir() else []
+    source = Path(path)
+    runs = sorted(source.rglob(CONVERSATIONS)) if source.is_dir() else []
     if runs:
         found = [reply for file in runs for reply in _of_conversations(file, str(file.parent), speaker)]
-    elif place.is_file() and (kind := _kind(place)) != "corpus":
+    elif source.is_file() and (kind := _kind(source)) != "corpus":
         found = list(
-            _of_outputs(place, records, language) if kind == "outputs" else _of_conversations(place, "", speaker)
+            _of_outputs(source, records, language) if kind == "outputs" else _of_conversations(source, "", speaker)
         )
     else:
-        place = place if place.is_dir() else corpus_path(path)
+        source = source if source.is_dir() else corpus_path(path)
         found = list(_of_corpus(str(path), speaker))
     if not found:
         do = "Give a run's folder, a file of outputs, or a corpus."
-        raise InputError(f"there is no reply of a {speaker} in it.", file=place, do=do)
+        raise InputError(f"there is no reply of a {speaker} in it.", file=source, do=do)
     return found
 
 

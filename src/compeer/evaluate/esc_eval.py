@@ -46,7 +46,7 @@ def item_scores(rows: Sequence[ScoreRow]) -> dict[Item, float]:
     return {item: sum(by_item[item]) / len(by_item[item]) for item in sorted(by_item)}
 
 
-def measure_esc_eval(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0) -> dict[str, Any]:
+def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 0) -> dict[str, Any]:
     """Everything ESC-Eval says of one supporter, by rows that may stand in any order.
 
     Figures go from 0 to 100. A dimension also has the judges' answers without a score by kind (`unscored`) and the
@@ -56,21 +56,21 @@ def measure_esc_eval(rows: Sequence[ScoreRow], draws: int = 1000, seed: int = 0)
     scores = item_scores(rows)
     scenarios = sorted({row.conversation for row in rows})
     conversations = {(row.conversation, row.repeat) for row in rows}
-    values = _metrics(scores, scenarios, group_weights(len(scenarios), draws, seed))
+    values = _metrics(scores, scenarios, group_weights(len(scenarios), repeats, seed))
     known = {dimension: {item[0] for item in scores if item[2] == dimension} for dimension in DIMENSIONS}
     whole = [one for one in conversations if all((*one, dimension) in scores for dimension in DIMENSIONS)]
     by_repeat = {
         str(repeat): _averages([row for row in rows if row.repeat == repeat])
         for repeat in sorted({row.repeat for row in rows})
     }
-    average = Estimate.of_draws(values.mean(axis=1), min(len(found) for found in known.values()))
+    average = Estimate.of_resamples(values.mean(axis=1), min(len(found) for found in known.values()))
     return {
         "scenarios": len(scenarios),
         "conversations": len(conversations),
         "dimensions": {
             dimension: _dimension(
                 [row for row in rows if row.dimension == dimension],
-                Estimate.of_draws(values[:, index], len(known[dimension])),
+                Estimate.of_resamples(values[:, index], len(known[dimension])),
             )
             for index, dimension in enumerate(DIMENSIONS)
         },
@@ -99,11 +99,11 @@ def _dimension(rows: Sequence[ScoreRow], found: Estimate) -> dict[str, Any]:
 
 def _metrics(scores: dict[Item, float], scenarios: Sequence[str], weights: Numbers) -> Numbers:
     """100·Σ/(4N) of each dimension, a row for each row of weights; NaN where nothing was scored."""
-    place = {scenario: number for number, scenario in enumerate(scenarios)}
+    index_of = {scenario: number for number, scenario in enumerate(scenarios)}
     sums, counts = np.zeros((2, len(scenarios), len(DIMENSIONS)))
     for (scenario, _, dimension), score in scores.items():
-        sums[place[scenario], DIMENSIONS.index(dimension)] += score
-        counts[place[scenario], DIMENSIONS.index(dimension)] += 1
+        sums[index_of[scenario], DIMENSIONS.index(dimension)] += score
+        counts[index_of[scenario], DIMENSIONS.index(dimension)] += 1
     return ratio(100 * reweighted(weights, sums), HIGHEST * reweighted(weights, counts))
 
 

@@ -329,7 +329,7 @@ def _few(scenarios: Sequence[Scenario]) -> list[Scenario]:
     """A few scenarios from the whole of the list."""
     step = max(1, len(scenarios) / REHEARSED)
     indices = sorted({int(number * step) for number in range(REHEARSED)})
-    return [scenarios[place] for place in indices if place < len(scenarios)]
+    return [scenarios[index] for index in indices if index < len(scenarios)]
 
 
 class RehearsingModel:

@@ -63,16 +63,16 @@ def _score_line(talk: Talk, rules: EmotionRules) -> dict[str, Any]:
     return {"emotions": felt, "end": outcome_of(felt[-1], rules), "final": felt[-1]}
 
 
-def measure_sage(lines: Sequence[Mapping[str, Any]], seed: int = 0, draws: int = 1000) -> dict[str, Any]:
+def measure_sage(lines: Sequence[Mapping[str, Any]], seed: int = 0, repeats: int = 1000) -> dict[str, Any]:
     """Mean final emotion, shares of successes and failures, scored replies: by the lines of `scores.jsonl`.
 
     The intervals draw scenarios anew, each with all its repeats. Conversations that failed are left out and counted.
     In `unmoved` conversations no reply changed anything: where that is all of them, the seeker says nothing.
     """
     known = [line for line in lines if line["final"] is not None]
-    place = {scenario: number for number, scenario in enumerate(sorted({line["scenario"] for line in known}))}
-    groups = [place[line["scenario"]] for line in known]
-    weights = group_weights(len(place), draws, seed)
+    index_of = {scenario: number for number, scenario in enumerate(sorted({line["scenario"] for line in known}))}
+    groups = [index_of[line["scenario"]] for line in known]
+    weights = group_weights(len(index_of), repeats, seed)
 
     def metric(value: Callable[[Mapping[str, Any]], float]) -> dict[str, Any]:
         found = Estimate.of_groups([value(line) for line in known], groups, weights, fewest=2)

@@ -152,11 +152,11 @@ async def score_group(task: SupportTask, traces: Sequence[vf.Trace], settings: R
     return reward_group(rollouts, settings)
 
 
-def parts_of(group: RewardedGroup, place: int) -> dict[str, float]:
+def parts_of(group: RewardedGroup, index: int) -> dict[str, float]:
     """The rewards of one turn by part, reweighted; with what the safety floor takes away."""
-    parts = group.rollouts[place].score.given()
-    found = {name: value * group.factors[place] for name, value in parts.items() if value is not None}
-    return {**found, "safety": group.rewards[place] - sum(found.values())}
+    parts = group.rollouts[index].score.given()
+    found = {name: value * group.factors[index] for name, value in parts.items() if value is not None}
+    return {**found, "safety": group.rewards[index] - sum(found.values())}
 
 
 def spoken(trace: vf.Trace) -> list[tuple[tuple[Utterance, ...], ParsedTurn]]:
@@ -245,14 +245,14 @@ class SupportEnv(vf.Env[SupportEnvConfig]):
         if not turns:
             raise ValueError("no turn was written")
         group = await score_group(task, turns, self.config.reweighting)
-        for place, trace in enumerate(turns):
-            for name, value in parts_of(group, place).items():
+        for index, trace in enumerate(turns):
+            for name, value in parts_of(group, index).items():
                 trace.record_reward(name, value)
             trace.record_metrics(
                 {
-                    "unifireward": group.rollouts[place].raw,
-                    "redundancy_factor": group.factors[place],
-                    "similarity_in_group": group.s_in[place],
-                    "similarity_to_history": group.s_hi[place],
+                    "unifireward": group.rollouts[index].raw,
+                    "redundancy_factor": group.factors[index],
+                    "similarity_in_group": group.s_in[index],
+                    "similarity_to_history": group.s_hi[index],
                 }
             )

@@ -233,7 +233,7 @@ class Scorer:
         *scores, (rows, history_rows) = _together(
             [
                 *(partial(weighted.source.score, records, parsed) for weighted in self._sources),
-                partial(embedded, self._embedder, responses, histories),
+                partial(embed_together, self._embedder, responses, histories),
             ]
         )
         found = []
@@ -245,7 +245,7 @@ class Scorer:
         return found
 
 
-def embedded(
+def embed_together(
     embedder: Embeds, responses: Sequence[str], histories: Mapping[str, Sequence[str]]
 ) -> tuple[Matrix, dict[str, Matrix]]:
     """The responses' rows, and those of each history by its key, embedded in one go."""

@@ -17,7 +17,7 @@ from typing import Any
 from compeer.dialogue import Utterance
 from compeer.models.embedder import Embedder, Embeds
 from compeer.policy.redundancy import Negatives, reweight, tied
-from compeer.policy.rewards import completion_text, embedded
+from compeer.policy.rewards import completion_text, embed_together
 from compeer.reasoning import parse_turn
 from compeer.reward import Case, Judge, open_judge, score
 from compeer.statistics import generator, words
@@ -86,7 +86,7 @@ def redundant(
         ):
             raise ValueError(f"the rows are not whole groups of {num_generations} outputs for one prompt")
         texts = {str(start): [one.text for one in _utterances(history[start])] for start in starts}
-        rows, histories = embedded(opened(), responses, texts)
+        rows, histories = embed_together(opened(), responses, texts)
         found: list[float | None] = []
         for start in starts:
             group = slice(start, start + num_generations)

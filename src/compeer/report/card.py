@@ -30,7 +30,7 @@ from compeer.report.wording import (
     listing,
     percent,
     with_interval,
-    without_place,
+    without_folder,
 )
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 
@@ -266,7 +266,7 @@ def _made(folder: Path) -> dict[str, Any]:
     ]
     calls = [_numbers(f"{name}: calls to models.", manifest.get("calls")) for name, manifest in manifests.items()]
     settings = {
-        name: {key: without_place(manifest[key]) for key in ("settings", "inputs", "versions") if key in manifest}
+        name: {key: without_folder(manifest[key]) for key in ("settings", "inputs", "versions") if key in manifest}
         for name, manifest in manifests.items()
     }
     hashes = {

@@ -74,7 +74,7 @@ class Axis:
     start: float
     end: float
 
-    def place(self, value: float) -> str:
+    def position(self, value: float) -> str:
         at = self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
         return f"{at:.1f}"
 
@@ -129,7 +129,7 @@ def _line(line: Series, index: int, x_axis: Axis, y_axis: Axis) -> dict[str, Any
         windows = [known[max(0, at - half) : at + half + 1] for at in range(len(known))]
         means = [(x, sum(y for _, y in near) / len(near)) for (x, _), near in zip(known, windows, strict=True)]
         paths = [(f"{kind} faint", "", paths[0][2]), (kind, dash, _path(means, x_axis, y_axis))]
-    at = (x_axis.place(known[0][0]), y_axis.place(known[0][1]))
+    at = (x_axis.position(known[0][0]), y_axis.position(known[0][1]))
     return {"name": line.name, "kind": kind, "dash": dash, "at": at, "paths": paths if len(known) > 1 else []}
 
 
@@ -141,7 +141,9 @@ def _path(points: Sequence[tuple[float, float | None]], x_axis: Axis, y_axis: Ax
             pen_down = False
             continue
         single = not pen_down and (index + 1 == len(points) or points[index + 1][1] is None)
-        commands.append(f"{'L' if pen_down else 'M'}{x_axis.place(x)} {y_axis.place(y)}{'h0.1' if single else ''}")
+        commands.append(
+            f"{'L' if pen_down else 'M'}{x_axis.position(x)} {y_axis.position(y)}{'h0.1' if single else ''}"
+        )
         pen_down = True
     return "".join(commands)
 
@@ -191,7 +193,7 @@ def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] =
     rows, top = [], 4.0
     for bar in bars:
         height = thick * len(bar.values)
-        lengths = [float(axis.place(value or 0)) - left for value in bar.values]
+        lengths = [float(axis.position(value or 0)) - left for value in bar.values]
         rows.append((bar, top + 12 if above else top + height / 2 + 5, top + (18 if above else 0), lengths))
         top += height + gap + (18 if above else 0)
     summary = "; ".join(f"{bar.name} {', '.join(map(words, bar.values))}" for bar in bars)
@@ -247,12 +249,12 @@ def spark(curve: Curve) -> Markup:
     """One conversation's curve, small enough to stand beside its name."""
     x_axis, y_axis = Axis(0, max(1, len(curve.emotions) - 1), 6, 184), Axis(0, 100, 43, 5)
     emotions = ", ".join(f"{emotion:g}" for emotion in curve.emotions)
-    rows = [y_axis.place(tick) for tick in (0, 50, 100)]
+    rows = [y_axis.position(tick) for tick in (0, 50, 100)]
     return _plot("spark", emotions=emotions, curve=_curve(curve, x_axis, y_axis), rows=rows)
 
 
 def _curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> dict[str, Any]:
-    at = {"x": float(x_axis.place(len(curve.emotions) - 1)), "y": float(y_axis.place(curve.emotions[-1]))}
+    at = {"x": float(x_axis.position(len(curve.emotions) - 1)), "y": float(y_axis.position(curve.emotions[-1]))}
     return {"kind": curve.end, "commands": _path(list(enumerate(curve.emotions)), x_axis, y_axis), **at}
 
 

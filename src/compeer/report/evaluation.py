@@ -36,7 +36,7 @@ from compeer.report.wording import (
     count,
     decimal,
     listing,
-    without_place,
+    without_folder,
 )
 from compeer.statistics import Estimate, mean
 
@@ -95,13 +95,13 @@ def _read_metrics(path: Path) -> dict[str, Any]:
 
 def _model(name: Any) -> str:
     """A model's name; of a path only the last part."""
-    return str(without_place(name)).removeprefix("…/") if name else DASH
+    return str(without_folder(name)).removeprefix("…/") if name else DASH
 
 
 def _folded(written: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Settings, hashes and versions as text; paths and addresses of the machine are left out."""
     return [
-        (key.capitalize(), json.dumps(_without_addresses(without_place(found)), indent=2, ensure_ascii=False))
+        (key.capitalize(), json.dumps(_without_addresses(without_folder(found)), indent=2, ensure_ascii=False))
         for key in ("settings", "hashes", "versions")
         if (found := as_dict(written.get(key)))
     ]

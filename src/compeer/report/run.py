@@ -28,7 +28,7 @@ from compeer.report.wording import (
     signed,
     supporter_name,
     toml,
-    without_place,
+    without_folder,
 )
 from compeer.statistics import Estimate
 
@@ -44,7 +44,7 @@ _COMPARED = {"candidate": "better", "both": "as good", "reference": "worse", "ne
 def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
     """Writes what the run found to `path`, one self-contained HTML file, whole or not at all."""
     metrics = read_run(run, recipe)
-    settings = without_place(dict(recipe))
+    settings = without_folder(dict(recipe))
     write_page(
         path,
         "run.html.jinja",
@@ -85,7 +85,7 @@ def _recorded(metrics: RunMetrics, key: str) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for manifest in metrics.manifests.values():
         for name, value in as_dict(manifest.get(key)).items():
-            found.setdefault(str(name), []).append(str(without_place(value)))
+            found.setdefault(str(name), []).append(str(without_folder(value)))
     return {name: " / ".join(dict.fromkeys(values)) for name, values in found.items()}
 
 

@@ -110,7 +110,7 @@ def language_name(code: str) -> str:
     return _LANGUAGES.get(code, code)
 
 
-def without_place(value: Any) -> Any:
+def without_folder(value: Any) -> Any:
     """A setting as it may be shown: an absolute path tells where somebody's files lie, so only its name is kept."""
     if isinstance(value, str):
         for kind in (PurePosixPath, PureWindowsPath):
@@ -118,8 +118,8 @@ def without_place(value: Any) -> Any:
                 return f"…/{path.name}"
         return value
     if isinstance(value, dict):
-        return {key: without_place(inner) for key, inner in value.items()}
-    return [without_place(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: without_folder(inner) for key, inner in value.items()}
+    return [without_folder(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def toml(values: dict[str, Any], table: str = "") -> str:

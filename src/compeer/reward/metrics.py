@@ -190,7 +190,7 @@ def _always(confusions: Numbers, index: int) -> Numbers:
 
 def with_intervals(metrics: Mapping[str, Numbers]) -> dict[str, Any]:
     """Sampled metrics as plain data: each value (None where it has none), and under `intervals` each interval."""
-    found = {name: Estimate.of_draws(values, len(values) - 1, fewest=0) for name, values in metrics.items()}
+    found = {name: Estimate.of_resamples(values, len(values) - 1, fewest=0) for name, values in metrics.items()}
     intervals = {name: None if one.low is None else (one.low, one.high) for name, one in found.items()}
     return {**{name: one.value for name, one in found.items()}, "intervals": intervals}
 

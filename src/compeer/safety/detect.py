@@ -377,10 +377,10 @@ def _gathered(index: int, signs: dict[str, tuple[int, Match]], held: Level, now:
     fresh = any(sign[0] == index for sign in signs.values()) or now
     if not fresh or not telltale:
         return []
-    wish = held != "none" or "concern" in now
+    at_risk = held != "none" or "concern" in now
     preparing = groups & {"means", "giving away", "moment"}
     level: Level = "none"
-    if ("means" in groups and (wish or groups & {"farewell", "no tomorrow", "giving away"}) and len(groups) > 1) or (
+    if ("means" in groups and (at_risk or groups & {"farewell", "no tomorrow", "giving away"}) and len(groups) > 1) or (
         len(telltale) >= 4 and preparing
     ):
         level = "crisis"

@@ -75,12 +75,12 @@ class Country(Frozen):
         """The lines for that kind of danger, best first; among equals those that speak the language. May be none."""
         wanted = _WANTED[kind]
 
-        def place(line: HelpLine) -> tuple[int, bool]:
+        def rank(line: HelpLine) -> tuple[int, bool]:
             fit = min((wanted.index(each) for each in line.kinds if each in wanted), default=len(wanted))
             return fit, language not in line.languages
 
-        known = [line for line in self.lines if place(line)[0] < len(wanted)]
-        return tuple(sorted(known, key=place)[:most])
+        known = [line for line in self.lines if rank(line)[0] < len(wanted)]
+        return tuple(sorted(known, key=rank)[:most])
 
 
 class Resources(Frozen):

@@ -19,7 +19,7 @@ _LOOKALIKES = str.maketrans(
     "абвгдезіїјкӏмнорѕтухсԁһԛԝэ" + "αβεηικνορτυχγωɑɡıłøđ" + "‘’‚‛`´ʼ＇“”„‟«»「」『』《》",
     "abbrdeziijklmhopstyxcdhqwe" + "abenikvoptuxywagilod" + "''''''''" + '""""""""""""',
 )
-_FRAMED = {start + place: 97 + place for start in (0x249C, 0x1F150, 0x1F170) for place in range(26)}
+_FRAMED = {start + offset: 97 + offset for start in (0x249C, 0x1F150, 0x1F170) for offset in range(26)}
 """Letters in brackets, circles and squares that NFKD leaves as they are, or takes apart."""
 _SMALL_CAPITALS = str.maketrans("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnopqrstuvwyz")
 _FLAG_LETTERS = re.compile("[\U0001f1e6-\U0001f1ff]+")
@@ -211,11 +211,11 @@ def _squeeze(word: str) -> str:
 
 def _mistakes(word: str) -> Iterable[str]:
     """The word with one letter missing, doubled or changed, or two swapped; its first letter always stands."""
-    for place in range(1, len(word)):
-        yield word[:place] + word[place + 1 :]
-        yield word[:place] + word[place] + word[place:]
-        if place + 1 < len(word):
-            yield word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    for index in range(1, len(word)):
+        yield word[:index] + word[index + 1 :]
+        yield word[:index] + word[index] + word[index:]
+        if index + 1 < len(word):
+            yield word[:index] + word[index + 1] + word[index] + word[index + 2 :]
         for letter in "aeiouscyzt":
-            yield word[:place] + letter + word[place + 1 :]
-            yield word[:place] + letter + word[place:]
+            yield word[:index] + letter + word[index + 1 :]
+            yield word[:index] + letter + word[index:]

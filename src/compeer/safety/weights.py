@@ -28,10 +28,10 @@ Keys = npt.NDArray[np.uint32]
 
 def read_weights(name: str, folder: Path | None = None) -> Arrays:
     """The arrays of a packaged file, or of one in the folder given."""
-    place = folder if folder is not None else files("compeer.safety").joinpath("weights")
+    source = folder if folder is not None else files("compeer.safety").joinpath("weights")
     try:
-        data = place.joinpath(f"{name}.npz").read_bytes()
-        expected = place.joinpath(f"{name}.sha256").read_text("utf-8").strip()
+        data = source.joinpath(f"{name}.npz").read_bytes()
+        expected = source.joinpath(f"{name}.sha256").read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the weights cannot be read: {error}", file=name, do="Install the package again.") from None
     if hashlib.sha256(data).hexdigest() != expected:

@@ -101,7 +101,7 @@ _PRIOR = 20.0
 """Each lift is shrunk toward 1 as if so many moments without any tendency had been counted as well."""
 
 
-_SAYS = {
+_TOPICS = {
     "goodbye": r"\b(bye|good ?night|take care|nice talking|good talking)\b|再见|晚安",
     "advice": r"\b(should i|what (can|do|should|would) (i|you)|how (can|do|should) i|advice|suggest\w*|any (ideas|tips)"
     r")\b|怎么办|建议",
@@ -110,7 +110,7 @@ _SAYS = {
     r"stress\w*)\b|难过|害怕|焦虑|伤心|压力|生气",
     "greeting": r"^\W*(hi|hello|hey|good (morning|afternoon|evening))\b|你好",
 }
-_PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _SAYS.items()}
+_PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _TOPICS.items()}
 
 
 def features(context: Context) -> tuple[str, ...]:
@@ -122,8 +122,8 @@ def features(context: Context) -> tuple[str, ...]:
     text = last.text if last else ""
     asks = "asks" if "?" in text or "？" in text else "tells"
     length = len(words(text)) // (16 if context.language == "zh" else 8)
-    says = next((name for name, pattern in _PATTERNS.items() if pattern.search(text)), "else")
-    return f"round {far}", f"after {before}", asks, f"length {min(4, length)}", f"says {says}"
+    topic = next((name for name, pattern in _PATTERNS.items() if pattern.search(text)), "else")
+    return f"round {far}", f"after {before}", asks, f"length {min(4, length)}", f"says {topic}"
 
 
 _ROUNDS = ((1, "1"), (3, "2-3"), (6, "4-6"), (10, "7-10"), (1 << 30, "11+"))

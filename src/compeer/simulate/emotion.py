@@ -136,7 +136,7 @@ def read_emotion_answer(text: str) -> EmotionAnswer | Complaint:
     return EmotionAnswer(change, _paragraphs(*reasons) or _paragraphs(below))
 
 
-def tells_change(text: str) -> bool:
+def states_change(text: str) -> bool:
     """Whether a line of a text is labelled as a change of emotion and gives one; no message to a supporter does."""
     return any(
         match["start"] is not None

@@ -37,7 +37,7 @@ from compeer.simulate.emotion import (
     allowed_change,
     plain_text,
     read_emotion_answer,
-    tells_change,
+    states_change,
     update,
 )
 from compeer.simulate.seekers import LANGUAGES, Language, phrases, prompt_language, read_scenarios
@@ -93,8 +93,10 @@ class OwnProfile(Frozen):
     def scenario(self) -> Scenario:
         """The same, with what the person likes and dislikes as a part of the intention."""
         parts = [self.hidden_intention]
-        for name, wishes in (("likes", self.likes), ("dislikes", self.dislikes)):
-            parts += ["\n".join([phrases(self.language)[name], *(f"- {one}" for one in wishes)])] if wishes else []
+        for name, preferences in (("likes", self.likes), ("dislikes", self.dislikes)):
+            parts += (
+                ["\n".join([phrases(self.language)[name], *(f"- {one}" for one in preferences)])] if preferences else []
+            )
         facts = {"person": self.who, "scene": self.event, "intention": "\n".join(parts)}
         return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
@@ -208,7 +210,7 @@ def read_message(answer: Generation) -> AgentTurn | Complaint:
     text = _OWN_NAME.sub("", plain_text(answer.text))
     if quoted := _QUOTED.match(text):
         text = next(part for part in quoted.groups() if part is not None)
-    if tells_change(text):
+    if states_change(text):
         return Complaint("out of role", "it gives a change of emotion; write the message alone")
     if _OTHER_NAME.search(text):
         return Complaint("out of role", "it goes on with the conversation by itself; write one message of the seeker")

@@ -122,7 +122,7 @@ class Door:
             elif not ended:
                 await sending({"type": "http.response.body", "body": b""})
         except Exception as error:
-            _log.error("%s in %s", type(error).__name__, _place(error))
+            _log.error("%s in %s", type(error).__name__, _location(error))
             if not started:
                 what = "Something went wrong on the server."
                 await Refusal(500, what, code="internal").response()(scope, receive, sending)
@@ -227,7 +227,7 @@ def client_of(scope: Scope) -> str:
     return str(ipaddress.ip_network(f"{host}/64", strict=False)) if address.version == 6 else host
 
 
-def _place(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     """Where an error was raised: its message could quote a dialogue, its place cannot."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
