@@ -17,7 +17,7 @@ from sqlalchemy import select
 from compeer.annotate.items import Task
 from compeer.annotate.labels import give_back, own_labels, submit
 from compeer.annotate.people import Person
-from compeer.annotate.queue import Rest, next_task
+from compeer.annotate.queue import next_task
 from compeer.annotate.schema import ITEMS
 from compeer.annotate.store import Refused, Store, create_store
 from tests.support.annotation import (  # noqa: F401
@@ -174,7 +174,7 @@ def _adjudicates(store: Store, who: Person, project: int, leave_open: bool) -> N
             give_back(store, who, task.item, "flag", "odd")
             return
         submit(store, who, task.item, {question.name: YES[question.name] for question in task.questions})
-    assert isinstance(task, Rest)
+    assert isinstance(task, str)
 
 
 def _compare(databases: list[str], same_luck: Callable[[], None], roles: tuple[str, ...]) -> None:
@@ -221,14 +221,14 @@ def test_a_label_can_be_corrected_for_a_while_and_counts_after_it(tmp_path: Path
 
     assert (stage(), own_labels(store, ann)[0].changeable) == ("full", True)
     submit(store, ben, item, YES)
-    assert next_task(store, cleo, project.id) == Rest("waiting")
+    assert next_task(store, cleo, project.id) == "waiting"
     clock.seconds += 1
     assert not own_labels(store, ben)[0].changeable, "from when it was first given, and not from when it was changed"
     with pytest.raises(Refused, match="time in which this label could be corrected is over"):
         submit(store, ben, item, NO)
     submit(store, ben, item, YES)  # a page may send again what it is not sure has arrived
     submit(store, ann, item, {**YES, "history": False})
-    assert (next_task(store, cleo, project.id), stage()) == (Rest("waiting"), "full")
+    assert (next_task(store, cleo, project.id), stage()) == ("waiting", "full")
     clock.seconds += 299
     task = next_task(store, cleo, project.id)
     assert isinstance(task, Task)

@@ -7,7 +7,7 @@ import pytest
 from compeer.annotate.labels import submit
 from compeer.annotate.metrics import LabelledItem, dashboard, disagreements, project_metrics
 from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus, disputed
-from compeer.annotate.queue import Rest, next_task
+from compeer.annotate.queue import next_task
 from compeer.annotate.store import Store, create_store
 from compeer.evaluate.answers import DIMENSIONS as THEIRS
 from tests.support.annotation import (  # noqa: F401
@@ -42,7 +42,7 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
     project = steps_project(plain, 10, gold_every=1000)
     wrong = {"I feel low about matter 3.", "I feel low about matter 4."}
     for who in (ann, ben):
-        while not isinstance(task := next_task(plain, who, project.id), Rest):
+        while not isinstance(task := next_task(plain, who, project.id), str):
             differs = who is ben and task.history[0].text in wrong
             submit(plain, who, task.item, {**RIGHT, "history": not differs}, seconds=36)
         clock.seconds += 60
@@ -79,7 +79,7 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
     listed = disagreements(plain, project.id, "history")
     assert [row["answers"] for row in listed] == [{"A1": True, "A2": False}] * 2
     task = next_task(plain, cleo, project.id)
-    assert not isinstance(task, Rest)
+    assert not isinstance(task, str)
     submit(plain, cleo, task.item, {"history": False})
     assert dashboard(plain, project.id)["questions"]["history"]["without_consensus"] == 0
 

@@ -13,7 +13,7 @@ from compeer.annotate.items import add_items
 from compeer.annotate.labels import media_of, own_labels, submit
 from compeer.annotate.people import audit_log, change_person, invitations, invite, join, leave, people, withdraw
 from compeer.annotate.projects import ProjectSettings, add_project, change_settings, guidelines_of, set_guidelines
-from compeer.annotate.queue import Rest, next_task
+from compeer.annotate.queue import next_task
 from compeer.annotate.schema import INVITATIONS, SESSIONS, TEXTS
 from compeer.annotate.store import Refused, Store, create_store
 from compeer.dialogue import Media
@@ -51,7 +51,7 @@ def test_an_invitation_works_once_and_for_a_while(store: Store, clock: Clock) ->
     with pytest.raises(Refused, match="not valid"):
         join(store, late, "Eve", PASSWORD)
     program = join(store, invite(store, ["annotator"], ["en"], program=True), "robot", PASSWORD)
-    assert (program.pseudonym, program.source) == ("P3", "llm")
+    assert (program.pseudonym, program.program) == ("P3", True)
     with store.read() as connection:
         assert token.partition(".")[2] not in str(connection.execute(select(INVITATIONS)).all())
     assert verify(store).problems == ()
@@ -165,7 +165,7 @@ def test_who_leaves_takes_the_name_and_leaves_the_labels(store: Store, tmp_path:
     person(store, "Boss", "admin")
     project = steps_project(store, 2)
     task = next_task(store, zelda, project.id)
-    assert not isinstance(task, Rest)
+    assert not isinstance(task, str)
     submit(store, zelda, task.item, RIGHT)
     next_task(store, zelda, project.id)
     token = log_in(store, "Zelda Unmistakable", PASSWORD)
@@ -214,7 +214,7 @@ def test_pictures_are_for_those_who_were_given_the_item(store: Store) -> None:
     said = shown.history[0].model_copy(update={"media": (Media(kind="image", path="face.png"),)})
     add_items(store, project, [new_item(shown.model_copy(update={"history": (said,)}))])
     task = next_task(store, ann, project.id)
-    assert not isinstance(task, Rest)
+    assert not isinstance(task, str)
     (media,) = task.history[0].media
     assert (media.kind, media.url) == ("image", f"/api/media/{task.item}/0/0"), "no path is sent"
     assert media_of(store, ann, task.item, 0, 0).path == "face.png"

@@ -21,7 +21,7 @@ from compeer.annotate.items import delete_dialogue
 from compeer.annotate.labels import give_back, submit
 from compeer.annotate.people import leave
 from compeer.annotate.projects import add_project, project_by_name, set_guidelines
-from compeer.annotate.queue import Rest, next_task
+from compeer.annotate.queue import next_task
 from compeer.annotate.schema import EVENTS, ITEMS, KEPT, LABELS, METADATA, STATE, TEXTS
 from compeer.annotate.store import Refused, Store, create_store, open_store
 from compeer.errors import InputError
@@ -45,7 +45,7 @@ def lived(store: Store) -> list[int]:
     project = steps_project(store, 4)
     for number, who in enumerate((ann, ben, ann, ben, cleo)):
         task = next_task(store, who, project.id)
-        assert not isinstance(task, Rest)
+        assert not isinstance(task, str)
         answers: dict[str, Any] = {**RIGHT, "history": number % 2 == 0, "preference": "first"}
         submit(
             store,
@@ -55,7 +55,7 @@ def lived(store: Store) -> list[int]:
             remark=f"Remark {number}.",
         )
     task = next_task(store, ann, project.id)
-    assert not isinstance(task, Rest)
+    assert not isinstance(task, str)
     give_back(store, ann, task.item, "skip", "Too short.")
     set_guidelines(store, project.id, "Be brief.", cleo)
     leave(store, ben.id, ben)
@@ -223,14 +223,14 @@ KILLED = """
 import sys
 from compeer.annotate.labels import submit
 from compeer.annotate.people import person_by_id
-from compeer.annotate.queue import Rest, next_task
+from compeer.annotate.queue import next_task
 from compeer.annotate.store import open_store
 
 store = open_store(sys.argv[1])
 with store.read() as connection:
     who = person_by_id(connection, int(sys.argv[2]))
 print("ready", flush=True)
-while not isinstance(task := next_task(store, who, 1), Rest):
+while not isinstance(task := next_task(store, who, 1), str):
     submit(store, who, task.item, {"history": True, "emotion": True, "strategy": True, "preference": "both"})
     print(task.item, flush=True)
 """

@@ -18,11 +18,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -148,10 +147,19 @@ class Guesses:
         async with self._hashing:
             if device or self._wait(own) or not self._wait(name):
                 return await self._check(check, own, name)
-        async with self._in_line(account, address):
-            await self._sleep(self._wait(name))
-            async with self._hashing:
-                return await self._check(check, own, name)
+        turn, line = self._lines.setdefault(account, (anyio.Lock(), []))
+        if address in line or len(line) >= LONGEST_LINE:
+            raise _too_many(60 / WRONG_A_MINUTE)
+        line.append(address)
+        try:
+            async with turn:
+                await self._sleep(self._wait(name))
+                async with self._hashing:
+                    return await self._check(check, own, name)
+        finally:
+            line.remove(address)
+            if not line:
+                del self._lines[account]
 
     async def _check(self, check: Callable[[], T], own: str, name: str) -> T:
         if wait := self._wait(own):
@@ -163,20 +171,6 @@ class Guesses:
                 for key in (own,) if own.startswith("device ") else (own, name):
                     self._wrong.wait(key, monotonic())
             raise
-
-    @asynccontextmanager
-    async def _in_line(self, account: str, address: str) -> AsyncIterator[None]:
-        turn, line = self._lines.setdefault(account, (anyio.Lock(), []))
-        if address in line or len(line) >= LONGEST_LINE:
-            raise _too_many(60 / WRONG_A_MINUTE)
-        line.append(address)
-        try:
-            async with turn:
-                yield
-        finally:
-            line.remove(address)
-            if not line:
-                del self._lines[account]
 
     def _wait(self, key: str) -> float:
         return self._wrong.peek(key, monotonic())
@@ -218,8 +212,10 @@ class Access:
                 raise Refusal(403, what, code="csrf")
         return person
 
-    async def checked(self, request: Request, name: str, check: Callable[[], T]) -> T:
-        """The outcome of a check of something that can be guessed; a wrong guess is counted."""
+    async def sign_in(
+        self, request: Request, response: Response, name: str, check: Callable[[], Person]
+    ) -> forms.SignedIn:
+        """Begins the session of whoever passes a check of what can be guessed, and sets the cookies of a person."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refusal(403, "This can only be asked from the workbench's own page.", code="csrf")
         device: str | None = request.cookies.get(DEVICE)
@@ -228,26 +224,27 @@ class Access:
             right = await run_in_threadpool(device_token, self.store, name, nonce) or ""
             if not hmac.compare_digest(right.encode(), device.encode("utf-8", "replace")):
                 device = None
-        return await self.guesses.checked(client_of(request.scope), name, device or None, check)
-
-    async def keep(self, request: Request, response: Response, token: str, person: Person) -> None:
-        """Sets the cookies of a session and of the device."""
+        person = await self.guesses.checked(client_of(request.scope), name, device or None, check)
+        token = await run_in_threadpool(begin_session, self.store, person)
+        if person.program:
+            return forms.SignedIn(person=person, csrf=csrf_of(token), token=token)
         device = await run_in_threadpool(device_token, self.store, person.name, secrets.token_hex(16)) or ""
-        https = self._is_https(request)
-        for name, value, days in ((COOKIE, token, SESSION_DAYS), (DEVICE, device, DEVICE_DAYS)):
-            lasting = days * 86_400
-            response.set_cookie(name, value, max_age=lasting, secure=https, httponly=True, samesite="strict")
+        response.set_cookie(COOKIE, token, max_age=SESSION_DAYS * 86_400, **self._unread(request))
+        response.set_cookie(DEVICE, device, max_age=DEVICE_DAYS * 86_400, **self._unread(request))
+        return forms.SignedIn(person=person, csrf=csrf_of(token), token=None)
 
     def forget(self, request: Request, response: Response) -> None:
         """Removes the cookie of a session."""
-        response.delete_cookie(COOKIE, secure=self._is_https(request), httponly=True, samesite="strict")
+        response.delete_cookie(COOKIE, **self._unread(request))
+
+    def _unread(self, request: Request) -> dict[str, Any]:
+        """What keeps a cookie from scripts, from other sites, and from being sent in the clear."""
+        secure = urlsplit(self.address(request)).scheme == "https"
+        return {"secure": secure, "httponly": True, "samesite": "strict"}
 
     def address(self, request: Request) -> str:
         """Where people reach the workbench, without a slash at the end."""
         return (self._public or str(request.base_url)).rstrip("/")
-
-    def _is_https(self, request: Request) -> bool:
-        return urlsplit(self._public or str(request.url)).scheme == "https"
 
     async def longest_body(self, scope: Scope) -> int:
         """How much a request may send: an admin a file of items, everyone else a little."""
@@ -301,14 +298,14 @@ async def join(body: forms.Join, request: Request, response: Response, access: A
     """Takes up an invitation; the session begins at once."""
     name = f"invitation {body.invitation.partition('.')[0]}"
     check = partial(people.join, access.store, body.invitation, body.name, body.password)
-    return await _sign_in(name, check, request, response, access)
+    return await access.sign_in(request, response, name, check)
 
 
 @sign_in.post("/login")
 async def begin(body: forms.Login, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
     """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
     check = partial(person_by_password, access.store, body.name, body.password)
-    return await _sign_in(body.name, check, request, response, access)
+    return await access.sign_in(request, response, body.name, check)
 
 
 @sign_in.post("/me/password")
@@ -317,17 +314,7 @@ async def replace_password(
 ) -> forms.SignedIn:
     """Sets another password; all other sessions end."""
     check = partial(change_password, access.store, me, body.old, body.new)
-    return await _sign_in(f"password of {me.id}", check, request, response, access)
-
-
-async def _sign_in(
-    name: str, check: Callable[[], Person], request: Request, response: Response, access: Access
-) -> forms.SignedIn:
-    person = await access.checked(request, name, check)
-    token = await run_in_threadpool(begin_session, access.store, person)
-    if not person.program:
-        await access.keep(request, response, token, person)
-    return forms.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
+    return await access.sign_in(request, response, f"password of {me.id}", check)
 
 
 @sign_in.post("/logout", status_code=204)

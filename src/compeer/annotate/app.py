@@ -30,7 +30,7 @@ from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject,
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.people import Person
 from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
-from compeer.annotate.queue import Rest, next_task, next_task_anywhere, progress, today
+from compeer.annotate.queue import next_task, next_task_anywhere, progress, today
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
 from compeer.web.application import application
@@ -47,7 +47,7 @@ labels have the source `llm`. Times are milliseconds since 1970. What belongs to
 not there."""
 PAGES = {"/": "annotate.html", "/login": "login.html", "/join": "login.html", "/admin": "admin.html"}
 ROWS_A_PAGE = 25
-STATUS = {"forbidden": 403, "missing": 404, "conflict": 409, "invalid": 400}
+STATUS = {"forbidden": 403, "missing": 404, "conflict": 409, "invalid": 400, None: 400}
 
 api = APIRouter()
 _REFUSALS = refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503)
@@ -78,7 +78,7 @@ def read_guidelines(
 def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.NextTask:
     """The item to work on, kept for this person for a while; the same again until it is labelled or given back."""
     found = next_task(store, me, body.project) if body.project else next_task_anywhere(store, me)
-    task, rest = (None, found.reason) if isinstance(found, Rest) else (found, None)
+    task, rest = (None, found) if isinstance(found, str) else (found, None)
     number = task.project if task else body.project
     chosen = [project_by_number(store, number)] if number else projects.projects(store)
     far = [progress(store, me, project) for project in chosen]
@@ -337,9 +337,8 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
 
 async def _answer_input_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InputError)
-    if isinstance(error, Refused):
-        return from_input_error(error, STATUS[error.why], code=error.why).response()
-    return from_input_error(error).response()
+    why = error.why if isinstance(error, Refused) else None
+    return from_input_error(error, STATUS[why], code=why).response()
 
 
 async def _answer_out_of_reach(_: Request, _error: Exception) -> JSONResponse:

@@ -76,13 +76,11 @@ def restore(path: Path, name: str) -> Store:
 
 
 def _fill(target: Store, source: Connection) -> None:
-    with target.engine.connect() as plain:
-        connection = plain.execution_options(compeer_writes="FULL")
-        with connection.begin():
-            connection.execute(delete(HEAD))
-            for table in (*KEPT, *STATE):
-                for rows in in_blocks(_rows(source, table), AT_ONCE):
-                    connection.execute(insert(table), rows)
+    with target.engine.execution_options(compeer_writes="FULL").begin() as connection:
+        connection.execute(delete(HEAD))
+        for table in (*KEPT, *STATE):
+            for rows in in_blocks(_rows(source, table), AT_ONCE):
+                connection.execute(insert(table), rows)
 
 
 def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:

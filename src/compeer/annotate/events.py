@@ -37,13 +37,13 @@ from compeer.annotate.schema import (
     remove_rows,
 )
 
-Texts = Callable[[str], str | None]
-"""Returns a kept text by its id, or None once it was erased."""
-
 
 @dataclass(frozen=True)
 class Event:
-    """One event on its way into the tables; `item` is the item it is about, if it is about one."""
+    """One event on its way into the tables; `item` is the item it is about, if it is about one.
+
+    `texts` returns a kept text by its id, or None once it was erased.
+    """
 
     connection: Connection
     kind: str
@@ -51,7 +51,7 @@ class Event:
     actor: int | None
     item: int | None
     body: Mapping[str, Any]
-    texts: Texts
+    texts: Callable[[str], str | None]
 
     @property
     def person(self) -> int | None:

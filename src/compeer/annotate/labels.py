@@ -72,7 +72,8 @@ def submit(
         before = (label.answers, text_of(connection, label.remark) or "") if label else None
         if before != (kept, remark):
             until, erased = _correction(role, label, project.settings.correction_seconds, writing.at)
-            body: dict[str, Any] = {"project": project.id, "role": role, "source": me.source, "answers": kept}
+            body: dict[str, Any] = {"project": project.id, "role": role, "answers": kept}
+            body["source"] = "llm" if me.program else "human"
             body |= {"guideline": min(max(guideline or project.guideline, 1), project.guideline), "until": until}
             body |= {"shown": order, "seconds": round(min(max(seconds, 0), LONGEST_SECONDS))}
             if remark:

@@ -130,7 +130,7 @@ def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -
             name: _share([right for _, right in answers])
             for name, answers in _right([item for item in items if item.row.kind == "training"]).items()
         },
-        "pace": _pace(items, real, stages, now),
+        "pace": _pace(items, real, doubled, now),
     }
 
 
@@ -209,7 +209,7 @@ def _share(right: Sequence[bool]) -> dict[str, Any]:
 
 
 def _pace(
-    items: Sequence[LabelledItem], real: Sequence[LabelledItem], stages: Counter[str], now: int
+    items: Sequence[LabelledItem], real: Sequence[LabelledItem], doubled: Sequence[LabelledItem], now: int
 ) -> dict[str, Any]:
     labels = list(itertools.chain.from_iterable(item.labels for item in items))
     annotators = {}
@@ -222,10 +222,9 @@ def _pace(
             "last_week": sum(label.at > now - WEEK for label in own),
         }
     timed = [label.seconds for label in labels if label.seconds and label.role == "first"]
-    doubled = [item for item in real if item.is_doubled]
     differing = sum(item.firsts[0].answers != item.firsts[1].answers for item in doubled)
     missing = sum(2 - len(item.firsts) for item in real if item.row.stage in ("fresh", "half", "full"))
-    waiting = stages["adjudicate"] + stages["adjudicating"]
+    waiting = sum(item.row.stage in ("adjudicate", "adjudicating") for item in real)
     expected = waiting + missing / 2 * (differing / len(doubled) if doubled else 0)
     return {
         "annotators": annotators,

@@ -57,11 +57,6 @@ class Person(Frozen):
     active: bool = True
 
     @property
-    def source(self) -> Literal["human", "llm"]:
-        """Where this person's labels come from."""
-        return "llm" if self.program else "human"
-
-    @property
     def works(self) -> bool:
         """Whether this person gives labels."""
         return bool({"annotator", "adjudicator"} & set(self.roles))
@@ -95,19 +90,12 @@ def admin_writes(store: Store, actor: Person | None) -> Iterator[Writing]:
 
 
 def add_person(
-    store: Store,
-    name: str,
-    password: str,
-    roles: Iterable[str],
-    languages: Iterable[str],
-    *,
-    program: bool = False,
-    actor: Person | None = None,
+    store: Store, name: str, password: str, roles: Iterable[str], languages: Iterable[str], program: bool = False
 ) -> Person:
     """Adds a person without an invitation; for the first admin, and for programs."""
     what = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
     hashed = hashed_secret(password)
-    with admin_writes(store, actor) as writing:
+    with store.write() as writing:
         return _join(writing, name, hashed, what | {"invitation": None})
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, select
 
 from compeer.annotate.people import Person, admin_writes
 from compeer.annotate.schema import GUIDELINES, PROJECTS, next_id, one_row
-from compeer.annotate.store import Refused, Store, needed_row, text_of
+from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
 from compeer.errors import InputError
 from compeer.io import Frozen
 from compeer.reasoning import STEPS
@@ -155,8 +155,7 @@ def add_project(
         number = next_id(writing.connection, PROJECTS)
         body = {"project": number, "name": name, "task": task}
         writing.record("project_added", body | {"settings": (settings or ProjectSettings()).model_dump()})
-        words = writing.keep(_checked_guidelines(guidelines))
-        writing.record("guidelines_set", {"project": number, "version": 1, "words": words})
+        _add_guidelines(writing, number, 1, guidelines)
         return project_by_id(writing.connection, number)
 
 
@@ -164,10 +163,9 @@ def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | 
     """Sets new guidelines and returns their version; the same text again is no new version."""
     with admin_writes(store, actor) as writing:
         version = project_by_id(writing.connection, project).guideline
-        if _guidelines(writing.connection, project, version) == _checked_guidelines(guidelines):
+        if _guidelines(writing.connection, project, version) == guidelines:
             return version
-        words = writing.keep(guidelines)
-        writing.record("guidelines_set", {"project": project, "version": version + 1, "words": words})
+        _add_guidelines(writing, project, version + 1, guidelines)
     return version + 1
 
 
@@ -216,10 +214,10 @@ def project_by_name(store: Store, name: str | None = None) -> Project:
     return known[name]
 
 
-def _checked_guidelines(guidelines: str) -> str:
+def _add_guidelines(writing: Writing, project: int, version: int, guidelines: str) -> None:
     if len(guidelines) > LONGEST_GUIDELINES:
         raise Refused("invalid", f"guidelines have at most {LONGEST_GUIDELINES:,} characters.")
-    return guidelines
+    writing.record("guidelines_set", {"project": project, "version": version, "words": writing.keep(guidelines)})
 
 
 def _guidelines(connection: Connection, project: int, version: int) -> str:

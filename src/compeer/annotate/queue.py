@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, or_, select
+from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, or_, select
 
 from compeer.annotate.events import day_of
 from compeer.annotate.items import Task, task_of
@@ -29,13 +29,7 @@ from compeer.annotate.store import Store, Writing, needed_row
 UNEVEN = 1
 """Items that one pair may share more than another before a fresh item is begun instead."""
 Reason = Literal["done", "waiting", "daily cap", "no language", "no project"]
-
-
-@dataclass(frozen=True)
-class Rest:
-    """There is nothing to do now, and why."""
-
-    reason: Reason
+"""Why there is nothing to do now."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ class Today:
     cap: int | None
 
 
-def next_task(store: Store, person: Person, project: int) -> Task | Rest:
+def next_task(store: Store, person: Person, project: int) -> Task | Reason:
     """The item that this person works on next, kept for them until the lease expires; or why there is none."""
     with store.write(person.id, lasting=False) as writing:
         connection = writing.connection
@@ -60,9 +54,9 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
         if held is None:
             cap, day = _cap(me, chosen), one_row(connection, DAYS, person=me.id, day=day_of(writing.at))
             if cap is not None and day is not None and day.labels >= cap:
-                return Rest("daily cap")
+                return "daily cap"
             found = _find(connection, me, chosen)
-            if isinstance(found, Rest):
+            if isinstance(found, str):
                 return found
             item, role = found
             order = list(RESPONSES[chosen.task])
@@ -74,7 +68,7 @@ def next_task(store: Store, person: Person, project: int) -> Task | Rest:
         return task_of(connection, chosen, me, held, held.draft or {}, expires=held.expires)
 
 
-def next_task_anywhere(store: Store, person: Person) -> Task | Rest:
+def next_task_anywhere(store: Store, person: Person) -> Task | Reason:
     """The same in whichever project there is one, first of all where this person holds an item already."""
     with store.read() as connection:
         own = select(LEASES.c.project).where(LEASES.c.person == person.id).order_by(LEASES.c.expires)
@@ -84,9 +78,9 @@ def next_task_anywhere(store: Store, person: Person) -> Task | Rest:
         found = next_task(store, person, number)
         if isinstance(found, Task):
             return found
-        reasons.append(found.reason)
+        reasons.append(found)
     known: tuple[Reason, ...] = ("daily cap", "waiting", "no language", "done")
-    return Rest(next((reason for reason in known if reason in reasons), "no project"))
+    return next((reason for reason in known if reason in reasons), "no project")
 
 
 def freeze_all(store: Store) -> None:
@@ -175,9 +169,8 @@ def _count_open(connection: Connection, me: Person, project: Project) -> int:
     count: int = sum(mine.values()) - int(connection.execute(passed).scalar() or 0)
     if "annotator" not in me.roles:
         return count
-    held = exists().where(LEASES.c.item == ITEMS.c.id, LEASES.c.person == me.id)
     for stage in ("training", *(("gold",) if count else ())):
-        known = select(func.count()).select_from(ITEMS).where(*_with_known_answers(me, project, stage), ~held)
+        known = _known(me, project, stage).with_only_columns(func.count()).order_by(None)
         count += int(connection.execute(known).scalar() or 0)
     return count
 
@@ -185,15 +178,16 @@ def _count_open(connection: Connection, me: Person, project: Project) -> int:
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-def _find(connection: Connection, me: Person, project: Project) -> tuple[int, str] | Rest:
+def _find(connection: Connection, me: Person, project: Project) -> tuple[int, str] | Reason:
     """An item for this person and the role in which they get it."""
     lanes = connection.execute(_LANES, {"j": project.id}).all()
     kinds = {lane.stage for lane in lanes} if "annotator" in me.roles else set()
-    if "training" in kinds and (training := _known(connection, me, project, "training", limit=1)):
-        return training[0], "training"
+    training = _known(me, project, "training").limit(1)
+    if "training" in kinds and (first := connection.execute(training).first()):
+        return first.id, "training"
     open_to = {lane.key: lane for lane in lanes if lane.waiting > 0 and _is_open(me, lane)}
     gold_is_due = "gold" in kinds and open_to and secrets.randbelow(project.settings.gold_every) == 0
-    if gold_is_due and (gold := _known(connection, me, project, "gold", limit=50)):
+    if gold_is_due and (gold := connection.execute(_known(me, project, "gold").limit(50)).scalars().all()):
         return secrets.choice(gold), "gold"
     heads = connection.execute(_HEADS, {"keys": list(open_to), "me": me.id}).all() if open_to else []
     if not heads:
@@ -227,30 +221,24 @@ def _speaks(me: Person, language: str) -> bool:
     return language.lower().partition("-")[0] in me.languages
 
 
-def _known(connection: Connection, me: Person, project: Project, stage: str, limit: int) -> Sequence[int]:
-    """Training or gold items that this person has neither labelled nor passed."""
-    wanted = select(ITEMS.c.id).where(*_with_known_answers(me, project, stage))
-    return connection.execute(wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.content).limit(limit)).scalars().all()
+def _known(me: Person, project: Project, stage: str) -> Select[Any]:
+    """Asks for the training or gold items that this person has neither labelled nor passed, and does not hold."""
+    wanted = select(ITEMS.c.id).where(ITEMS.c.project == project.id, ITEMS.c.stage == stage)
+    wanted = wanted.where(or_(*(ITEMS.c.language.ilike(f"{language}%") for language in me.languages)))
+    for table in (LABELS, PASSES, LEASES):
+        wanted = wanted.where(~exists().where(table.c.item == ITEMS.c.id, table.c.person == me.id))
+    if me.declines_crisis:
+        wanted = wanted.where(~ITEMS.c.crisis)
+    return wanted.order_by(ITEMS.c.priority.desc(), ITEMS.c.content)
 
 
-def _with_known_answers(me: Person, project: Project, stage: str) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [
-        ITEMS.c.project == project.id,
-        ITEMS.c.stage == stage,
-        or_(*(ITEMS.c.language.ilike(f"{language}%") for language in me.languages)),
-        ~exists().where(LABELS.c.item == ITEMS.c.id, LABELS.c.person == me.id),
-        ~exists().where(PASSES.c.item == ITEMS.c.id, PASSES.c.person == me.id),
-    ]
-    return [*conditions, ~ITEMS.c.crisis] if me.declines_crisis else conditions
-
-
-def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequence[Row[Any]]) -> Rest:
+def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequence[Row[Any]]) -> Reason:
     """Why there is nothing: all is done, others must do their part first, or only other languages are left.
 
     Only adjudicators learn whether two labels differ, and only of items that they did not label themselves.
     """
     if lanes and not any(_speaks(me, lane.language) for lane in lanes):
-        return Rest("no language")
+        return "no language"
     firsts = select(func.count()).where(LABELS.c.item == ITEMS.c.id, LABELS.c.role == "first").scalar_subquery()
     unfinished = or_(ITEMS.c.stage.in_(("fresh", "half", "full")), and_(ITEMS.c.stage == "flagged", firsts < 2))
     if "adjudicator" in me.roles:
@@ -258,7 +246,7 @@ def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequen
         disputed = ITEMS.c.stage.in_(("adjudicate", "adjudicating", "flagged"))
         unfinished = or_(unfinished, and_(disputed, ~mine))
     left = connection.execute(select(ITEMS.c.id).where(ITEMS.c.project == project.id, unfinished).limit(1)).first()
-    return Rest("waiting" if left else "done")
+    return "waiting" if left else "done"
 
 
 def given_as(connection: Connection, item: int, person: Person) -> dict[str, Any] | None:

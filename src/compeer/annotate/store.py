@@ -63,24 +63,18 @@ class InTurn:
     """A lock for which everyone waits in line."""
 
     def __init__(self) -> None:
-        self._mutex, self._held, self._waiting = threading.Lock(), False, deque[threading.Lock]()
+        self._changed, self._line = threading.Condition(), deque[object]()
 
     def __enter__(self) -> None:
-        with self._mutex:
-            if not self._held:
-                self._held = True
-                return
-            mine = threading.Lock()
-            mine.acquire()
-            self._waiting.append(mine)
-        mine.acquire()  # until the one before lets go
+        mine = object()
+        with self._changed:
+            self._line.append(mine)
+            self._changed.wait_for(lambda: self._line[0] is mine)
 
     def __exit__(self, *_: object) -> None:
-        with self._mutex:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._held = False
+        with self._changed:
+            self._line.popleft()
+            self._changed.notify()  # whoever waits longest, who is the first in line now
 
 
 class Store:
@@ -89,6 +83,7 @@ class Store:
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.time) -> None:
         self.engine, self.clock = engine, clock
         self._sqlite = engine.dialect.name == "sqlite"
+        self._reading = engine if self._sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
         # SQLite makes waiting writers poll, and PostgreSQL is slow to hand on a row that many wait for: a lock of our
         # own lets the writers of one process come in turn.
         self._turn = InTurn()
@@ -105,10 +100,8 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection that reads one moment of the store, whatever is written meanwhile."""
-        with self.engine.connect() as plain:
-            connection = plain if self._sqlite else plain.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
-                yield connection
+        with self._reading.begin() as connection:
+            yield connection
 
     @contextmanager
     def write(self, actor: int | None = None, *, lasting: bool = True) -> Iterator[Writing]:
@@ -118,13 +111,13 @@ class Store:
         power may take it, unless something lasting was written after it. PostgreSQL always waits: a lease that is lost
         takes the label with it that its holder is about to give.
         """
-        with self._turn, self.engine.connect() as plain:
-            connection = plain.execution_options(compeer_writes="FULL" if lasting else "NORMAL")
-            with connection.begin():
-                head = connection.execute(_HEAD_LOCKED if not self._sqlite else _HEAD).one()
-                writing = Writing(connection, actor, self.now(), head.seq, head.hash)
-                yield writing
-                writing.finish()
+        engine = self.engine.execution_options(compeer_writes="FULL" if lasting else "NORMAL")
+        with self._turn, engine.begin() as connection:
+            head = connection.execute(_HEAD if self._sqlite else _HEAD.with_for_update()).one()
+            writing = Writing(connection, actor, self.now(), head.seq, head.hash)
+            yield writing
+            if writing.seq != head.seq:
+                connection.execute(_HEAD_MOVED, {"seq": writing.seq, "hash": writing.last})
 
     def after_erasing(self) -> None:
         """Makes sure that what was deleted leaves no trace in SQLite's journal either."""
@@ -138,8 +131,6 @@ class Store:
 
 
 _HEAD = select(HEAD.c.seq, HEAD.c.hash).where(HEAD.c.id == 1)
-_HEAD_LOCKED = _HEAD.with_for_update()
-_NEW_EVENT = insert(EVENTS)
 _HEAD_MOVED = update(HEAD).where(HEAD.c.id == 1)
 
 
@@ -148,7 +139,7 @@ class Writing:
 
     def __init__(self, connection: Connection, actor: int | None, at: int, seq: int, last: str) -> None:
         self.connection, self.actor, self.at = connection, actor, at
-        self.seq, self._last, self._began = seq, last, seq
+        self.seq, self.last = seq, last
         self._texts: dict[str, str] = {}
 
     def record(
@@ -158,9 +149,9 @@ class Writing:
         whole = {**body, "erased": sorted(erased)} if erased else dict(body)
         words = canonical(whole)
         self.seq += 1
-        self._last = event_hash(self._last, self.seq, self.at, self.actor, kind, item, words)
+        self.last = event_hash(self.last, self.seq, self.at, self.actor, kind, item, words)
         row = {"seq": self.seq, "at": self.at, "actor": self.actor, "kind": kind, "item": item, "body": words}
-        self.connection.execute(_NEW_EVENT, row | {"hash": self._last})
+        self.connection.execute(insert(EVENTS), row | {"hash": self.last})
         for start in range(0, len(erased), 500):
             self.connection.execute(delete(TEXTS).where(TEXTS.c.id.in_(erased[start : start + 500])))
         Event(self.connection, kind, self.at, self.actor, item, whole, self._texts.get).apply()
@@ -181,11 +172,6 @@ class Writing:
             self.connection.execute(insert(TEXTS), rows)
         self._texts |= {str(row["id"]): str(row["value"]) for row in rows}
         return [{"text": str(row["id"]), "hash": text_hash(str(row["salt"]), str(row["value"]))} for row in rows]
-
-    def finish(self) -> None:
-        """Moves the end of the chain, if anything was recorded."""
-        if self.seq != self._began:
-            self.connection.execute(_HEAD_MOVED, {"seq": self.seq, "hash": self._last})
 
 
 def text_of(connection: Connection, text_id: str | None) -> str | None:
@@ -209,21 +195,19 @@ def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     """Makes a store, or brings an older one up to the newest schema, and opens it."""
     if (file := _file_of(name)) and not file.absolute().parent.is_dir():
         raise InputError("there is no such folder.", file=file.parent, do="Make it first.")
-    with _connected(name) as plain:
-        connection = plain.execution_options(compeer_writes="FULL")
-        with connection.begin():
-            METADATA.create_all(connection)
-            VERSION.create(connection, checkfirst=True)
-            found = connection.execute(select(VERSION)).scalar()
-            if found not in (None, "0001", REVISION):
-                raise _of_another_version(name, found)
-            for statement in FROM_0001 if found == "0001" else ():
-                connection.exec_driver_sql(statement)
-            connection.execute(delete(VERSION))
-            connection.execute(insert(VERSION), {"version_num": REVISION})
-            if connection.execute(_HEAD).first() is None:
-                connection.execute(insert(HEAD), {"id": 1, "seq": 0, "hash": START})
-    return Store(plain.engine, clock)
+    with _engine(name) as engine, engine.execution_options(compeer_writes="FULL").begin() as connection:
+        METADATA.create_all(connection)
+        VERSION.create(connection, checkfirst=True)
+        found = connection.execute(select(VERSION)).scalar()
+        if found not in (None, "0001", REVISION):
+            raise _of_another_version(name, found)
+        for statement in FROM_0001 if found == "0001" else ():
+            connection.exec_driver_sql(statement)
+        connection.execute(delete(VERSION))
+        connection.execute(insert(VERSION), {"version_num": REVISION})
+        if connection.execute(_HEAD).first() is None:
+            connection.execute(insert(HEAD), {"id": 1, "seq": 0, "hash": START})
+    return Store(engine, clock)
 
 
 def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
@@ -231,13 +215,13 @@ def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     do = f"Make one: compeer annotate init {name}"
     if (file := _file_of(name)) and not file.is_file():
         raise InputError("there is no such annotation store.", file=name, do=do)
-    with _connected(name) as connection:
+    with _engine(name) as engine, engine.connect() as connection:
         if not inspect(connection).has_table("head"):
             raise InputError("this is no annotation store.", file=_printable(name), do=do)
         found = connection.execute(select(VERSION)).scalar()
     if found != REVISION:
         raise _of_another_version(name, found)
-    return Store(connection.engine, clock)
+    return Store(engine, clock)
 
 
 def _of_another_version(name: str, found: str | None) -> InputError:
@@ -278,8 +262,8 @@ def _printable(name: str) -> str:
 
 
 @contextmanager
-def _connected(name: str) -> Iterator[Connection]:
-    """A first connection; what the database says against it is an error that a person can mend."""
+def _engine(name: str) -> Iterator[Engine]:
+    """How a database is reached; what it says against the first statements is an error that a person can mend."""
     if file := _file_of(name):  # SQLite gives its journals the permissions of the database
         try:
             if not file.exists():
@@ -287,28 +271,21 @@ def _connected(name: str) -> Iterator[Connection]:
         except OSError as error:
             raise InputError(f"the database cannot be opened: {error.strerror}", file=file) from None
         make_private(*(file.with_name(file.name + journal) for journal in ("", "-wal", "-shm", "-journal")))
-    engine = _engine(name)
+    sqlite = _url(name).startswith("sqlite")
+    pool: dict[str, Any] = {"pool_size": 10, "max_overflow": MOST_CONNECTIONS - 10, "pool_pre_ping": not sqlite}
+    pool["connect_args"] = {"timeout": 60, "check_same_thread": False} if sqlite else {}
     try:
-        with engine.connect() as connection:
-            yield connection
-    except DatabaseError as error:
-        first = str(error.orig).strip().partition("\n")[0]
-        raise InputError(f"the database cannot be opened: {first}", file=_printable(name)) from None
-
-
-def _engine(name: str) -> Engine:
-    url = _url(name)
-    pool: dict[str, Any] = {"pool_size": 10, "max_overflow": MOST_CONNECTIONS - 10}
-    try:
-        if not url.startswith("sqlite"):
-            return create_engine(url, **pool, pool_pre_ping=True)
-        engine = create_engine(url, **pool, connect_args={"timeout": 60, "check_same_thread": False})
+        engine = create_engine(_url(name), **pool)
+        if sqlite:
+            hooks.listen(engine, "connect", _prepare)
+            hooks.listen(engine, "begin", _begin)
+        yield engine
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         do = "Give a file's name, or postgresql://person:password@host/database (pip install 'psycopg[binary]')."
         raise InputError(f"this is no database that can be used: {error}", do=do) from None
-    hooks.listen(engine, "connect", _prepare)
-    hooks.listen(engine, "begin", _begin)
-    return engine
+    except DatabaseError as error:
+        first = str(error.orig).strip().partition("\n")[0]
+        raise InputError(f"the database cannot be opened: {first}", file=_printable(name)) from None
 
 
 def _prepare(connection: Any, _record: Any) -> None:
