@@ -90,10 +90,7 @@ def dashboards(store: Store) -> Callable[[int, Person], dict[str, Any]]:
     an event, hence the minute.
     """
     turn = threading.Lock()
-
-    @lru_cache(maxsize=16)
-    def known(project: int, _state: tuple[int, int]) -> dict[str, Any]:
-        return dashboard(store, project)
+    known = lru_cache(maxsize=16)(lambda project, _state: dashboard(store, project))
 
     def of(project: int, actor: Person) -> dict[str, Any]:
         require(actor, "admin")

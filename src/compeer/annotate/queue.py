@@ -141,12 +141,23 @@ def _cap(person: Person, *within: Project) -> int | None:
     return min((cap for cap in caps if cap is not None), default=None) if not person.program else None
 
 
-def progress(store: Store, person: Person, project: Project) -> tuple[int, int]:
-    """How many labels a person has given in a project, and how many items are open to them now."""
-    own = select(func.count()).where(LABELS.c.person == person.id, LABELS.c.project == project.id)
+def progress(store: Store, me: Person, project: Project) -> tuple[int, int]:
+    """How many labels a person has given in a project, and how many items they may get besides the one they hold.
+
+    A gold item counts as any other does, or the counter would reveal it; once nothing else is left, none will come.
+    """
+    own = select(func.count()).where(LABELS.c.person == me.id, LABELS.c.project == project.id)
     with store.read() as connection:
-        mine = int(connection.execute(own).scalar() or 0)
-        return mine, _count_open(connection, person, project)
+        lanes = connection.execute(_LANES, {"j": project.id}).all()
+        waiting = {lane.key: lane.waiting for lane in lanes if _is_open(me, lane)}
+        passed = select(func.count()).select_from(PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item))
+        passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(waiting)))
+        left = sum(waiting.values()) - connection.execute(passed).scalar_one()
+        if "annotator" in me.roles:
+            for stage in ("training", "gold") if left else ("training",):
+                known = _known(me, project, stage).with_only_columns(func.count()).order_by(None)
+                left += connection.execute(known).scalar_one()
+        return connection.execute(own).scalar_one(), left
 
 
 def stage_counts(store: Store, project: Project) -> dict[str, int]:
@@ -155,24 +166,6 @@ def stage_counts(store: Store, project: Project) -> dict[str, int]:
     counted = select(ITEMS.c.stage, func.count()).where(ITEMS.c.project == project.id, ITEMS.c.stage != "deleted")
     with store.read() as connection:
         return dict(connection.execute(counted.group_by(ITEMS.c.stage)).tuples().all())
-
-
-def _count_open(connection: Connection, me: Person, project: Project) -> int:
-    """How many items this person may still get, besides the one they hold.
-
-    A gold item counts as any other does, or the counter would reveal it; once nothing else is left, none will come.
-    """
-    lanes = connection.execute(select(LANES).where(LANES.c.project == project.id, LANES.c.waiting > 0)).all()
-    mine = {lane.key: lane.waiting for lane in lanes if _is_open(me, lane)}
-    passed = select(func.count()).select_from(PASSES.join(ITEMS, ITEMS.c.id == PASSES.c.item))
-    passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(mine)))
-    count: int = sum(mine.values()) - int(connection.execute(passed).scalar() or 0)
-    if "annotator" not in me.roles:
-        return count
-    for stage in ("training", *(("gold",) if count else ())):
-        known = _known(me, project, stage).with_only_columns(func.count()).order_by(None)
-        count += int(connection.execute(known).scalar() or 0)
-    return count
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
