@@ -144,7 +144,9 @@ class Detector:
         found = self._readers.answers(list(prefixes.values()), asked)
         if found.whole:
             whole = [found.guesses.get(prefixes.get(index, ())) for index in range(len(reads))]
-            return _lowered_by_last(_risen(whole, found.by), whole[-1], 0), ()
+            learnt = _risen(whole, found.by)
+            # it saw the danger come: what it is not sure of having gone stays
+            return _lowered_by_last(learnt, whole[-1], 0) if learnt[-1].harmless else learnt, ()
         for index in range(start, len(reads)):
             own = [found.guesses[(piece,)] for piece in reads[index].pieces if (piece,) in found.guesses]
             window, first = windows[index]
@@ -164,7 +166,7 @@ class Detector:
 def _lowered_by_last(learnt: list[_Learnt], last: Guess | None, first: int) -> list[_Learnt]:
     """What was found before is taken back where the reader, with all messages from `first` on, finds no danger.
 
-    That is what it found itself; if it read the whole conversation and is sure, also what rules found that are not firm.
+    That is what it found itself; where it is sure (`harmless`), also what rules found that are not firm.
     """
     if last is None or _level(last) != "none":
         return learnt
