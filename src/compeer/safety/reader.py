@@ -136,7 +136,7 @@ class SmallReader:
 
     def known(self, words: Sequence[str]) -> set[str]:
         """Those of some words, in plain form, that the English weights have met."""
-        return {word for word in words if self._tables["en"].has(hashed([word])).any()}
+        return {word for word in set(words) if self._tables["en"].has(hashed([word])).any()}
 
     def _phrases(self, messages: Sequence[str]) -> Numbers:
         """The log-odds of each column by phrases, 0 where it begins to count; of two languages, the graver."""

@@ -54,7 +54,7 @@ class WeightTable:
 
     def has(self, keys: Keys) -> npt.NDArray[np.bool_]:
         """For each feature whether it has a weight."""
-        return np.isin(keys, self._keys)
+        return self._found(keys)[1]
 
     def sums(self, keys: Keys, longest: float = np.inf) -> Numbers:
         """The log-odds of each column for a set of features; a set of more than `longest` is damped further.
@@ -62,12 +62,17 @@ class WeightTable:
         A text twice as long has more to say, but not twice as much. In one longer than those learnt from, many small
         weights would add up.
         """
-        indices = np.searchsorted(self._keys, keys)
-        indices[indices == len(self._keys)] = 0
-        known = indices[self._keys[indices] == keys]
+        places, found = self._found(keys)
+        known = places[found]
         divisor = norm(len(keys)) * max(1.0, len(keys) / longest) ** 0.6
         sums: Numbers = self._weights[known].sum(axis=0) / divisor + self._biases
         return sums
+
+    def _found(self, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        """For each feature a place among the weights, and whether it is its own."""
+        places = np.searchsorted(self._keys, keys)
+        places[places == len(self._keys)] = 0
+        return places, self._keys[places] == keys
 
 
 def norm(features: int) -> float:
