@@ -84,12 +84,12 @@ def test_the_consensus_is_exported_as_records(store: Store, tmp_path: Path) -> N
         export_project(store, project, tmp_path / "out")
 
 
-def test_a_judge_is_trained_on_an_export_as_it_is(store: Store, tmp_path: Path, tiny_model: Path) -> None:
+def test_a_judge_is_trained_on_an_export_as_it_is(store: Store, tmp_path: Path, tiny_learner: Path) -> None:
     project = steps_project(store, 4)
     for name in ("Ann", "Ben"):
         label_all(store, person(store, name), project, _1={"emotion": False})
     export_project(store, project, tmp_path / "out")
-    settings = {"model": tiny_model, "steps": 2, "batch": 2, "lora_rank": 0, "learning_rate": 1e-3}
+    settings = {"model": tiny_learner, "steps": 2, "batch": 2, "lora_rank": 0, "learning_rate": 1e-3}
     changes = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     folder = tmp_path / "judge"
     done = CliRunner().invoke(app, ["reward", "train", str(tmp_path / "out" / "records.jsonl"), str(folder), *changes])

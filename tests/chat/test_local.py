@@ -26,12 +26,12 @@ from tests.support.scripted_writer import JOB, done_of, events_of, guard
 
 
 @pytest.fixture(scope="module", params=["llama.cpp", "torch"])
-def local(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[Any]:
+def local(request: pytest.FixtureRequest, tiny_learner: Path) -> Iterator[Any]:
     """The tiny model on each backend."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
             patch.setattr("compeer.chat.local.cpu_files", lambda model, use: None)
-        supporter = local_supporter(tiny_model, None, rows=4)
+        supporter = local_supporter(tiny_learner, None, rows=4)
     assert type(supporter.writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "LlamaTable")
     yield supporter
     supporter.close()
@@ -67,12 +67,12 @@ def requests_of(count: int, grammar: str | None = None) -> list[Request]:
     ]
 
 
-def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(local: Any, tiny_model: Path) -> None:
+def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(local: Any, tiny_learner: Path) -> None:
     from compeer.models.local import LocalModel
 
     writer = local.writer
     requests = requests_of(6)
-    theirs = LocalModel(tiny_model, batch_size=1)
+    theirs = LocalModel(tiny_learner, batch_size=1)
     assert list(clear_requests(theirs, requests, SHORT)) == requests
     together = texts_of(writer, requests, SHORT, pause=0.01)
     alone = [texts_of(writer, [request], SHORT)[0] for request in requests]
@@ -95,7 +95,7 @@ def test_what_prompts_share_is_not_computed_again(local: Any) -> None:
     assert texts_of(writer, [request], SHORT)[0] == whole
 
 
-def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(local: Any, tiny_model: Path) -> None:
+def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(local: Any, tiny_learner: Path) -> None:
     from compeer.models.local import LocalModel
 
     writer = local.writer
@@ -105,7 +105,7 @@ def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(l
         for end in ("We stay in.", "I walked out to the old bridge to look at it.")
     )
     warm = Sampling(temperature=0.3, max_tokens=24)
-    (other,) = clearly_drawn(LocalModel(tiny_model), other, warm, 1)
+    (other,) = clearly_drawn(LocalModel(tiny_learner), other, warm, 1)
     forget(writer)
     cold = texts_of(writer, [other], warm)[0]
     forget(writer)
@@ -130,11 +130,11 @@ def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
     assert check_reply(own("It stands at the centre: “My cat died and I cannot sleep”."), said) is None
 
 
-def test_drawn_outputs_depend_on_their_seed_alone(local: Any, tiny_model: Path) -> None:
+def test_drawn_outputs_depend_on_their_seed_alone(local: Any, tiny_learner: Path) -> None:
     from compeer.models.local import LocalModel
 
     writer, warm = local.writer, Sampling(temperature=0.3, max_tokens=16)
-    one, two, three = clearly_drawn(LocalModel(tiny_model), requests_of(1)[0], warm, 3)
+    one, two, three = clearly_drawn(LocalModel(tiny_learner), requests_of(1)[0], warm, 3)
     requests = [one, two, one, three, two]
     first, second, again, third, twice = texts_of(writer, requests, warm)
     assert first == again
@@ -209,8 +209,8 @@ def test_a_failure_of_the_network_fails_those_at_work_and_no_others(
     assert texts_of(writer, requests_of(1), SHORT)[0]
 
 
-def test_after_closing_nothing_is_written(tiny_model: Path) -> None:
-    supporter = local_supporter(tiny_model, guard(), rows=2)
+def test_after_closing_nothing_is_written(tiny_learner: Path) -> None:
+    supporter = local_supporter(tiny_learner, guard(), rows=2)
     supporter.close()
     done = done_of(events_of(supporter, TurnRequest(JOB)))
     assert "the supporter has been closed" in done.problems

@@ -119,9 +119,9 @@ def greedy(batcher: Batcher, prompt: Sequence[int], adapter: Path | None) -> lis
 @pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_the_engine_says_what_transformers_says(
-    kind: str, adapted: bool, tiny_model: Path, tiny_qwen: Path, tmp_path: Path
+    kind: str, adapted: bool, tiny_learner: Path, tiny_qwen: Path, tmp_path: Path
 ) -> None:
-    model = tiny_model if kind == "llama" else tiny_qwen
+    model = tiny_learner if kind == "llama" else tiny_qwen
     assert family(model) == kind
     base, adapter, folder = tmp_path / "base.gguf", None, model
     convert_folder(model, base)
@@ -312,8 +312,8 @@ def test_a_failure_is_told_to_those_who_ask(llama: Llama, monkeypatch: pytest.Mo
 
 
 @pytest.fixture(scope="module")
-def writer(tiny_model: Path) -> Iterator[LocalWriter]:
-    found = LocalWriter(tiny_model, rows=8)
+def writer(tiny_learner: Path) -> Iterator[LocalWriter]:
+    found = LocalWriter(tiny_learner, rows=8)
     yield found
     found.close()
 
@@ -388,8 +388,8 @@ def test_best_of_several_share_the_reading_of_their_prompt(writer: LocalWriter) 
 # --- models by name ---------------------------------------------------------------------------------------------------
 
 
-def test_supporter_and_judge_share_a_base(tiny_model: Path, tmp_path: Path) -> None:
-    folders = [write_adapter(tiny_model, tmp_path / name, seed) for seed, name in enumerate(("one", "two"))]
+def test_supporter_and_judge_share_a_base(tiny_learner: Path, tmp_path: Path) -> None:
+    folders = [write_adapter(tiny_learner, tmp_path / name, seed) for seed, name in enumerate(("one", "two"))]
     prepared = [prepare(folder) for folder in folders]
     assert all(prepared)
     one, two = (CpuEngine(own, END) for own in prepared if own)
@@ -407,10 +407,10 @@ def test_supporter_and_judge_share_a_base(tiny_model: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 def test_a_judge_of_adapters_is_what_it_is_with_them_in_its_weights(
-    form: JudgeForm, tiny_model: Path, tmp_path: Path
+    form: JudgeForm, tiny_learner: Path, tmp_path: Path
 ) -> None:
-    adapter = write_adapter(tiny_model, tmp_path / "adapter", 5, role="judge", **form.model_dump())
-    whole = merged(tiny_model, adapter, tmp_path / "merged")
+    adapter = write_adapter(tiny_learner, tmp_path / "adapter", 5, role="judge", **form.model_dump())
+    whole = merged(tiny_learner, adapter, tmp_path / "merged")
     cases = [case(), case("No. Why would you say that?", first=False), case("Go on.", reference=None)]
     settings: dict[str, Any] = {"both_orders": True, "reason_tokens": 3, "device": CPU}
     theirs = LocalJudge(whole, form=form, **settings).judge(cases)
@@ -438,8 +438,8 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, name: str, content:
         prepare(path)
 
 
-def test_adapters_say_what_is_wrong_with_their_base(tiny_model: Path, tiny_qwen: Path, tmp_path: Path) -> None:
-    folder = write_adapter(tiny_model, tmp_path / "adapter", 0, base="nowhere")
+def test_adapters_say_what_is_wrong_with_their_base(tiny_learner: Path, tiny_qwen: Path, tmp_path: Path) -> None:
+    folder = write_adapter(tiny_learner, tmp_path / "adapter", 0, base="nowhere")
     with pytest.raises(InputError, match="over a base that is not known: 'nowhere'"):
         prepare(folder)
     (folder / "compeer.json").write_text(json.dumps({"base": str(tiny_qwen)}))

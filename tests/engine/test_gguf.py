@@ -1,6 +1,7 @@
 """GGUF files: their tensors are those that `transformers` reads itself, and a base works wherever a folder does."""
 
 import shutil
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +86,15 @@ def write_gguf(path: Path, kind: str, tied: bool = False) -> None:
     writer.close()
 
 
+@pytest.fixture
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`transformers` reads a file twice, word by word, and lists the names of all tensors for each module: here all of
+    this is done once, and on plain memory."""
+    monkeypatch.setattr(np, "memmap", lambda path, mode: np.fromfile(path, np.uint8))
+    monkeypatch.setattr(gguf, "GGUFReader", cache(gguf.GGUFReader))
+    monkeypatch.setattr(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map))
+
+
 @pytest.mark.parametrize(("kind", "tied"), [("qwen2", False), ("qwen2", True), ("llama", False)])
 def test_tensors_are_those_of_transformers(tmp_path: Path, kind: str, tied: bool) -> None:
     path = tmp_path / "tiny.gguf"
@@ -107,6 +117,7 @@ def test_tensors_are_those_of_transformers(tmp_path: Path, kind: str, tied: bool
         torch.testing.assert_close(written.float()(ids).logits, network(ids).logits, rtol=0.1, atol=0.1)
 
 
+@pytest.mark.usefixtures("read_once")
 def test_a_real_file_of_llamas_kind_comes_out_as_by_transformers() -> None:
     source = SMOLLM2.checked_path()
     mine = load_file(model_folder("embedded") / "model.safetensors")

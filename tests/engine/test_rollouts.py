@@ -243,12 +243,12 @@ class Trainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         return found
 
 
-def grpo_trainer(tiny_model: Path, folder: Path, kind: type = Trainer, **settings: Any) -> Any:
+def grpo_trainer(tiny_learner: Path, folder: Path, kind: type = Trainer, **settings: Any) -> Any:
     from datasets import Dataset
 
     adapters = settings.pop("peft_config", None)
     usual = {"max_completion_length": 12, "num_generations": 2, "per_device_train_batch_size": 4, "max_steps": 2}
-    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    network = AutoModelForCausalLM.from_pretrained(tiny_learner, dtype=torch.float32)
     return kind(
         model=network,
         reward_funcs=[lambda completion_ids, **_: [float(ids[0] % 7) for ids in completion_ids]],
@@ -257,7 +257,7 @@ def grpo_trainer(tiny_model: Path, folder: Path, kind: type = Trainer, **setting
             learning_rate=1e-2, seed=3, temperature=0.8, **{**usual, **settings},
         ),
         train_dataset=Dataset.from_list([{"prompt": text} for text in ["Good morning", "I am so tired", "Hello"] * 4]),
-        processing_class=load_tokenizer(tiny_model),
+        processing_class=load_tokenizer(tiny_learner),
         peft_config=adapters,
     )  # fmt: skip
 
@@ -268,13 +268,13 @@ def test_the_method_of_trl_that_is_replaced_is_as_expected() -> None:
 
 
 @pytest.mark.parametrize("adapters", [False, True])
-def test_a_trainer_draws_from_its_present_weights(tiny_model: Path, tmp_path: Path, adapters: bool) -> None:
+def test_a_trainer_draws_from_its_present_weights(tiny_learner: Path, tmp_path: Path, adapters: bool) -> None:
     from peft import LoraConfig
 
     config = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if adapters else None
-    trainer = grpo_trainer(tiny_model, tmp_path, peft_config=config)
+    trainer = grpo_trainer(tiny_learner, tmp_path, peft_config=config)
     trainer.train()
-    start = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    start = AutoModelForCausalLM.from_pretrained(tiny_learner, dtype=torch.float32)
     trained = trainer.model.eval()
     prompt_ids = [*trainer.generated[0][:2], trainer.generated[0][2]]
     trainer._generate_single_turn(prompt_ids, None, {}, 2)
@@ -289,9 +289,9 @@ def test_a_trainer_draws_from_its_present_weights(tiny_model: Path, tmp_path: Pa
     assert all(len(ids) == 12 or ids[-1] in ends for ids in trainer.generated[1])
 
 
-def test_rows_are_seeded_by_their_number_among_all(tiny_model: Path, tmp_path: Path) -> None:
+def test_rows_are_seeded_by_their_number_among_all(tiny_learner: Path, tmp_path: Path) -> None:
     """The seeds are compared: with the same ones, rows of another batch sample the same but for rounding."""
-    trainer = grpo_trainer(tiny_model, tmp_path)
+    trainer = grpo_trainer(tiny_learner, tmp_path)
     prompts = [PROMPTS[0]] * 2 + [PROMPTS[1]] * 2
     first = trainer._generate_single_turn(prompts, None, {}, 2)[0]
     assert first[0] != first[1]
@@ -320,9 +320,9 @@ def test_rows_are_seeded_by_their_number_among_all(tiny_model: Path, tmp_path: P
 
 
 def test_what_cannot_be_done_fast_is_left_to_trl(
-    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny_learner: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = grpo_trainer(tiny_model, tmp_path, repetition_penalty=1.2, max_steps=1)
+    trainer = grpo_trainer(tiny_learner, tmp_path, repetition_penalty=1.2, max_steps=1)
     with caplog.at_level(logging.WARNING, logger=fast_rollouts.__name__):
         trainer.train()
         trainer._generate_single_turn([[5, 9]], None, {}, 2)

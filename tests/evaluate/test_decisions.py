@@ -160,8 +160,8 @@ def test_a_corpus_gives_held_out_turns_with_its_labels(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model: Path) -> LocalModel:
-    return LocalModel(tiny_model)
+def model(tiny_learner: Path) -> LocalModel:
+    return LocalModel(tiny_learner)
 
 
 def test_surprise_is_that_of_each_token_of_the_response(model: LocalModel) -> None:
@@ -198,7 +198,7 @@ def test_perplexity_of_both_modes_and_of_what_is_too_long(model: LocalModel) -> 
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_reads_outputs_and_asks_a_model(tmp_path: Path, tiny_model: Path) -> None:
+def test_the_command_reads_outputs_and_asks_a_model(tmp_path: Path, tiny_learner: Path) -> None:
     records, outputs, out = tmp_path / "records.jsonl", tmp_path / "outputs.jsonl", tmp_path / "figures.json"
     write_records(records, [record(number, turn()) for number in range(4)])
     rows = [{"record": "r0", "output": render_turn(turn())}, {"record": "r1", "failure": "away"}, {"record": "other"}]
@@ -209,7 +209,7 @@ def test_the_command_reads_outputs_and_asks_a_model(tmp_path: Path, tiny_model: 
     figures = json.loads(out.read_text())
     assert (figures["held_out"], figures["without_output"]) == (1, 3)
     assert figures["gold"]["strategy"]["accuracy"]["value"] == 1
-    asked = [*call, "--outputs", str(tmp_path / "new.jsonl"), "--model", str(tiny_model), "--max-tokens", "8"]
+    asked = [*call, "--outputs", str(tmp_path / "new.jsonl"), "--model", str(tiny_learner), "--max-tokens", "8"]
     done = CliRunner().invoke(app, [*asked, "--limit", "2"])
     assert done.exit_code == 0, done.output
     assert "perplexity" in done.output

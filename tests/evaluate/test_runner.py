@@ -437,11 +437,11 @@ def test_no_text_but_a_price_is_a_price(text: str) -> None:
 # --- a model in this process ------------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_bytes_on_a_local_model(tmp_path: Path, tiny_model: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes_on_a_local_model(tmp_path: Path, tiny_learner: Path) -> None:
     from compeer.models.local import LocalModel
 
-    player = Player(str(tiny_model))
-    model = LocalModel(tiny_model, batch_size=2)
+    player = Player(str(tiny_learner))
+    model = LocalModel(tiny_learner, batch_size=2)
     cards = read_cards(own_cards("en"))[:2]
     limits = {"rounds": 2, "supporter_tokens": 12, "seeker_tokens": 12, "judge_tokens": 16, "retries": 0, "batch": 2}
 
@@ -463,10 +463,10 @@ def test_the_same_seed_gives_the_same_bytes_on_a_local_model(tmp_path: Path, tin
     assert made("second") == first
 
 
-def test_sage_on_a_local_model_gives_the_same_bytes_killed_or_not(tmp_path: Path, tiny_model: Path) -> None:
+def test_sage_on_a_local_model_gives_the_same_bytes_killed_or_not(tmp_path: Path, tiny_learner: Path) -> None:
     from compeer.models.local import LocalModel
 
-    player = Player(str(tiny_model))
+    player = Player(str(tiny_learner))
     people = [SeekerProfile(id=one, person="Shy.", scene="Alone.", intention="Be seen.", opening=one) for one in "ab"]
     limits = {"supporter_tokens": 8, "seeker_tokens": 128, "message_tokens": 8, "retries": 0, "batch": 2}
     rules = SAGE.model_copy(update={"turns": 2})
@@ -474,7 +474,7 @@ def test_sage_on_a_local_model_gives_the_same_bytes_killed_or_not(tmp_path: Path
     evaluation = Sage(Players(player, player), [one.scenario() for one in people], settings, seed=1)
 
     def made(name: str) -> dict[str, bytes]:
-        run(evaluation, tmp_path / name, {player.given: LocalModel(tiny_model, batch_size=2)})  # it remembers nothing
+        run(evaluation, tmp_path / name, {player.given: LocalModel(tiny_learner, batch_size=2)})  # it remembers nothing
         return contents(tmp_path / name)
 
     first = made("first")

@@ -53,8 +53,8 @@ def texts(found: Sequence[Generation | Failure]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def local(tiny_model: Path) -> LocalModel:
-    return LocalModel(tiny_model, device=CPU, name="tiny")
+def local(tiny_learner: Path) -> LocalModel:
+    return LocalModel(tiny_learner, device=CPU, name="tiny")
 
 
 # --- LocalModel -----------------------------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ def test_a_stop_string_is_not_completed_by_the_prompt(local: LocalModel) -> None
     assert found == [Generation("\nhello", prompt_tokens=found[0].prompt_tokens, tokens=found[0].tokens)]  # type: ignore[union-attr]
 
 
-def test_batches_keep_the_order_and_report_progress(tiny_model: Path) -> None:
+def test_batches_keep_the_order_and_report_progress(tiny_learner: Path) -> None:
     done: list[int] = []
-    small = LocalModel(tiny_model, device=CPU, batch_size=2, progress=done.append)
+    small = LocalModel(tiny_learner, device=CPU, batch_size=2, progress=done.append)
     asked = clearly_drawn(small, request("hello"), CLEAR, 5)
     found = texts(ask(small, asked, CLEAR))
     assert found == [texts(ask(small, [one], CLEAR))[0] for one in asked]
@@ -382,9 +382,9 @@ def test_the_cache_folder_is_the_one_asked_for(tmp_path: Path, monkeypatch: pyte
     assert model_folder("embedded") == ready
 
 
-def test_the_embedded_folders(tiny_model: Path) -> None:
+def test_the_embedded_folders(tiny_learner: Path) -> None:
     assert (model_folder("embedded") / "config.json").is_file()
-    assert model_folder(tiny_model) == tiny_model
+    assert model_folder(tiny_learner) == tiny_learner
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------
@@ -450,13 +450,13 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def judge(tiny_model: Path) -> LocalJudge:
-    return LocalJudge(tiny_model, batch_size=len(CASES), device=CPU)
+def judge(tiny_learner: Path) -> LocalJudge:
+    return LocalJudge(tiny_learner, batch_size=len(CASES), device=CPU)
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tiny_model: Path) -> Any:
-    return AutoTokenizer.from_pretrained(tiny_model)
+def tokenizer(tiny_learner: Path) -> Any:
+    return AutoTokenizer.from_pretrained(tiny_learner)
 
 
 def assert_close(found: Judgment | Unscored, expected: Judgment | Unscored) -> None:
@@ -503,9 +503,9 @@ def test_a_batch_is_judged_as_one_at_a_time(judge: LocalJudge) -> None:
 
 
 def test_a_verdict_is_what_the_model_gives_for_the_plain_chat(
-    judge: LocalJudge, tokenizer: Any, tiny_model: Path
+    judge: LocalJudge, tokenizer: Any, tiny_learner: Path
 ) -> None:
-    network = AutoModelForCausalLM.from_pretrained(tiny_model)
+    network = AutoModelForCausalLM.from_pretrained(tiny_learner)
     for case in CASES[:3]:
         (found,) = judge.judge([case])
         assert isinstance(found, Judgment)
@@ -561,9 +561,9 @@ def test_a_case_that_is_too_long_is_unscored(judge: LocalJudge) -> None:
     assert judge.judge([]) == []
 
 
-def test_the_history_is_cut_as_the_card_says(judge: LocalJudge, tiny_model: Path, tmp_path: Path) -> None:
+def test_the_history_is_cut_as_the_card_says(judge: LocalJudge, tiny_learner: Path, tmp_path: Path) -> None:
     folder = tmp_path / "judge"
-    shutil.copytree(tiny_model, folder)
+    shutil.copytree(tiny_learner, folder)
     (folder / CARD).write_text(json.dumps({"role": "judge", "history": 1}), encoding="utf-8")
     short = LocalJudge(folder, device=CPU)
     last = Case(RENT[-1:], CASES[0].output, CASES[0].reference)

@@ -56,7 +56,7 @@ def test_a_tied_group_with_one_floored_gives_an_advantage(total: float) -> None:
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ser")
-    build_ser(SerSettings(rounds=1), folder, 0)
+    build_ser(SerSettings(embedder="words", rounds=1), folder, 0)
     return folder / "records.jsonl"
 
 
@@ -86,7 +86,7 @@ def settings(guard: bool) -> GrpoSettings:
 
 
 @pytest.mark.parametrize("guard", [True, False])
-def test_the_trainer_floors_after_reweighting(tiny_model: Path, records: Path, tmp_path: Path, guard: bool) -> None:
+def test_the_trainer_floors_after_reweighting(tiny_learner: Path, records: Path, tmp_path: Path, guard: bool) -> None:
     """All raw rewards tie; with the guard the rejected output alone gets the floor and a negative advantage."""
     kept: dict[str, Any] = {}
 
@@ -100,7 +100,7 @@ def test_the_trainer_floors_after_reweighting(tiny_model: Path, records: Path, t
         return [rollout("a rule" if place % 4 == 2 else None) for place, _ in enumerate(ids)]
 
     chosen = {record.id: record for record in read_records(records) if record.author == "corpus"}
-    trainer = grpo_trainer(tiny_model, scored, chosen, settings(guard), tmp_path, 0, kind=Keeps)
+    trainer = grpo_trainer(tiny_learner, scored, chosen, settings(guard), tmp_path, 0, kind=Keeps)
     run_trainer(trainer, tmp_path, settings(guard), "guard")
     rows = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert [row["reward"] for row in rows] == ([3.0, 3.0, -5.0, 3.0] if guard else [3.0] * 4)

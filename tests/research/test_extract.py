@@ -38,28 +38,28 @@ def changed(base: Path, to: Path, rank: int, also: str = "") -> dict[str, torch.
     return weights
 
 
-def test_adapters_hold_a_change_of_their_rank_and_peft_reads_them(tiny_model: Path, tmp_path: Path) -> None:
-    weights = changed(tiny_model, tmp_path / "trained", 3)
-    told = extract_adapters(tiny_model, tmp_path / "trained", tmp_path / "adapters", 3)
+def test_adapters_hold_a_change_of_their_rank_and_peft_reads_them(tiny_learner: Path, tmp_path: Path) -> None:
+    weights = changed(tiny_learner, tmp_path / "trained", 3)
+    told = extract_adapters(tiny_learner, tmp_path / "trained", tmp_path / "adapters", 3)
     assert told["kept"] > 0.999
     assert told["elsewhere"] == 0
-    merged = add_adapters(load_file(tiny_model / "model.safetensors"), tmp_path / "adapters")
+    merged = add_adapters(load_file(tiny_learner / "model.safetensors"), tmp_path / "adapters")
     assert all(torch.allclose(merged[name], weights[name], atol=1e-3) for name in weights)
 
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    base = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(tiny_learner, dtype=torch.float32)
     by_peft = PeftModel.from_pretrained(base, tmp_path / "adapters").merge_and_unload().state_dict()
     assert all(torch.allclose(by_peft[name], merged[name], atol=1e-6) for name in merged)
 
 
-def test_what_adapters_cannot_hold_is_said(tiny_model: Path, tmp_path: Path) -> None:
-    changed(tiny_model, tmp_path / "trained", 6, also="model.norm.weight")
-    told = extract_adapters(tiny_model, tmp_path / "trained", tmp_path / "adapters", 2)
+def test_what_adapters_cannot_hold_is_said(tiny_learner: Path, tmp_path: Path) -> None:
+    changed(tiny_learner, tmp_path / "trained", 6, also="model.norm.weight")
+    told = extract_adapters(tiny_learner, tmp_path / "trained", tmp_path / "adapters", 2)
     assert 0.3 < told["kept"] < 0.95
     assert told["elsewhere"] > 0
     with pytest.raises(InputError, match="nothing that adapters can change"):
-        extract_adapters(tiny_model, tiny_model, tmp_path / "none", 2)
+        extract_adapters(tiny_learner, tiny_learner, tmp_path / "none", 2)
     with pytest.raises(InputError, match="has no weight"):
         add_adapters({}, tmp_path / "adapters")

@@ -30,14 +30,14 @@ CONTEXTS = [
 
 
 @pytest.mark.usefixtures("scripts")
-def test_what_is_rewarded_becomes_likelier(tiny_model: Path, tmp_path: Path) -> None:
+def test_what_is_rewarded_becomes_likelier(tiny_learner: Path, tmp_path: Path) -> None:
     import data
     import gpu
     import grpo
 
     torch.manual_seed(0)
-    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    network = AutoModelForCausalLM.from_pretrained(tiny_learner, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_learner)
     before = {name: value.clone() for name, value in network.named_parameters()}
     low = gpu.add_low(network, 4, 8)
     gpu.save_low(low, 4, 8, tmp_path / "adapters" / "start")
@@ -74,15 +74,15 @@ def test_what_is_rewarded_becomes_likelier(tiny_model: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("scripts")
-def test_what_annotators_preferred_becomes_likelier(tiny_model: Path, tmp_path: Path) -> None:
+def test_what_annotators_preferred_becomes_likelier(tiny_learner: Path, tmp_path: Path) -> None:
     import data
     import gpu
     import grpo
     import prefer
 
     torch.manual_seed(0)
-    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    network = AutoModelForCausalLM.from_pretrained(tiny_learner, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_learner)
     low = gpu.add_low(network, 4, 8)
     gpu.save_low(low, 4, 8, tmp_path / "adapters" / "start")
     gpu.drop_low(network, low)
@@ -113,10 +113,10 @@ def test_what_annotators_preferred_becomes_likelier(tiny_model: Path, tmp_path: 
 
 
 @pytest.mark.usefixtures("scripts")
-def test_a_group_read_as_one_sequence_has_the_probabilities_of_its_outputs_alone(tiny_model: Path) -> None:
+def test_a_group_read_as_one_sequence_has_the_probabilities_of_its_outputs_alone(tiny_learner: Path) -> None:
     import grpo
 
-    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    network = AutoModelForCausalLM.from_pretrained(tiny_learner, dtype=torch.float32).eval()
     network.set_attn_implementation("eager")
     rng = torch.Generator().manual_seed(1)
     prompt, *outputs = [torch.randint(50, (size,), generator=rng).tolist() for size in (30, 7, 1, 12)]
@@ -163,7 +163,7 @@ def test_a_strategy_that_is_always_the_same_earns_nothing_and_faults_get_the_flo
 
 
 @pytest.mark.usefixtures("scripts")
-def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_whole_plan_runs(tiny_learner: Path, tmp_path: Path) -> None:
     import data
     import gpu
     import prepare
@@ -208,7 +208,7 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
         {"talk": "policy", "out": "talks", "rounds": 2, "repeats": 1, "cards": 2, "rows": 4, "seed": 1},
     ]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    gpu.work(tiny_model, tmp_path / "plan.json", tmp_path / "out")
+    gpu.work(tiny_learner, tmp_path / "plan.json", tmp_path / "out")
 
     log = [json.loads(line) for line in (tmp_path / "out" / "log-plan.jsonl").read_text().splitlines()]
     assert not [row for row in log if "failed" in row]
@@ -232,13 +232,13 @@ def test_a_whole_plan_runs(tiny_model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("scripts")
-def test_seekers_and_supporters_take_turns(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seekers_and_supporters_take_turns(tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import talks
 
     from compeer.engine import rollouts
 
-    network = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    network = AutoModelForCausalLM.from_pretrained(tiny_learner, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_learner)
     turn = (
         "History: They lost a job. [exploration]\nEmotion: They feel low. [negative, sadness, 3]\n"
         "Strategy: I ask. [Question]\nResponse: What then?"
@@ -259,7 +259,7 @@ def test_seekers_and_supporters_take_turns(tiny_model: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(rollouts, "Decoder", Scripted)
     job = {"talk": "base", "out": "talks", "rounds": 2, "repeats": 1, "cards": 2, "seed": 1}
-    talks.talk(network, AutoModelForCausalLM.from_pretrained(tiny_model), tokenizer, job, tmp_path, lambda row: None)
+    talks.talk(network, AutoModelForCausalLM.from_pretrained(tiny_learner), tokenizer, job, tmp_path, lambda row: None)
     found = [json.loads(line) for line in (tmp_path / "talks.jsonl").read_text().splitlines()]
     assert len(set(tries)) == len(tries) == 6  # two rounds of two, and one more try in each
     for row in found:

@@ -153,11 +153,11 @@ def test_the_order_can_be_another_than_the_recorded_one() -> None:
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 @pytest.mark.parametrize("first", [True, False])
 def test_what_is_fed_is_the_chat_of_training(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, form: JudgeForm, first: bool
+    tiny_learner: Path, monkeypatch: pytest.MonkeyPatch, form: JudgeForm, first: bool
 ) -> None:
     reason = "Rent was named ."
-    judge = LocalJudge(tiny_model, device=CPU, form=form)
-    tokenizer = load_tokenizer(tiny_model)
+    judge = LocalJudge(tiny_learner, device=CPU, form=form)
+    tokenizer = load_tokenizer(tiny_learner)
     asked = case(first=first)
     for number, rounds in enumerate(branches(asked, form)):
         with monkeypatch.context() as patch:
@@ -199,8 +199,8 @@ def assert_close(found: Judgment | Unscored, expected: Judgment | Unscored) -> N
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
-def test_each_kind_says_its_own_parts_and_a_batch_is_as_one_at_a_time(tiny_model: Path, form: JudgeForm) -> None:
-    judge = LocalJudge(tiny_model, device=CPU, form=form, both_orders=True, reason_tokens=5)
+def test_each_kind_says_its_own_parts_and_a_batch_is_as_one_at_a_time(tiny_learner: Path, form: JudgeForm) -> None:
+    judge = LocalJudge(tiny_learner, device=CPU, form=form, both_orders=True, reason_tokens=5)
     together = judge.judge(CASES)
     for one, found in zip(CASES, together, strict=True):
         assert isinstance(found, Judgment)
@@ -212,9 +212,9 @@ def test_each_kind_says_its_own_parts_and_a_batch_is_as_one_at_a_time(tiny_model
         assert_close(found, judge.judge([one])[0])
 
 
-def test_both_orders_are_kept_and_averaged(tiny_model: Path) -> None:
-    both = LocalJudge(tiny_model, device=CPU, both_orders=True)
-    alone = LocalJudge(tiny_model, device=CPU)
+def test_both_orders_are_kept_and_averaged(tiny_learner: Path) -> None:
+    both = LocalJudge(tiny_learner, device=CPU, both_orders=True)
+    alone = LocalJudge(tiny_learner, device=CPU)
     (found,) = both.judge([case()])
     (first,), (second,) = alone.judge([case()]), alone.judge([case(first=False)])
     assert isinstance(found, Judgment)
@@ -230,9 +230,9 @@ def test_both_orders_are_kept_and_averaged(tiny_model: Path) -> None:
     assert sum(found.response.values()) == pytest.approx(1)
 
 
-def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
+def test_responses_compared_alone_as_well_count_half(tiny_learner: Path) -> None:
     both, steps, outcome = (
-        LocalJudge(tiny_model, device=CPU, both_orders=True, form=form)
+        LocalJudge(tiny_learner, device=CPU, both_orders=True, form=form)
         for form in (JudgeForm(alone=True), JudgeForm(), JudgeForm(kind="outcome"))
     )
     (found,), (after,), (without,) = (judge.judge([case()]) for judge in (both, steps, outcome))
@@ -252,14 +252,14 @@ def test_responses_compared_alone_as_well_count_half(tiny_model: Path) -> None:
     assert (after.looks, after.carried) == ((), None)
 
 
-def test_the_strategy_of_the_response_is_asked_for_without_the_steps(tiny_model: Path) -> None:
+def test_the_strategy_of_the_response_is_asked_for_without_the_steps(tiny_learner: Path) -> None:
     _, (compared, kind) = branches(case(), JudgeForm(alone=True))
     assert [compared] == branches(case(), JudgeForm(kind="outcome"))[0]
     assert kind.words == STRATEGIES
     assert kind.text == "What kind of help is Reply A?"
     assert branches(case(first=False), JudgeForm(alone=True))[1][1].text == "What kind of help is Reply B?"
     # whichever strategy step 3 names: the probabilities of all are those of one question
-    judge = LocalJudge(tiny_model, device=CPU, form=JudgeForm(alone=True))
+    judge = LocalJudge(tiny_learner, device=CPU, form=JudgeForm(alone=True))
     texts = [render_turn(turn()).replace("[Reflection of feelings]", f"[{strategy}]") for strategy in STRATEGIES]
     found = judge.judge([Case(HISTORY, parse_turn(text), REFERENCE) for text in texts])
     assert sum(one.carried or 0.0 for one in found if isinstance(one, Judgment)) == pytest.approx(1, abs=1e-4)
@@ -281,8 +281,8 @@ def test_a_judge_that_compares_alone_as_well_is_taught_both_chats() -> None:
     )
 
 
-def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = LocalJudge(tiny_model, device=CPU, form=JudgeForm(kind="process"))
+def test_the_history_is_computed_once_for_all_branches(tiny_learner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = LocalJudge(tiny_learner, device=CPU, form=JudgeForm(kind="process"))
     fed = recorded(monkeypatch)
     judge.judge([case(), case("Who told you?")])
     marks = [sum("rent is due" in judge._tokenizer.decode(piece) for piece in fed)]
@@ -290,17 +290,17 @@ def test_the_history_is_computed_once_for_all_branches(tiny_model: Path, monkeyp
     assert len(fed) == 1 + 6
 
 
-def test_the_response_round_alone_is_asked_twice(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = LocalJudge(tiny_model, device=CPU, both_orders=True)
+def test_the_response_round_alone_is_asked_twice(tiny_learner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = LocalJudge(tiny_learner, device=CPU, both_orders=True)
     fed = recorded(monkeypatch)
     judge.judge([case()])
     assert len(fed) == 1 + 3 + 2
 
 
-def test_the_card_says_the_form_and_the_threshold(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_card_says_the_form_and_the_threshold(tiny_learner: Path, tmp_path: Path) -> None:
     import shutil
 
-    shutil.copytree(tiny_model, tmp_path / "judge")
+    shutil.copytree(tiny_learner, tmp_path / "judge")
     card = {"role": "judge", "kind": "process", "reasons": False, "history": 1, "blind": True, "threshold": 0.9}
     (tmp_path / "judge" / "compeer.json").write_text(json.dumps(card), encoding="utf-8")
     judge = LocalJudge(tmp_path / "judge", device=CPU)
@@ -351,8 +351,8 @@ def test_async_gives_the_same(tiny_learner: Path) -> None:
     assert asyncio.run(judge.ajudge(CASES)) == judge.judge(CASES)
 
 
-def test_probabilities_that_are_not_numbers_leave_no_score(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = LocalJudge(tiny_model, device=CPU)
+def test_probabilities_that_are_not_numbers_leave_no_score(tiny_learner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = LocalJudge(tiny_learner, device=CPU)
     feed = TorchReading._feed
     monkeypatch.setattr(TorchReading, "_feed", lambda *given: feed(*given) * math.nan)
     (found,) = judge.judge([case()])
@@ -380,9 +380,9 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def judges(tiny_model: Path) -> list[LocalJudge]:
+def judges(tiny_learner: Path) -> list[LocalJudge]:
     return [
-        LocalJudge(tiny_model, device=CPU, form=form, both_orders=True, reason_tokens=3, batch_size=13)
+        LocalJudge(tiny_learner, device=CPU, form=form, both_orders=True, reason_tokens=3, batch_size=13)
         for form in FORMS
     ]
 

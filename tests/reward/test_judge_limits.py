@@ -27,8 +27,8 @@ def answer(response: str = USUAL, note: str = "Lost a job.", reference: str | No
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
-def test_an_overlong_response_loses_and_the_steps_are_still_judged(tiny_model: Path, form: JudgeForm) -> None:
-    judge = judge_of(tiny_model, form)
+def test_an_overlong_response_loses_and_the_steps_are_still_judged(tiny_learner: Path, form: JudgeForm) -> None:
+    judge = judge_of(tiny_learner, form)
     usual, long = judge.judge([case(), answer(rare(3000))])
     assert isinstance(usual, Judgment)
     assert isinstance(long, Judgment)
@@ -45,8 +45,8 @@ def test_an_overlong_response_loses_and_the_steps_are_still_judged(tiny_model: P
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.kind != "outcome"], ids=str)
-def test_an_overlong_step_is_false_and_the_others_are_still_judged(tiny_model: Path, form: JudgeForm) -> None:
-    judge = judge_of(tiny_model, form)
+def test_an_overlong_step_is_false_and_the_others_are_still_judged(tiny_learner: Path, form: JudgeForm) -> None:
+    judge = judge_of(tiny_learner, form)
     output = answer(note=rare(900)).output
     cut = replace(output, parts={part: value for part, value in output.parts.items() if part != "history"})
     long, missing = judge.judge([Case(HISTORY, output, REFERENCE), Case(HISTORY, cut, REFERENCE)])
@@ -59,24 +59,24 @@ def test_an_overlong_step_is_false_and_the_others_are_still_judged(tiny_model: P
     assert long.response == pytest.approx(missing.response, abs=1e-5)
 
 
-def test_the_longest_in_tokens_goes_first(tiny_model: Path) -> None:
+def test_the_longest_in_tokens_goes_first(tiny_learner: Path) -> None:
     """The response has more characters than the step, and fewer tokens."""
     response = "It is a lot to take in at once, and you need not. " * 8
-    found = judge_of(tiny_model, JudgeForm()).judge([answer(response, rare(300))])[0]
+    found = judge_of(tiny_learner, JudgeForm()).judge([answer(response, rare(300))])[0]
     assert isinstance(found, Judgment)
     assert found.response is not None
     assert found.steps["history"] == 0.0
 
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
-def test_whatever_is_too_long_is_no_better_than_missing(tiny_model: Path, form: JudgeForm) -> None:
+def test_whatever_is_too_long_is_no_better_than_missing(tiny_learner: Path, form: JudgeForm) -> None:
     text = "\n".join(
         f"{part.capitalize()}: {rare(990)} [{decision}]"
         for part, decision in zip(STEPS, ("comforting", "negative, fear, 4", "Question"), strict=True)
     )
     output = parse_turn(f"{text}\nResponse: {rare(3900)}")
     assert output.complete
-    (found,) = judge_of(tiny_model, form).judge([Case(HISTORY, output, REFERENCE)])
+    (found,) = judge_of(tiny_learner, form).judge([Case(HISTORY, output, REFERENCE)])
     assert isinstance(found, Judgment)
     nothing: dict[Part, float] = {} if form.kind == "outcome" else dict.fromkeys(STEPS, 0.0)
     assert found.steps == nothing
@@ -85,8 +85,8 @@ def test_whatever_is_too_long_is_no_better_than_missing(tiny_model: Path, form: 
         assert score(output, found).parts() == {**dict.fromkeys(STEPS, -1), "response": -1, "format": 1}
 
 
-def test_prm_and_orm_give_the_lowest_score_together(tiny_model: Path) -> None:
-    pair = PairJudge(*(judge_of(tiny_model, JudgeForm(kind=kind)) for kind in ("process", "outcome")))
+def test_prm_and_orm_give_the_lowest_score_together(tiny_learner: Path) -> None:
+    pair = PairJudge(*(judge_of(tiny_learner, JudgeForm(kind=kind)) for kind in ("process", "outcome")))
     asked = answer(rare(3000), rare(900))
     given = score(asked.output, pair.judge([asked])[0])
     assert given.unscored is None
@@ -95,35 +95,35 @@ def test_prm_and_orm_give_the_lowest_score_together(tiny_model: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=IDS)
 @pytest.mark.parametrize("response", [USUAL, rare(3000)], ids=["short", "long"])
-def test_an_overlong_history_leaves_no_score(tiny_model: Path, form: JudgeForm, response: str) -> None:
+def test_an_overlong_history_leaves_no_score(tiny_learner: Path, form: JudgeForm, response: str) -> None:
     asked = replace(answer(response), history=(*HISTORY, Utterance(speaker="seeker", text=rare(500))))
-    (found,) = judge_of(tiny_model, form).judge([asked])
+    (found,) = judge_of(tiny_learner, form).judge([asked])
     assert isinstance(found, Unscored)
     assert "the judge takes 1024" in found.reason
 
 
 @pytest.mark.parametrize("kind", ["unified", "outcome"])
 @pytest.mark.parametrize("response", [USUAL, rare(3000)], ids=["short", "long"])
-def test_an_overlong_reference_leaves_no_score(tiny_model: Path, kind: str, response: str) -> None:
-    judge = judge_of(tiny_model, JudgeForm.model_validate({"kind": kind}))
+def test_an_overlong_reference_leaves_no_score(tiny_learner: Path, kind: str, response: str) -> None:
+    judge = judge_of(tiny_learner, JudgeForm.model_validate({"kind": kind}))
     assert isinstance(judge.judge([answer(response, reference=rare(500))])[0], Unscored)
 
 
-def test_a_process_judge_does_not_mind_the_reference(tiny_model: Path) -> None:
-    (found,) = judge_of(tiny_model, JudgeForm(kind="process")).judge([answer(reference=rare(500))])
+def test_a_process_judge_does_not_mind_the_reference(tiny_learner: Path) -> None:
+    (found,) = judge_of(tiny_learner, JudgeForm(kind="process")).judge([answer(reference=rare(500))])
     assert isinstance(found, Judgment)
 
 
-def test_a_response_that_is_not_compared_is_not_blamed_for_a_long_step(tiny_model: Path) -> None:
+def test_a_response_that_is_not_compared_is_not_blamed_for_a_long_step(tiny_learner: Path) -> None:
     asked = answer(rare(3000), rare(900), reference=None)
-    (found,) = judge_of(tiny_model, JudgeForm()).judge([asked])
+    (found,) = judge_of(tiny_learner, JudgeForm()).judge([asked])
     assert isinstance(found, Judgment)
     assert found.steps["history"] == 0.0
     assert (found.response, found.void) == (None, None)
 
 
-def test_a_long_output_does_not_disturb_the_others_of_its_batch(tiny_model: Path) -> None:
-    judge = judge_of(tiny_model, JudgeForm(alone=True))
+def test_a_long_output_does_not_disturb_the_others_of_its_batch(tiny_learner: Path) -> None:
+    judge = judge_of(tiny_learner, JudgeForm(alone=True))
     alone = judge.judge([case()])[0]
     long, beside = judge.judge([answer(rare(3000)), case()])
     assert isinstance(alone, Judgment)

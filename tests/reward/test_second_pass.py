@@ -140,10 +140,10 @@ def test_too_little_to_find_weights() -> None:
     assert fit_weights(records, [Judgment({}, {"candidate": 1.0})] * FEWEST, 1) is None
 
 
-def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_judge_finds_its_weights_on_held_out_dialogues_and_keeps_them(tiny_learner: Path, tmp_path: Path) -> None:
     records, _ = sampled(120)
     shape = {"steps": 2, "learning_rate": 1e-3, "batch": 4, "lora_rank": 0, "evaluate_every": 2, "validation": 0.5}
-    settings = RewardSettings.model_validate({"model": str(tiny_model), "alone": True, **shape})
+    settings = RewardSettings.model_validate({"model": str(tiny_learner), "alone": True, **shape})
     measured = train_judge(records, settings, tmp_path, 0)
     assert measured["validation_records"] >= FEWEST
     card = json.loads((tmp_path / "model" / CARD).read_text(encoding="utf-8"))

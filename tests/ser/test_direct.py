@@ -84,7 +84,7 @@ def test_what_it_cannot_do_is_said(record: SerRecord) -> None:
 
 
 def test_from_training_to_replies(
-    records: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    records: Path, tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*words: str | Path) -> int:
         monkeypatch.setattr(sys, "argv", ["compeer", "policy", *map(str, words)])
@@ -93,7 +93,7 @@ def test_from_training_to_replies(
         return int(stop.value.code or 0)
 
     monkeypatch.chdir(tmp_path)
-    small = [f"model={tiny_model}", "steps=1", "batch=1", "history=1", "direct=true"]
+    small = [f"model={tiny_learner}", "steps=1", "batch=1", "history=1", "direct=true"]
     assert run("sft", records, "sft", *(word for one in small for word in ("--set", one))) == 0
     assert model_card(tmp_path / "sft/model") == {"role": "supporter", "history": 1, "direct": True}
     ask = ["generate", records, "out.jsonl", "--model", "sft/model", "--max-tokens", "6"]
