@@ -4,6 +4,7 @@
 share what took long to make; each worker has temporary folders, ports and a database server of its own.
 """
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -26,6 +27,11 @@ LONGEST = ("recipe", "judge", "pages", "chat_page", "page", "soak", "vision_judg
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: whoever collects garbage (each training does) need not look through it."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

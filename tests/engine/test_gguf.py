@@ -90,8 +90,15 @@ def write_gguf(path: Path, kind: str, tied: bool = False) -> None:
 def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """`transformers` reads a file twice, word by word, and lists the names of all tensors for each module: here all of
     this is done once, and on plain memory."""
-    monkeypatch.setattr(np, "memmap", lambda path, mode: np.fromfile(path, np.uint8))
-    monkeypatch.setattr(gguf, "GGUFReader", cache(gguf.GGUFReader))
+    slow = gguf.GGUFReader
+
+    @cache
+    def read(path: str) -> gguf.GGUFReader:
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "memmap", lambda path, mode: np.fromfile(path, np.uint8))
+            return slow(path)
+
+    monkeypatch.setattr(gguf, "GGUFReader", read)
     monkeypatch.setattr(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map))
 
 
