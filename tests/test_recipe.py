@@ -21,6 +21,7 @@ def tiny_changes(model: Path) -> list[str]:
         f"judge.model={model}",
         f"sft.model={model}",
         "ser.rounds=2",
+        "ser.embedder=words",
         "judge.steps=3",
         "judge.save_every=1",
         "sft.steps=3",

@@ -78,7 +78,7 @@ def test_only_admins_may_send_much(bench: Bench) -> None:
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 QUICK = settings(
-    max_examples=8,
+    max_examples=6,
     deadline=None,
     database=None,
     derandomize=True,

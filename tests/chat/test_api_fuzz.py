@@ -21,7 +21,7 @@ from tests.support.served import FREE, served
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 QUICK = settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     database=None,
     derandomize=True,

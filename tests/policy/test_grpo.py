@@ -26,7 +26,7 @@ from tests.support.grpo_worker import (
     train,
 )
 
-WORKER = Path(__file__).parents[1] / "support" / "grpo_worker.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,9 @@ def assert_learnt_the_same(mine: Path, theirs: Path, start: Path) -> None:
 
 def test_one_process_and_two_come_to_the_same(model: Path, records: Path, alone: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")])
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [*start, str(WORKER), str(model), str(records), str(tmp_path)]
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    start = [sys.executable, "-m", "tests.support.pair", "tests.support.grpo_worker"]
+    command = [*start, str(model), str(records), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert_learnt_the_same(alone, tmp_path, model)

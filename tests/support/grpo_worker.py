@@ -1,4 +1,4 @@
-"""Used by test_grpo, and run by torchrun: three steps of GRPO with scripted outputs and scores, results as JSON.
+"""Used by test_grpo, and run by it in two processes: three steps of GRPO with scripted outputs and scores.
 
 Every output is fixed by its history and its place in the group, and every score by its record and text, so that one
 process and two must come to the same rewards, advantages and parameters.
@@ -208,5 +208,5 @@ def train(model: Path, records: Path, folder: Path, at_once: int = 0) -> None:
         (folder / "result.json").write_text(json.dumps(result))
 
 
-if __name__ == "__main__":
+def main() -> None:
     train(*(Path(word) for word in sys.argv[1:4]))
