@@ -20,7 +20,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is loaded, and for the p
 settings.register_profile("compeer", deadline=None, max_examples=60)
 settings.load_profile("compeer")
 
-LONGEST = ("recipe", "judge", "pages", "chat_page", "page", "soak", "vision_judge", "training", "store", "sft")
+LONGEST = (
+    *("recipe", "pages", "chat_page", "soak", "distributed", "judge", "catalogue", "page", "curious_annotator"),
+    *("engine", "probes", "store", "load", "train", "grpo", "vision_judge", "serve", "packaged_base", "app_fuzz"),
+)
 """The files that take longest: they begin first, so that none is left to run alone at the end."""
 
 

@@ -5,6 +5,7 @@ their tests are skipped.
 """
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from compeer.models.training import SftSettings, train_sft
 from tests.support.distributed_worker import CHATS, KINDS
 from tests.support.grpo_worker import small_model, small_records
 
-WORKER = Path(__file__).parents[1] / "support" / "distributed_worker.py"
+ROOT = Path(__file__).parents[2]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
+PAIR = [sys.executable, "-m", "tests.support.pair"]
 CONFIGS = Path(compeer.__file__).parent / "configs"
 ZERO = {"zero_stage": "ZERO_STAGE", "zero3_init_flag": "ZERO3_INIT", "zero3_save_16bit_model": "ZERO3_SAVE_16BIT_MODEL"}
 """What `accelerate launch` calls the settings of DeepSpeed before its processes."""
@@ -40,12 +43,40 @@ def spread(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("spread")
     records = small_records(folder / "records.jsonl")
     environment = {**os.environ, **told(request.param), "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(WORKER.parents[2]), os.environ.get("PYTHONPATH", "")])
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [*start, str(WORKER), str(model), str(records), str(folder)]
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    start = TORCHRUN if request.param.startswith("zero") else PAIR
+    command = [*start, "tests.support.distributed_worker", str(model), str(records), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
+
+
+def test_a_pair_is_told_what_torchrun_tells(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(TELLS, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]), "OMP_NUM_THREADS": "1"}
+    found = []
+    for start in (TORCHRUN, PAIR):
+        folder = tmp_path / start[2]
+        folder.mkdir()
+        done = subprocess.run([*start, "worker", str(folder)], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found.append({path.name: json.loads(path.read_text(encoding="utf-8")) for path in folder.iterdir()})
+    assert set(found[0]) == {"0", "1"}
+    assert found[0] == found[1]
+
+
+TELLS = """
+import json, os, sys
+from pathlib import Path
+
+def main():
+    told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
+    assert os.environ["MASTER_ADDR"] and int(os.environ["MASTER_PORT"])
+    Path(sys.argv[1], os.environ["RANK"]).write_text(json.dumps({name: os.environ[name] for name in told}))
+
+if __name__ == "__main__":
+    main()
+"""
 
 
 def told(name: str) -> dict[str, str]:

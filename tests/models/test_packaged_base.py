@@ -25,7 +25,7 @@ def test_it_answers_and_stops(model: LocalModel) -> None:
 
 def test_under_the_grammar_it_writes_a_whole_turn(model: LocalModel) -> None:
     history = [Utterance(speaker="seeker", text="I lost my job on Friday and have not told my wife yet.")]
-    request = Request(tuple(supporter_prompt(history)), seed=3, grammar=turn_grammar(60, 80))
+    request = Request(tuple(supporter_prompt(history)), seed=3, grammar=turn_grammar(30, 40))
     (answer,) = ask(model, [request], Sampling(temperature=0.7, max_tokens=140))
     assert isinstance(answer, Generation)
     parsed = parse_turn(answer.text, cut_off=answer.cut_off)
@@ -38,7 +38,7 @@ def test_a_step_can_be_forced_by_a_prefix(model: LocalModel) -> None:
     history = [Utterance(speaker="seeker", text="My exam is tomorrow and I cannot sleep.")]
     prefix = "History: An exam tomorrow, and no sleep. [comforting]\nEmotion:"
     request = Request(tuple(supporter_prompt(history)), seed=1, prefix=prefix, grammar=turn_grammar(60, 80))
-    (answer,) = ask(model, [request], Sampling(temperature=0.7, max_tokens=60))
+    (answer,) = ask(model, [request], Sampling(temperature=0.7, max_tokens=20))
     assert isinstance(answer, Generation)
     step = parse_turn(answer.text).parts.get("history")
     assert step is not None

@@ -1,4 +1,4 @@
-"""Run by test_distributed under torchrun: trains with the weights on two processes by FSDP2 or ZeRO-3, on a CPU.
+"""Run by test_distributed in two processes: trains with the weights on both by FSDP2 or ZeRO-3, on a CPU.
 
 `accelerate` takes FSDP's settings for GPUs alone. So processes on a CPU are passed off as such here; what follows,
 PyTorch's sharding, `accelerate`'s gathering and the trainers' checkpoints, is what a GPU would do. DeepSpeed needs no
