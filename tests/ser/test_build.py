@@ -1,7 +1,5 @@
 """A whole build: its summary, its bytes, and what happens when it is stopped."""
 
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -61,38 +59,69 @@ def files_of(folder: Path) -> dict[str, bytes]:
 STAGES_OF_A_BUILD = ("screened.jsonl", "splits.jsonl", "contexts.jsonl", "records.jsonl")
 
 
-@pytest.mark.parametrize("stage", STAGES_OF_A_BUILD)
-def test_a_build_killed_in_any_stage_goes_on_to_the_same_bytes(tmp_path: Path, stage: str) -> None:
-    """The process is killed at the moment when the stage has written some of its lines, and called again."""
-    code = f"""
-import os, signal
-import compeer.pipeline as stage
+KILLED = """
+import os, signal, sys, traceback
 from pathlib import Path
+
+import compeer.pipeline
+import compeer.ser.sampling, compeer.ser.screen, compeer.ser.silver, compeer.ser.split
 from compeer.ser.build import BuildSettings, build_records
-for module in ("screen", "sampling", "split", "silver"):
-    __import__("compeer.ser." + module)
-import compeer.ser.sampling, compeer.ser.screen, compeer.ser.silver
+
+folder, seed, *stages = sys.argv[1:]
 compeer.ser.sampling.DIALOGUES_A_UNIT = compeer.ser.screen.DIALOGUES_A_UNIT = 10
 compeer.ser.silver.BLOCK = 60
-add = stage.Stage.add
-def dying(self, done):
-    add(self, done)
-    if self.out.name == {stage!r} and self.units == (1 if {stage!r} == "splits.jsonl" else 2):
-        self._open[""].write(b'{{"half a li')
-        self._open[""].flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-if os.environ.get("DIE"):
-    stage.Stage.add = dying
-build_records(["sample"], Path({str(tmp_path)!r}) / os.environ["PLACE"], BuildSettings(embedder="words"), {SEED})
+add = compeer.pipeline.Stage.add
+
+
+def dying_in(stage):
+    def dying(self, done):
+        add(self, done)
+        if self.out.name == stage and self.units == (1 if stage == "splits.jsonl" else 2):
+            self._open[""].write(b'{"half a li')
+            self._open[""].flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return dying
+
+
+def build(place, stage=None):
+    child = os.fork()  # what it loaded is there already
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if stage:
+        compeer.pipeline.Stage.add = dying_in(stage)
+    try:
+        build_records(["sample"], place, BuildSettings(embedder="words"), int(seed))
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+for stage in stages:
+    place = Path(folder) / stage
+    place.mkdir()
+    print(stage, build(place, stage) == -signal.SIGKILL, (place / f"{stage}.unfinished").exists(), build(place))
+(Path(folder) / "whole").mkdir()
+print("whole", build(Path(folder) / "whole"))
 """
-    for place, die in (("killed", "yes"), ("killed", ""), ("whole", "")):
-        (tmp_path / place).mkdir(exist_ok=True)
-        environment = {**os.environ, "DIE": die, "PLACE": place}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-        assert done.returncode == (-signal.SIGKILL if die else 0), done.stderr
-        if die:
-            assert (tmp_path / place / f"{stage}.unfinished").exists()
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+"""For each stage a process that is killed when the stage has written some of its lines, and one that goes on."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of builds by the stage in which they were killed; "whole" was not."""
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, "-c", KILLED, str(folder), str(SEED), *STAGES_OF_A_BUILD]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = [f"{stage} True True 0" for stage in STAGES_OF_A_BUILD]
+    assert [line for line in done.stdout.splitlines() if line] == [*told, "whole 0"], done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("stage", STAGES_OF_A_BUILD)
+def test_a_build_killed_in_any_stage_goes_on_to_the_same_bytes(killed: Path, stage: str) -> None:
+    assert set(files_of(killed / "whole")) > set(STAGES_OF_A_BUILD)
+    assert files_of(killed / stage) == files_of(killed / "whole")
 
 
 def test_a_stage_is_done_again_when_its_settings_change_and_not_otherwise(tmp_path: Path) -> None:

@@ -338,12 +338,12 @@ def test_bad_turns_are_named(tmp_path: Path) -> None:
         list(read_stage(path, CandidateTurn, "turns"))
 
 
-def test_under_the_grammar_turns_are_parsed_at_once(tiny_model: Path, tmp_path: Path) -> None:
+def test_under_the_grammar_turns_are_parsed_at_once(tiny_learner: Path, tmp_path: Path) -> None:
     import torch
 
     from compeer.models.local import LocalModel
 
-    model = LocalModel(tiny_model, device=torch.device("cpu"), batch_size=2, name="tiny")
+    model = LocalModel(tiny_learner, device=torch.device("cpu"), batch_size=2, name="tiny")
     short = context().model_copy(update={"history": context().history[-1:]})
     source = tmp_path / "contexts.jsonl"
     source.write_text(short.model_dump_json(exclude_defaults=True) + "\n", encoding="utf-8")
