@@ -5,7 +5,7 @@
     python research/guard/measure.py replies --part held_out        # bad and good replies that nothing was learnt from
     python research/guard/measure.py load --processes 8             # the same 200 conversations, idle and busy
     … --small                                                       # without the large reader
-    … --recorded ASKED ANSWERS                                      # the large reader's answers, computed on a GPU
+    … --recorded ASKED ANSWERS [SECOND]                             # the large reader's answers, computed on a GPU
 
 On a CPU the large reader takes seconds a message; `prepare.py` writes the windows and replies that are measured, a GPU
 job answers them, and `--recorded` reads both. Writes counts and ids, never texts. Of replies `tune` may be looked at;
@@ -23,7 +23,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prepare import FOLDER, Reply, Text, read_conversations, read_replies
 from train import by_weights, measure_replies
@@ -32,7 +32,15 @@ from compeer.errors import InputError
 from compeer.evaluate.safety import SafetyCase, measure_detection
 from compeer.io import write_json
 from compeer.safety import Detector
-from compeer.safety.large import as_finding, as_guess, kept_finding, packaged_folder, reply_prompt
+from compeer.safety.large import (
+    as_finding,
+    as_guess,
+    is_unsure,
+    kept_finding,
+    mean_levels,
+    packaged_folder,
+    reply_prompt,
+)
 from compeer.safety.output import check_rules
 from compeer.safety.output_phrases import ReplyPhrases
 from compeer.safety.reader import Guess, Reads, Window
@@ -69,16 +77,23 @@ class Recorded:
 
     whole = True
 
-    def __init__(self, windows: Path, levels: Path) -> None:
-        rows = zip(*(path.read_text("utf-8").splitlines() for path in (windows, levels)), strict=True)
-        self._found = {tuple(json.loads(window)["messages"]): json.loads(level) for window, level in rows}
+    def __init__(self, windows: Path, levels: Path, second: Path | None = None) -> None:
+        asked, first, other = (_lines(path) for path in (windows, levels, second or levels))
+        for one, again in zip(first, other, strict=True):
+            if is_unsure(one["levels"]):
+                one["levels"] = mean_levels(one["levels"], again["levels"])
+        self._found = {tuple(window["messages"]): one for window, one in zip(asked, first, strict=True)}
         card = json.loads((packaged_folder() / "compeer.json").read_text("utf-8"))
         self._thresholds = card["thresholds"]
 
     def read(self, windows: Sequence[Window]) -> list[Guess]:
         """A guess for each window; an error names no text."""
-        found = [(self._found[tuple(window)], window) for window in windows]
-        return [as_guess(one["levels"], one["kinds"], self._thresholds, window) for one, window in found]
+        found = [self._found[tuple(window)] for window in windows]
+        return [as_guess(one["levels"], one["kinds"], self._thresholds) for one in found]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def measure(part: str, reader: Reads | Literal["packaged"] | None, name: str) -> dict[str, object]:
@@ -138,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("tune", "sealed", "replies", "load"))
     parser.add_argument("--small", action="store_true", help="without the large reader")
-    parser.add_argument("--recorded", type=Path, nargs=2, metavar=("ASKED", "ANSWERS"))
+    parser.add_argument("--recorded", type=Path, nargs="+", metavar="ASKED ANSWERS [SECOND]")
     parser.add_argument("--part", choices=("held_out", "tune", "sealed"), default="held_out", help="of the replies")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--json", type=Path)

@@ -132,7 +132,8 @@ def prepare(corpora: Path, work: Path) -> None:
     moments = {row["id"]: row for row in all_moments(corpora, "policy")}
     taught = [
         chat(moments[row["id"]], parse_turn(row["output"]).turn)
-        for path in sorted(HERE.glob("targets*.jsonl")) if path.stem != "targets-5"
+        for path in sorted(HERE.glob("targets*.jsonl"))
+        if path.stem != "targets-5"
         for row in _rows(path)
     ]
     taught += [chat(row, parse_turn(row["output"]).turn) for row in _rows(HERE / "invented.jsonl")]

@@ -758,6 +758,6 @@ def test_a_sure_reader_takes_back_what_a_rule_found_and_must_be_surer_of_harm() 
         finding = Finding("a rule", category)
         harm = category in ("harmful method", "encouragement of harm")
         assert kept_finding(finding, 0.9999) is None
-        assert kept_finding(finding, 0.98) == (finding if harm else None)
-        assert kept_finding(finding, 0.9) == finding
+        assert kept_finding(finding, 0.9) == (finding if harm else None)
+        assert kept_finding(finding, 0.4) == finding
     assert kept_finding(None, 0.1) is None

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
@@ -236,6 +237,31 @@ def test_the_large_reader_reads_a_whole_conversation(tiny_model: Path, tmp_path:
     (card / "compeer.json").write_text(json.dumps({"sha256": "0" * 64}))
     with pytest.raises(InputError, match="hash differs"):
         LargeReader(card)
+
+
+def test_where_the_first_adapter_is_not_sure_the_second_is_asked(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tiny_model, tmp_path / "two")
+    shutil.copytree(tiny_model, tmp_path / "two" / "second")
+    weights = tmp_path / "two" / "second" / "model.safetensors"
+    save_file({name: value * 0.5 for name, value in load_file(weights).items()}, weights, metadata={"format": "pt"})
+    talk = ("I sold the car.",)
+    found = {}
+    for folder in (tiny_model, tmp_path / "two" / "second", tmp_path / "two"):
+        reader = LargeReader(folder)
+        found[folder] = reader.read([talk])[0].danger
+        reader.close()
+    first, second, both = found.values()
+    assert both == pytest.approx((first + second) / 2)
+    monkeypatch.setattr("compeer.safety.large.UNSURE", (0.0, first / 2))
+    sure = LargeReader(tmp_path / "two")
+    assert sure.read([talk])[0].danger == first
+    sure.close()
+    (tmp_path / "two" / "second" / "adapter_model.safetensors").write_bytes(b"x")
+    (tmp_path / "two" / "second" / "compeer.json").write_text(json.dumps({"sha256": "0" * 64}))
+    with pytest.raises(InputError, match="hash differs"):
+        LargeReader(tmp_path / "two")
 
 
 def test_the_prompt_says_who_said_what_and_keeps_the_end() -> None:

@@ -3,8 +3,9 @@
 It answers with a level, and where there is danger with its kind ("crisis: suicide"). Nothing is generated: the
 probabilities of the words that it may answer with are read off where the answer begins. The conversation stands right
 behind the instruction, so that of a conversation that goes on only the new messages are computed. It is there if the
-base was fetched (`compeer models get qwen-1.5b`) and the adapter lies in `weights/guard-1.5b`. The same adapter reads
-what the supporter is about to say, and names its fault.
+base was fetched (`compeer models get qwen-1.5b`) and the adapter lies in `weights/guard-1.5b`. Where it is not sure, a
+second adapter (`second/` in its folder), trained otherwise, is asked too, and the mean of both counts. The first also
+reads what the supporter is about to say, and names its fault.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from compeer.safety.output import CATEGORIES, READ, Category, Finding
 from compeer.safety.reader import SUPPORTER, Guess, Window
 from compeer.safety.risk import KINDS, LEVELS
 
-NAME, BASE = "guard-1.5b", "qwen-1.5b"
+NAME, BASE, SECOND = "guard-1.5b", "qwen-1.5b", "second"
 MOST_LETTERS = 6_000
 """Of a longer conversation the end is read; a Chinese character counts as three letters."""
 MOST_BEFORE = 600
 """Characters of the seeker's message that are read beside a reply."""
 FINE = "fine"
 """What is said of a reply without a fault."""
-SHORT = 240
-"""Bytes (a Chinese character has three) under which a conversation is short."""
-SURE, VERY_SURE = 0.95, 0.995
+UNSURE = 0.02, 0.98
+"""Between these probabilities of danger the second adapter is asked too."""
+SURE, VERY_SURE = 0.5, 0.98
 """The probability of no fault from which on a rule's finding is taken back, and that for what does most harm."""
 FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")
 """What does most harm: a good reply that is written anew costs less than one that hurts."""
@@ -75,15 +76,12 @@ class LargeReader:
         from compeer.engine.network import load_tokenizer
         from compeer.models.resolve import prepare
 
-        card = json.loads((folder / "compeer.json").read_text("utf-8")) if (folder / "compeer.json").is_file() else {}
-        adapter = folder / "adapter_model.safetensors"
-        if "sha256" in card and file_hash(adapter) != card["sha256"]:
-            raise InputError("this is not the adapter we know: its hash differs.", file=adapter)
-        prepared = prepare(folder)
-        if prepared is None:
+        card = _card(folder)
+        prepared = [prepare(own) for own in (folder, folder / SECOND) if own == folder or own.is_dir()]
+        if not all(prepared):
             raise InputError("the CPU engine cannot run this reader.", file=folder)
-        self._tokenizer: Any = load_tokenizer(prepared.tokenizer)
-        self._engine = CpuEngine(prepared, self._tokenizer.eos_token_id)
+        self._tokenizer: Any = load_tokenizer(prepared[0].tokenizer)  # type: ignore[union-attr]
+        self._engine, *self._second = [CpuEngine(own, self._tokenizer.eos_token_id) for own in prepared if own]
         self._thresholds = {"danger": 0.5, "crisis": 0.5, **card.get("thresholds", {})}
         self._levels = self._first_tokens("", LEVELS, folder)
         self._kinds = self._first_tokens(" ", KINDS, folder)
@@ -106,13 +104,16 @@ class LargeReader:
 
     def close(self) -> None:
         """Ends its part of the engine."""
-        self._engine.close()
+        for engine in (self._engine, *self._second):
+            engine.close()
 
     def _read(self, messages: Window) -> Guess:
         ids = self._prompt_ids(prompt(messages))
         levels = self._engine.probabilities(ids, self._levels)
+        if self._second and is_unsure(levels):
+            levels = mean_levels(levels, self._second[0].probabilities(ids, self._levels))
         ids += self._ids("crisis:" if levels[2] > levels[1] else "concern:")
-        return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds, messages)
+        return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds)
 
     def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
         found = [self._ids(f"{before}{word}")[0] for word in words]
@@ -128,18 +129,20 @@ class LargeReader:
         return ids
 
 
-def as_guess(
-    levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float], messages: Window
-) -> Guess:
-    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts.
+def is_unsure(levels: Sequence[float]) -> bool:
+    """Whether a second adapter is to be asked, by the probabilities of none, concern and crisis."""
+    return UNSURE[0] < levels[1] + levels[2] < UNSURE[1]
 
-    Where little was written ("I'll do it tonight") it has to be surer: the threshold is that for `short`.
-    """
+
+def mean_levels(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """What two adapters say together."""
+    return [(one + other) / 2 for one, other in zip(first, second, strict=True)]
+
+
+def as_guess(levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float]) -> Guess:
+    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts."""
     kind = max(zip(kinds, KINDS, strict=True))[1]
-    threshold = thresholds["danger"]
-    if sum(len(message.encode()) for message in messages) < SHORT:
-        threshold = max(threshold, thresholds.get("short", 0.0))
-    danger = _scaled(levels[1] + levels[2], threshold)
+    danger = _scaled(levels[1] + levels[2], thresholds["danger"])
     return Guess(kind, danger, _scaled(levels[2], thresholds["crisis"]))
 
 
@@ -167,6 +170,18 @@ def _scaled(probability: float, threshold: float) -> float:
         return math.log(value / (1 - value))
 
     return 1 / (1 + math.exp(odds(threshold) - odds(probability)))
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    """What is said of the adapters in a folder; an error if one is not the one that was meant."""
+    path = folder / "compeer.json"
+    card: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    adapter = folder / "adapter_model.safetensors"
+    if "sha256" in card and file_hash(adapter) != card["sha256"]:
+        raise InputError("this is not the adapter we know: its hash differs.", file=adapter)
+    if (folder / SECOND).is_dir():
+        _card(folder / SECOND)
+    return card
 
 
 @loaded_once
