@@ -32,7 +32,7 @@ from compeer.ser.wording import derived_stage
 from compeer.statistics import generator
 
 JUDGES = ("judge", "judge-3", "judge-blind", "process", "outcome")
-SEEDS = ("third-1", "third-2", "third-3")
+SEEDS = ("again-1", "again-2", "again-3")
 """Supporters of the last round, as the reading names them."""
 
 
