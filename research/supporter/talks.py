@@ -5,7 +5,7 @@
 Seekers are played by the untrained base from our own role cards, English and Chinese; a base of this size is a weak
 seeker. The supporter writes as in use (`temperature`, `min_p`); where an output has not the form it tries once more.
 Writes {"id", "language", "utterances", "whole"} a conversation. The same card, repeat and round have the same seed for
-every supporter. `cards` names files of other cards (`cards-en.jsonl` and `cards-zh.jsonl` here are for training); with
+every supporter. `files` names other cards (`cards-en.jsonl` and `cards-zh.jsonl` here are for training); with
 `moments` it also writes contexts with prompts, out/<moments>.jsonl: a conversation each, up to one of its rounds.
 """
 
@@ -50,8 +50,8 @@ def talk(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: P
         min_p=job.get("min_p", 0.1),
     )
     decoders = {"seeker": Decoder(network, seeking, rows=size), "supporter": Decoder(twin, helping, rows=size)}
-    files = [Path(name) for name in job.get("cards", ())] or [own_cards("en"), own_cards("zh")]
-    cards = [card for file in files for card in read_cards(file)]
+    files = [Path(name) for name in job.get("files", ())] or [own_cards("en"), own_cards("zh")]
+    cards = [card for file in files for card in read_cards(file)][: job.get("cards")]
     talks = [(card, repeat) for card in cards for repeat in range(job["repeats"])]
     said: list[list[Turn]] = [[Turn(speaker="seeker", text=card.opening or "")] for card, _ in talks]
     alive = set(range(len(talks)))

@@ -266,3 +266,11 @@ def test_seekers_and_supporters_take_turns(tiny_learner: Path, tmp_path: Path, m
         assert row["whole"]
         assert [one["speaker"] for one in row["utterances"]] == ["seeker", "supporter"] * 2
         assert [one["text"] for one in row["utterances"]][1:] == ["What then?", "I was sacked.", "What then?"]
+    assert talks.moments(found, 1) == []  # too short to have a later round
+    longer = [{**row, "utterances": row["utterances"] * 3} for row in found]
+    for row, moment in zip(longer, talks.moments(longer, 1), strict=True):
+        history = moment["history"]
+        assert len(history) > 3
+        assert history[-1]["speaker"] == "seeker"
+        assert history == row["utterances"][: len(history)]
+        assert moment["id"] == f"talk-{row['id']}-{len(history) - 1}"

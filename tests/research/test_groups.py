@@ -61,3 +61,25 @@ def test_answers_become_labels_of_the_right_outputs(groups: ModuleType, tmp_path
     assert labels[worst]["harm"]
     assert not labels[worst]["strategy"]
     assert not labels[place["steps"][1]]["emotion"]
+
+
+def test_amid_a_talk_there_is_no_human_reply_and_words_may_be_quoted(groups: ModuleType, tmp_path: Path) -> None:
+    text = "I lost my job, and I have no idea what comes next for me and my family now."
+    context = {"id": "talk-en-t01:0-2", "language": "en", "split": "policy"}
+    context["history"] = [{"speaker": "seeker", "text": text}]
+    contexts = written(tmp_path / "contexts.jsonl", [context])
+    turn = f"History: {text} [exploration]\nEmotion: Worry. [negative, anxiety, 3]\nStrategy: I ask. [Question]\n"
+    rows = [
+        {"id": context["id"], "number": n, "supporter": "a", "ended": True, "text": f"{turn}Response: Why, {n}?"}
+        for n in range(4)
+    ]
+    folder = tmp_path / "parts"
+    groups.make(contexts, folder, written(tmp_path / "outputs.jsonl", rows))
+    assert "[5]" not in (folder / "part-en-1.txt").read_text(encoding="utf-8")
+    for reader in "AB":
+        answer = "1 | TTT TFT TTT FFF | 4 3 2 1 | Y Y N N | - | 1>2>3>4\n"
+        (folder / "answers" / f"part-en-1-{reader}.txt").write_text(answer, encoding="utf-8")
+    groups.labels(contexts, folder, tmp_path / "labels.jsonl")
+    labels = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
+    assert sorted(row["rating"] for row in labels) == [1, 2, 3, 4]
+    assert all("preference" not in row for row in labels)
