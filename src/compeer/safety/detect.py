@@ -145,8 +145,9 @@ class Detector:
         if found.whole:
             whole = [found.guesses.get(prefixes.get(index, ())) for index in range(len(reads))]
             learnt = _risen(whole, found.by)
-            # it saw the danger come: what it is not sure of having gone stays
-            return _lowered_by_last(learnt, whole[-1], 0) if learnt[-1].harmless else learnt, ()
+            if learnt[-1].harmless:  # all before goes too; what it is not sure of having gone stays
+                learnt = [replace(own, together=None, harmless=True) for own in learnt]
+            return learnt, ()
         for index in range(start, len(reads)):
             own = [found.guesses[(piece,)] for piece in reads[index].pieces if (piece,) in found.guesses]
             window, first = windows[index]
@@ -164,17 +165,10 @@ class Detector:
 
 
 def _lowered_by_last(learnt: list[_Learnt], last: Guess | None, first: int) -> list[_Learnt]:
-    """What was found before is taken back where the reader, with all messages from `first` on, finds no danger.
-
-    That is what it found itself; where it is sure (`harmless`), also what rules found that are not firm.
-    """
+    """What the small reader found before is taken back where, with all messages from `first` on, it finds no danger."""
     if last is None or _level(last) != "none":
         return learnt
-    sure = learnt[-1].harmless
-    return [
-        replace(own, together=None, harmless=sure or own.harmless) if index >= first else own
-        for index, own in enumerate(learnt)
-    ]
+    return [replace(own, together=None) if index >= first else own for index, own in enumerate(learnt)]
 
 
 def _text(turn: str | Utterance) -> str:
