@@ -37,8 +37,9 @@ from compeer.safety.large import (
     as_guess,
     is_unsure,
     kept_finding,
-    mean_levels,
+    mean,
     packaged_folder,
+    raised,
     reply_prompt,
 )
 from compeer.safety.output import check_rules
@@ -80,16 +81,16 @@ class Recorded:
     def __init__(self, windows: Path, levels: Path, second: Path | None = None) -> None:
         asked, first, other = (_lines(path) for path in (windows, levels, second or levels))
         for one, again in zip(first, other, strict=True):
-            if is_unsure(one["levels"]):
-                one["levels"] = mean_levels(one["levels"], again["levels"])
+            if is_unsure(one["levels"][0]):
+                one["levels"] = raised(one["levels"], again["levels"])
         self._found = {tuple(window["messages"]): one for window, one in zip(asked, first, strict=True)}
         card = json.loads((packaged_folder() / "compeer.json").read_text("utf-8"))
         self._thresholds = card["thresholds"]
 
     def read(self, windows: Sequence[Window]) -> list[Guess]:
         """A guess for each window; an error names no text."""
-        found = [self._found[tuple(window)] for window in windows]
-        return [as_guess(one["levels"], one["kinds"], self._thresholds) for one in found]
+        found = [(self._found[tuple(window)], tuple(window)) for window in windows]
+        return [as_guess(one["levels"], one["kinds"], self._thresholds, own) for one, own in found]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -112,10 +113,15 @@ def measure(part: str, reader: Reads | Literal["packaged"] | None, name: str) ->
     return {**settings, "seconds": round(seconds, 1), **found.model_dump()}
 
 
-def recorded_check(asked: Path, answers: Path) -> Callable[[Reply], bool]:
+def recorded_check(asked: Path, answers: Path, second: Path | None = None) -> Callable[[Reply], bool]:
     """Rejects as `check_carefully` does, by recorded probabilities."""
-    rows = zip(*(path.read_text("utf-8").splitlines() for path in (asked, answers)), strict=True)
-    found = {json.dumps(json.loads(one)["prompt"]): json.loads(other)["words"] for one, other in rows}
+    rows = zip(*(_lines(path) for path in (asked, answers, second or answers)), strict=True)
+    found = {
+        json.dumps(one["prompt"]): mean(first["words"], other["words"])
+        if is_unsure(first["words"][0])
+        else first["words"]
+        for one, first, other in rows
+    }
     thresholds = json.loads((packaged_folder() / "compeer.json").read_text("utf-8"))["reply_thresholds"]
 
     def rejects(reply: Reply) -> bool:

@@ -296,15 +296,17 @@ def main() -> None:
     parser.add_argument("corpora", type=Path, nargs="?", help="without it, no everyday talk and no windows to measure")
     parser.add_argument("--texts", type=int, default=4_000, help="how many of the labelled texts go in beside")
     parser.add_argument("--everyday", type=int, default=1_000, help="how many conversations of each corpus")
+    parser.add_argument("--plain", action="store_true", help="no reasons; each conversation twice instead")
     options = parser.parse_args()
-    conversations, texts, reasons = read_conversations("train"), read_texts(), read_reasons()
+    conversations, texts = read_conversations("train"), read_texts()
+    reasons = {} if options.plain else read_reasons()
     chosen = [texts[index] for index in generator(1, "chats of texts").permutation(len(texts))[: options.texts]]
     rows = []
     everyday = corpus_texts(options.corpora, options.everyday) if options.corpora else []
     for text in [*conversations, *everyday, *chosen]:
         for messages in dict.fromkeys((text.both or text.messages, text.messages)):
             chat = [*prompt(messages), {"role": "assistant", "content": answer(text.level, text.kind)}]
-            rows.append({"messages": chat, "times": 1})
+            rows.append({"messages": chat, "times": 2 if options.plain and text.id else 1})
         if text.id in reasons:
             system, asked = prompt(text.both or text.messages)
             why = f"{reasons[text.id]}{AFTER_WHY} {answer(text.level, text.kind)}"

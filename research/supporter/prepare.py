@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,11 +42,13 @@ def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def natural(contexts: dict[str, Any], rounds: Iterable[int] = (1, 2, 3)) -> list[SerRecord]:
-    """The labelled outputs of some rounds as records."""
+    """The labelled outputs of some rounds as records; those amid talks have no human reply to be compared with."""
     found = []
     for row in [row for number in rounds for row in _rows(HERE.parent / "judge" / f"labels-{number}.jsonl")]:
         moment, author, _ = row["id"].rsplit(":", 2)
-        found.append(record_of(row["id"], contexts[moment], parse_turn(row["output"]).turn, author, row, row["split"]))
+        if "preference" in row:
+            turn = parse_turn(row["output"]).turn
+            found.append(record_of(row["id"], contexts[moment], turn, author, row, row["split"]))
     return found
 
 
@@ -162,21 +165,30 @@ def prepare(corpora: Path, work: Path) -> None:
         rng.shuffle(asked)
         _write(work / f"{name}.jsonl", ({"messages": messages} for messages in asked))
         print(len(asked), "chats of", name)
-    rng = random.Random(6)
-    asked = [
-        messages
-        for records, share in ((natural(contexts, [4]), 1.0), (records, 0.35))
-        for record in records
-        for first in (True, False)
-        if rng.random() < share
-        for messages in chats(record, FORMS["judge"], first)
-    ]
-    rng.shuffle(asked)
-    _write(work / "judge-more.jsonl", ({"messages": messages} for messages in asked))
+    fifth = natural(contexts | moments, [5])
+    held_out = [record for record in fifth if zlib.crc32(record.dialogue.encode()) % 8 == 0]
+    write_records(work / "tune-records.jsonl", held_out)
+    later = [record for record in fifth if record not in held_out]
+    fourth = natural(contexts, [4])
+    for name, parts in (
+        ("judge-more", ((fourth, 1.0), (records, 0.35))),
+        ("judge-last", ((later, 1.0), (fourth, 0.35), (records, 0.35))),
+    ):
+        rng = random.Random(6)
+        asked = [
+            messages
+            for own, share in parts
+            for record in own
+            for first in (True, False)
+            if rng.random() < share
+            for messages in chats(record, FORMS["judge"], first)
+        ]
+        rng.shuffle(asked)
+        _write(work / f"{name}.jsonl", ({"messages": messages} for messages in asked))
+        print(len(asked), "chats of", name)
     _write(work / "groups.jsonl", labelled_groups(contexts))
     talks = {row["id"]: row for row in _rows(HERE / "moments-5.jsonl")}
     _write(work / "groups-5.jsonl", labelled_groups(moments | talks, 5))
-    print(len(asked), "chats of the judge's next round")
     for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
     print(len(taught), "chats of the supporter,", len(used), "fresh moments")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compeer.errors import InputError
 from compeer.safety import LEVELS, Detector, Level, detect
 from compeer.safety.reader import Guess, Window
-from compeer.safety.rules import READ_WHOLE, Rules, language_rules
+from compeer.safety.rules import READ_WHOLE, Rules, language_rules, languages_of, scanned
 from tests.support.growth import grows_with_length
 
 RULES = Detector(classifier=None)
@@ -322,3 +322,17 @@ class SureOfNothing:
 @pytest.mark.parametrize("text", ["I want to kill myself", "I want to die tonight", "我要自杀", "我想死"])
 def test_no_reader_overrules_a_crisis_that_a_rule_finds(text: str) -> None:
     assert Detector(SureOfNothing()).detect([text]).level == "crisis"
+
+
+@pytest.mark.parametrize(
+    ("idiom", "plain"),
+    [
+        ("论文又被退回来，我想死的心都有", "我想死"),
+        ("网上教程看得我想上吊", "我想上吊"),
+        ("my mom phoned me crying like i was gonna jump", "i am gonna jump off the bridge"),
+    ],
+)
+def test_beside_a_doubtful_turn_of_phrase_nothing_is_firm(idiom: str, plain: str) -> None:
+    language = languages_of(idiom)[0]
+    assert any(match.firm for match in scanned(plain, language).matches)
+    assert not any(match.firm for match in scanned(idiom, language).matches)

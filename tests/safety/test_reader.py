@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.safety import Detector
-from compeer.safety.large import MOST_LETTERS, LargeReader, large_reader, prompt
+from compeer.safety.large import MOST_LETTERS, LargeReader, large_reader, prompt, raised
+from compeer.safety.large import as_guess as as_guess_of_large
 from compeer.safety.reader import COLUMNS, SUPPORTER, Guess, SmallReader, Window, as_guess, features, small_reader
 from compeer.safety.risk import KINDS
 from compeer.safety.rules import Scan
@@ -253,7 +254,7 @@ def test_where_the_first_adapter_is_not_sure_the_second_is_asked(
         found[folder] = reader.read([talk])[0].danger
         reader.close()
     first, second, both = found.values()
-    assert both == pytest.approx((first + second) / 2)
+    assert both == pytest.approx(max(first, (first + second) / 2))
     monkeypatch.setattr("compeer.safety.large.UNSURE", (0.0, first / 2))
     sure = LargeReader(tmp_path / "two")
     assert sure.read([talk])[0].danger == first
@@ -262,6 +263,16 @@ def test_where_the_first_adapter_is_not_sure_the_second_is_asked(
     (tmp_path / "two" / "second" / "compeer.json").write_text(json.dumps({"sha256": "0" * 64}))
     with pytest.raises(InputError, match="hash differs"):
         LargeReader(tmp_path / "two")
+
+
+def test_two_adapters_raise_a_level_and_a_few_words_must_be_plainer() -> None:
+    assert raised([0.6, 0.3, 0.1], [0.2, 0.4, 0.4]) == pytest.approx([0.4, 0.35, 0.25])
+    assert raised([0.2, 0.4, 0.4], [0.6, 0.3, 0.1]) == [0.2, 0.4, 0.4]
+    thresholds = {"danger": 0.3, "crisis": 0.3, "short": 0.5}
+    kinds = [1.0, 0.0, 0.0, 0.0, 0.0]
+    long = as_guess_of_large([0.6, 0.3, 0.1], kinds, thresholds, ("word " * 40,))
+    short = as_guess_of_large([0.6, 0.3, 0.1], kinds, thresholds, ("a few words",))
+    assert short.danger < 0.5 < long.danger
 
 
 def test_the_prompt_says_who_said_what_and_keeps_the_end() -> None:

@@ -37,6 +37,7 @@ from compeer.safety.reader import (
 )
 from compeer.safety.risk import LEVELS, Level, Risk, Trigger, higher
 from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, scanned, shortened
+from compeer.safety.text import length
 
 CRISIS_HOLDS = 3
 """Messages for which a crisis stays one when nothing more is written of it; after that it is a concern."""
@@ -213,7 +214,7 @@ def _read(message: str) -> _Read:
     safe, joking = any(scan.safe for scan in scans), any(scan.joking for scan in scans)
     scan = Scan(matches, safe, joking, idiom=any(scan.idiom for scan in scans))
     # Of a short message around an idiom the small reader reads nothing: there the rules know better.
-    silent = scan.idiom and _letters(text) < SHORT
+    silent = scan.idiom and length(text) < SHORT
     return _Read(text, scan, tuple(failed), () if silent else tuple(_pieces(message[:SEARCHED])))
 
 
@@ -234,7 +235,7 @@ def _with_fragments(reads: Sequence[_Read]) -> list[_Read]:
 
 
 def _is_fragment(text: str) -> bool:
-    return len(text.split()) <= FRAGMENT_WORDS and _letters(text) <= FRAGMENT_LETTERS
+    return len(text.split()) <= FRAGMENT_WORDS and length(text) <= FRAGMENT_LETTERS
 
 
 def _pieces(text: str) -> list[str]:
@@ -263,10 +264,6 @@ def _cut(sentence: str) -> list[str]:
     """A sentence in parts of which two fit into a piece."""
     size = PIECE // 2
     return [sentence[start : start + size] for start in range(0, len(sentence), size)]
-
-
-def _letters(text: str) -> int:
-    return sum(3 if character > "\u2e80" else 1 for character in text)
 
 
 def _window(reads: Sequence[_Read], index: int) -> tuple[Window, int]:

@@ -4,8 +4,9 @@ It answers with a level, and where there is danger with its kind ("crisis: suici
 probabilities of the words that it may answer with are read off where the answer begins. The conversation stands right
 behind the instruction, so that of a conversation that goes on only the new messages are computed. It is there if the
 base was fetched (`compeer models get qwen-1.5b`) and the adapter lies in `weights/guard-1.5b`. Where it is not sure, a
-second adapter (`second/` in its folder), trained otherwise, is asked too, and the mean of both counts. The first also
-reads what the supporter is about to say, and names its fault.
+second adapter (`second/` in its folder), trained otherwise, is asked too: the mean of both counts where it is higher. A
+few words must be plainer than a long message to count. They also read what the supporter is about to say, and name its
+fault, by the mean of both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from compeer.io import file_hash, loaded_once
 from compeer.safety.output import CATEGORIES, READ, Category, Finding
 from compeer.safety.reader import SUPPORTER, Guess, Window
 from compeer.safety.risk import KINDS, LEVELS
+from compeer.safety.text import length
 
 NAME, BASE, SECOND = "guard-1.5b", "qwen-1.5b", "second"
 MOST_LETTERS = 6_000
@@ -31,8 +33,10 @@ MOST_BEFORE = 600
 """Characters of the seeker's message that are read beside a reply."""
 FINE = "fine"
 """What is said of a reply without a fault."""
+SHORT = 160
+"""Letters below which a conversation counts from the threshold `short` on."""
 UNSURE = 0.02, 0.98
-"""Between these probabilities of danger the second adapter is asked too."""
+"""Between these probabilities that nothing is wrong the second adapter is asked too."""
 SURE, VERY_SURE = 0.5, 0.98
 """The probability of no fault from which on a rule's finding is taken back, and that for what does most harm."""
 FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")
@@ -47,7 +51,7 @@ def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
     for message in reversed(messages):
         text = message.removeprefix(SUPPORTER)
         line = f"{'Seeker' if text == message else 'Supporter'}: {' '.join(text.split())}"
-        letters += sum(3 if character > "\u2e80" else 1 for character in line)
+        letters += length(line)
         if kept and letters > MOST_LETTERS:
             break
         kept.append(line[-MOST_LETTERS:])
@@ -99,7 +103,10 @@ class LargeReader:
 
     def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None = None) -> Finding | None:
         """The likeliest fault of a reply, if likely enough; else what is left of a rule's finding."""
-        found = self._engine.probabilities(self._prompt_ids(reply_prompt(seeker, reply)), self._faults)
+        ids = self._prompt_ids(reply_prompt(seeker, reply))
+        found = self._engine.probabilities(ids, self._faults)
+        if self._second and is_unsure(found[0]):
+            found = mean(found, self._second[0].probabilities(ids, self._faults))
         return as_finding(found, self._fault_thresholds or {}) or kept_finding(by_rule, found[0])
 
     def close(self) -> None:
@@ -110,10 +117,10 @@ class LargeReader:
     def _read(self, messages: Window) -> Guess:
         ids = self._prompt_ids(prompt(messages))
         levels = self._engine.probabilities(ids, self._levels)
-        if self._second and is_unsure(levels):
-            levels = mean_levels(levels, self._second[0].probabilities(ids, self._levels))
+        if self._second and is_unsure(levels[0]):
+            levels = raised(levels, self._second[0].probabilities(ids, self._levels))
         ids += self._ids("crisis:" if levels[2] > levels[1] else "concern:")
-        return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds)
+        return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds, messages)
 
     def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
         found = [self._ids(f"{before}{word}")[0] for word in words]
@@ -129,20 +136,29 @@ class LargeReader:
         return ids
 
 
-def is_unsure(levels: Sequence[float]) -> bool:
-    """Whether a second adapter is to be asked, by the probabilities of none, concern and crisis."""
-    return UNSURE[0] < levels[1] + levels[2] < UNSURE[1]
+def is_unsure(harmless: float) -> bool:
+    """Whether a second adapter is to be asked, by the first one's probability that nothing is wrong."""
+    return UNSURE[0] < harmless < UNSURE[1]
 
 
-def mean_levels(first: Sequence[float], second: Sequence[float]) -> list[float]:
+def mean(first: Sequence[float], second: Sequence[float]) -> list[float]:
     """What two adapters say together."""
     return [(one + other) / 2 for one, other in zip(first, second, strict=True)]
 
 
-def as_guess(levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float]) -> Guess:
+def raised(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    """The levels that two adapters say together: their mean, unless the first finds more danger alone."""
+    return min(mean(first, second), list(first))
+
+
+def as_guess(
+    levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float], messages: Window
+) -> Guess:
     """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts."""
     kind = max(zip(kinds, KINDS, strict=True))[1]
-    danger = _scaled(levels[1] + levels[2], thresholds["danger"])
+    short = sum(map(length, messages)) < SHORT
+    counts = thresholds.get("short", thresholds["danger"]) if short else thresholds["danger"]
+    danger = _scaled(levels[1] + levels[2], counts)
     return Guess(kind, danger, _scaled(levels[2], thresholds["crisis"]))
 
 

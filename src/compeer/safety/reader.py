@@ -28,6 +28,7 @@ from compeer.io import loaded_once
 from compeer.models.catalogue import PackagedFile
 from compeer.safety.risk import KINDS, Kind
 from compeer.safety.rules import languages_of, scanned
+from compeer.safety.text import length
 from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, read_weights, runs
 from compeer.statistics import Numbers
 
@@ -201,8 +202,8 @@ def spoken(messages: Sequence[str]) -> list[str]:
 
 def is_readable(messages: Sequence[str]) -> bool:
     """Whether there is enough to judge."""
-    written = (character for message in messages for character in message[:100] if character.isalnum())
-    return sum(3 if character > "\u2e80" else 1 for character in written) >= FEWEST_LETTERS
+    written = "".join(character for message in messages for character in message[:100] if character.isalnum())
+    return length(written) >= FEWEST_LETTERS
 
 
 def features(messages: Sequence[str], language: str) -> Keys:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -74,9 +74,10 @@ class RuleData(Frozen):
 
 
 class IdiomData(Frozen):
-    """Turns of phrase that are taken out before the rules look."""
+    """Turns of phrase that are taken out before the rules look, and those beside which nothing found is firm."""
 
     blanked: tuple[Pattern, ...] = ()
+    doubtful: tuple[Pattern, ...] = ()
 
 
 class TurnData(Frozen):
@@ -160,6 +161,7 @@ class Rules:
         self._edges = _EDGES[language]
         self._spelling = Spelling(data.spelling, data.phrases, data.known, data.fillers)
         self._idioms = self._compile("idioms", data.idioms.blanked)
+        self._doubtful = self._compile("idioms", data.idioms.doubtful)
         self._hot = self._compile("hot", [data.hot], edges=False)
         self._safe, self._joking = self._compile("safe", data.turns.safe), self._compile("joking", data.turns.joking)
         contexts = {name: self._context(name, context) for name, context in data.contexts.items()}
@@ -191,12 +193,13 @@ class Rules:
             blanked = self._idioms.sub(" ~ ", sentence) if self._idioms.pattern else sentence
             idiom = idiom or blanked != sentence
             blanked = re.sub(" +", " ", blanked)
+            doubtful = bool(self._doubtful.pattern and self._doubtful.search(sentence))
             for rule in self._rules:
                 for match in self._matches(rule, blanked, text):
                     if match is None:
                         taken_back[rule.data.name] = None
                     else:
-                        found[match] = None
+                        found[replace(match, firm=match.firm and not doubtful)] = None
         safe, joking = bool(self._safe.search(text)), bool(self._joking.search(text))
         return Scan(tuple(found), safe, joking, tuple(taken_back), idiom, text)
 
