@@ -1,18 +1,18 @@
-"""What the engine on a CPU gains: the same turns on llama.cpp and on torch, in turn, in one run.
+"""What the engines on a CPU gain: the same turns in eight bits, by llama.cpp and by torch in float32, in one run.
 
     python benchmarks/serve.py small [--turns 6] [--clients 8] [--max-tokens 120]
     python benchmarks/serve.py large qwen-1.5b [--turns 3]
-    python benchmarks/serve.py agreement [--verdicts 500]
+    python benchmarks/serve.py agreement [--verdicts 500] [--backend int8]
     python benchmarks/serve.py outputs [--outputs 1000] [--model random]
 
 `small` answers histories of 300 to 900 tokens with the packaged supporter, guard and all, for one client and for
-several at once, new ones and ones whose earlier turns were read before, and has one history judged, first on one
-backend and then on the other, `--turns` times over: machines are noisy, so compare within a run. Ratios above 1 speak
-for llama.cpp. `large` takes a base (a name of the catalogue, or a GGUF file) and measures how fast it reads and
-writes, when the first word of a reply can be seen in the first and in the second turn of a conversation, and its
-memory. `agreement` counts how often both backends say the same. `outputs` counts how many outputs under the form can be
-read and decide as they were steered, on histories that hold pieces of the form themselves; `random` is a tiny model
-with random weights, which knows nothing of the form. Prints one JSON object.
+several at once, new ones and ones whose earlier turns were read before, and has one history judged, on one backend
+after the other, `--turns` times over: machines are noisy, so compare within a run. Ratios say how many times better
+than torch. Set `COMPEER_GUARD=small` where the large base is there. `large` takes a base (a name of the catalogue, or a
+GGUF file) and measures how fast it reads and writes, when the first word of a reply can be seen in the first and in the
+second turn of a conversation, and its memory. `agreement` counts how often a backend judges as torch does. `outputs`
+counts how many outputs under the form can be read and decide as they were steered, on histories that hold pieces of the
+form themselves; `random` is a tiny model with random weights, which knows nothing of the form. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from compeer.chat.turn import ReplyPart, StepDone
 from compeer.chat.writing import Ending, fixed_grammar
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.engine.llama_table import CpuEngine
+from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.network import load_tokenizer
 from compeer.models import Request, Sampling, model_folder
 from compeer.models.resolve import prepare
@@ -55,7 +55,7 @@ from compeer.reward import Case, JudgeForm, Judgment, LocalJudge
 from compeer.safety import Guard
 from compeer.statistics import generator
 
-BACKENDS = ("llama.cpp", "torch")
+BACKENDS = ("int8", "llama.cpp", "torch")
 TURN = """History: The job is gone and the rent is due. [exploration]
 Emotion: Worry about the next weeks. [negative, anxiety, 4]
 Strategy: I ask how it began. [Question]
@@ -85,7 +85,11 @@ def on(backend: str) -> Iterator[None]:
         with mock.patch("compeer.chat.local.cpu_files", return_value=None):
             yield
     else:
-        with mock.patch("compeer.reward.judge.cpu_files", lambda model, use: prepare(model)):
+        with (
+            mock.patch.dict(os.environ, {"COMPEER_CPU": backend}),
+            mock.patch("compeer.chat.local.cpu_files", lambda model, use: prepare(model)),
+            mock.patch("compeer.reward.judge.cpu_files", lambda model, use: prepare(model)),
+        ):
             yield
 
 
@@ -179,14 +183,20 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
     for supporter in opened.values():
         supporter.close()
     medians = {backend: {name: middle(values) for name, values in own.items()} for backend, own in rows.items()}
-    ours, theirs = (medians[backend] for backend in BACKENDS)
+
+    def ratio(name: str, ours: float, theirs: float) -> float:
+        return round(ours / theirs if "tokens_a" in name else theirs / ours, 2)
+
     return {
         **medians,
         "memory_mb": {backend: memory("memory", backend) for backend in BACKENDS},
         "ratios": {
-            name: round(ours[name] / theirs[name] if "tokens_a" in name else theirs[name] / ours[name], 2)
-            for name in ours
-            if name != "prompt_tokens"
+            backend: {
+                name: ratio(name, value, medians["torch"][name])
+                for name, value in medians[backend].items()
+                if name != "prompt_tokens"
+            }
+            for backend in BACKENDS[:-1]
         },
         "clients": options.clients,
     }
@@ -260,7 +270,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
 def agreement(options: argparse.Namespace) -> dict[str, Any]:
     """Verdicts of the packaged judge on both backends."""
     judges = {}
-    for backend in BACKENDS:
+    for backend in (options.backend, "torch"):
         with on(backend):
             judges[backend] = LocalJudge("judge")
     rng = generator(0, "agreement")
@@ -274,7 +284,7 @@ def agreement(options: argparse.Namespace) -> dict[str, Any]:
             f"Strategy: This fits now. [{strategy}]\nResponse: {one.reply.text}"
         )
         cases.append(Case(one.history, parse_turn(text), str(rng.choice([other.reply.text for other in rounds]))))
-    ours, theirs = (judges[backend].judge(cases) for backend in BACKENDS)
+    ours, theirs = (judge.judge(cases) for judge in judges.values())
     apart = []
     for one, other in zip(ours, theirs, strict=True):
         if isinstance(one, Judgment) and isinstance(other, Judgment):
@@ -368,6 +378,7 @@ def main() -> None:
             way.add_argument("model")
         if name == "agreement":
             way.add_argument("--verdicts", type=int, default=500)
+            way.add_argument("--backend", choices=BACKENDS[:-1], default="int8")
         elif name == "outputs":
             way.add_argument("--outputs", type=int, default=1000)
             way.add_argument("--model", default="random")

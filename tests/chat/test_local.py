@@ -32,7 +32,7 @@ def local(request: pytest.FixtureRequest, tiny_learner: Path) -> Iterator[Any]:
         if request.param == "torch":
             patch.setattr("compeer.chat.local.cpu_files", lambda model, use: None)
         supporter = local_supporter(tiny_learner, None, rows=4)
-    assert type(supporter.writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "LlamaTable")
+    assert type(supporter.writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "CpuTable")
     yield supporter
     supporter.close()
 

@@ -150,7 +150,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(InputError, match="the disk is full"):
             write_folder(path, tmp_path / "model", "Tiny")
     with monkeypatch.context() as patch:
-        patch.setattr("compeer.engine.gguf._unpacked", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
+        patch.setattr("compeer.engine.gguf.unpacked", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
         with pytest.raises(RuntimeError):
             write_folder(path, tmp_path / "model", "Tiny")
     assert {one.name for one in tmp_path.iterdir()} == {"tiny.gguf"}, "whole or not at all"

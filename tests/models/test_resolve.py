@@ -10,7 +10,7 @@ from compeer.models.resolve import cpu_files
 
 
 @pytest.mark.parametrize(
-    ("model", "use", "machine", "llama"),
+    ("model", "use", "machine", "engine"),
     [
         ("qwen-1.5b", "judge", "x86_64", True),
         ("supporter-1.5b", "serve", "x86_64", True),
@@ -25,7 +25,7 @@ from compeer.models.resolve import cpu_files
     ],
 )
 def test_each_use_gets_the_backend_that_was_measured_faster(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, use: resolve.Use, machine: str, llama: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, use: resolve.Use, machine: str, engine: bool
 ) -> None:
     for name, files in (("adapters", ["adapter_config.json"]), ("merged", ["adapter_config.json", "config.json"])):
         (tmp_path / name).mkdir()
@@ -34,4 +34,7 @@ def test_each_use_gets_the_backend_that_was_measured_faster(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(resolve, "prepare", lambda model: model)
-    assert (cpu_files(model, use) is not None) == llama
+    monkeypatch.setattr(resolve, "_has_eight_bits", lambda: False)
+    assert (cpu_files(model, use) is not None) == engine
+    monkeypatch.setattr(resolve, "_has_eight_bits", lambda: True)
+    assert (cpu_files(model, use) is not None) == (engine or use == "serve")

@@ -13,7 +13,7 @@ from typing import Any
 from compeer.chat.conversation import GuardedSupporter
 from compeer.dialogue import Utterance
 from compeer.engine.batching import Batcher
-from compeer.engine.llama_table import CpuEngine
+from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import PictureError, chat_pictures, picture_reader
 from compeer.engine.network import (
     best_device,

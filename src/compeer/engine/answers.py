@@ -1,9 +1,9 @@
-"""Probabilities of given answers after prompts that go on piece by piece, on torch or on llama.cpp.
+"""Probabilities of given answers after prompts that go on piece by piece, on torch or on a CPU's engine.
 
 On torch all rows share one cache. What the first pieces of a group have in common is computed once; each further piece
 then adds only its own few tokens. Rows differ in length: pieces are padded on the left and masked, and positions count
-real tokens only. On llama.cpp one row is asked after the other: the engine remembers what it read, and on a CPU a batch
-would gain nothing.
+real tokens only. On a CPU's engine one row is asked after the other: it remembers what it read, and a batch would gain
+little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from compeer.engine.attention import roomy_cache
-from compeer.engine.llama_table import CpuEngine
+from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureReader, inputs_beside_tokens
 from compeer.engine.rows import NotWritten, Row, Sampling, common
 
@@ -24,8 +24,8 @@ Pieces = Sequence[list[int]]
 """The next tokens of each row."""
 
 
-class LlamaReading:
-    """Rows on llama.cpp; what the calls do is written at `TorchReading`."""
+class CpuReading:
+    """Rows on a CPU's engine; what the calls do is written at `TorchReading`."""
 
     def __init__(self, engine: CpuEngine, rows: int) -> None:
         self._engine = engine
@@ -173,7 +173,7 @@ class TorchReading:
         return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
 
 
-Reading = LlamaReading | TorchReading
+Reading = CpuReading | TorchReading
 """Rows that are read on piece by piece."""
 
 

@@ -1,13 +1,15 @@
-"""Rows on llama.cpp: a sequence each, and what was read once is not read again; a base is loaded once for all users.
+"""Rows on a CPU: a sequence each, and what was read once is not read again; a base is loaded once for all users.
+
+Two engines compute them, which have the same calls and take the same files: torch in eight bits (`int8.py`) where the
+processor and the model allow it, else llama.cpp (`llama.py`).
 
 A sequence that a row has left keeps its prompt until it is needed; then the keys and values are put aside in
 memory, as many as there is room for. A prompt begins with what it has most in common with any of them: a conversation's
 second turn reads only what is new. What all prompts of a model begin with (its task) is computed once for good: its
 keys and values are kept on disk, beside a hash of themselves, under a name made of all that they depend on.
 
-llama.cpp rounds to eight bits on the way, and rounds otherwise when it computes one token or many. So prompts are read
-in blocks that always end at the same tokens, and whole blocks alone are used again: what a prompt comes to does not
-depend on what was read before.
+Both round, and round otherwise when they compute one token or many. So prompts are read in blocks that always end at
+the same tokens, and whole blocks alone are used again: what a prompt comes to does not depend on what was read before.
 """
 
 from __future__ import annotations
@@ -25,22 +27,23 @@ import numpy as np
 import torch
 
 from compeer.engine.batching import Batcher
-from compeer.engine.llama import BATCH, Llama, version
+from compeer.engine.int8 import Int8, is_supported
+from compeer.engine.llama import Llama
 from compeer.engine.rows import Backend, ModelFiles, Row, common
 from compeer.io import atomic
 
 _SHORTEST_SHARED = 16
 """A prompt that has fewer tokens in common with another is read from its start."""
-_BLOCK = 32
-"""Tokens of a block. Larger ones are hardly read faster, and leave more to be read again."""
+_BATCH = 256
+"""Tokens that are computed in one call, at most."""
 _PUT_ASIDE = 256 << 20
 """Bytes of keys and values that are put aside; those that were not used for the longest time go first."""
 
 _TOKENS, _LONGEST = 16384, 4096
-"""Memory is set aside for so many tokens, which the rows share evenly; no row needs more than the second number."""
+"""llama.cpp sets memory aside for so many tokens, which the rows share evenly; no row needs more than the second."""
 _LARGE, _ROWS, _FEW_ROWS = 512 << 20, 8, 2
-"""Bases of more bytes than this write fewer rows at a time: on a CPU, eight together gain little over one after the
-other, and memory is set aside for each."""
+"""Bases of more bytes than this write fewer rows at a time on llama.cpp: eight together gain little over one after the
+other there, and memory is set aside for each."""
 
 Known = tuple[Path | None, tuple[int, ...]]
 """Tokens, and the adapters that they were read with."""
@@ -57,16 +60,16 @@ class _Sequence:
     row: Row | None = None
 
 
-class LlamaTable(Backend):
+class CpuTable(Backend):
     """Holds a row for each of the model's sequences but one, which is there for questions. `kept` is a folder."""
 
     at_once = 64
 
-    def __init__(self, llama: Llama, kept: Path | None = None) -> None:
+    def __init__(self, model: Llama | Int8, kept: Path | None = None) -> None:
         self.rows: list[Row] = []
-        self.most = llama.sequences - 1
-        self._llama, self._kept = llama, kept
-        self._sequences = [_Sequence(number) for number in range(llama.sequences)]
+        self.most = model.sequences - 1
+        self._model, self._kept = model, kept
+        self._sequences = [_Sequence(number) for number in range(model.sequences)]
         """In the order in which prompts were last read into them."""
         self._aside: OrderedDict[Known, bytes] = OrderedDict()
         self._fixed: dict[Known, bytes] = {}
@@ -79,11 +82,11 @@ class LlamaTable(Backend):
         first = group[0]
         slot, logits = self._reading([*first.ids, *first.tokens], first.adapter, group)
         slot.row = first
-        state = self._llama.state(slot.number) if len(group) > 1 else b""
+        state = self._model.state(slot.number) if len(group) > 1 else b""
         for row in group[1:]:
             other = self._free()
             if not self._put(other, (slot.adapter, tuple(slot.tokens)), slot.clean, state):
-                raise RuntimeError("llama.cpp does not take its own state back")
+                raise RuntimeError("the engine does not take its own state back")
             other.row = row
         self.rows += group
         return logits.expand(len(group), -1).clone()
@@ -91,7 +94,7 @@ class LlamaTable(Backend):
     def step(self) -> torch.Tensor:
         found: dict[int, torch.Tensor] = {}
         for adapter in dict.fromkeys(row.adapter for row in self.rows):
-            self._llama.use(adapter)
+            self._model.use(adapter)
             own = [row for row in self.rows if row.adapter == adapter]
             found |= zip(map(id, own), self._fed(own), strict=True)
         return torch.stack([found[id(row)] for row in self.rows])
@@ -110,12 +113,12 @@ class LlamaTable(Backend):
     def clear(self) -> None:
         self.rows.clear()
         self._aside.clear()
-        self._llama.clear()
+        self._model.clear()
         for slot in self._sequences:
             slot.tokens, slot.clean, slot.row = [], 0, None
 
     def close(self) -> None:
-        self._llama.close()
+        self._model.close()
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -131,25 +134,25 @@ class LlamaTable(Backend):
             return
         slot, _ = self._reading(list(ids), adapter, [])
         slot.clean = len(ids)
-        self._fixed[known] = self._llama.state(slot.number)
+        self._fixed[known] = self._model.state(slot.number)
         if path:
             _write_state(path, self._fixed[known])
 
     def _reading(self, ids: list[int], adapter: Path | None, group: Sequence[Row]) -> tuple[_Sequence, torch.Tensor]:
         """A free sequence that holds these tokens, and the logits after them."""
-        first = self._first_block(ids, adapter)
+        first, block = self._first_block(ids, adapter), self._model.block
         slot = self._begun(ids, adapter, first)
-        self._llama.use(adapter)
+        self._model.use(adapter)
         try:
             while True:
                 start = len(slot.tokens)
-                part = ids[start : start + _BLOCK if start >= first else min(first, start + _BLOCK)]
+                part = ids[start : start + block if start >= first else min(first, start + block)]
                 last = start + len(part) == len(ids)
                 wanted = [False] * (len(part) - 1) + [last]
                 positions = range(start, start + len(part))
-                found = self._llama.decode([slot.number] * len(part), positions, part, wanted)
+                found = self._model.decode([slot.number] * len(part), positions, part, wanted)
                 slot.tokens += part
-                slot.clean = len(slot.tokens) if len(part) == _BLOCK else slot.clean
+                slot.clean = len(slot.tokens) if len(part) == block else slot.clean
                 self.read += len(part)
                 if last:
                     return slot, torch.from_numpy(found)
@@ -170,7 +173,7 @@ class LlamaTable(Backend):
 
         def shared(tokens: Sequence[int]) -> int:
             length = common(tokens, fresh)
-            return first + (length - first) // _BLOCK * _BLOCK if length >= first else 0
+            return first + (length - first) // self._model.block * self._model.block if length >= first else 0
 
         held = [(shared(one.tokens[: one.clean]), one) for one in self._sequences if one.adapter == adapter]
         aside = [(shared(tokens), (own, tokens)) for own, tokens in (*self._fixed, *self._aside) if own == adapter]
@@ -182,7 +185,7 @@ class LlamaTable(Backend):
         elif max(length, other) < _SHORTEST_SHARED:
             self._make_room(slot)
         elif nearest and length > other:
-            state = self._llama.state(nearest.number)
+            state = self._model.state(nearest.number)
             self._put(slot, (adapter, tuple(nearest.tokens)), nearest.clean, state)
         elif known:
             if known in self._aside:
@@ -197,7 +200,7 @@ class LlamaTable(Backend):
     def _put(self, slot: _Sequence, known: Known, clean: int, state: bytes) -> bool:
         """Puts keys and values into a sequence, its own aside; False where they do not fit."""
         self._make_room(slot)
-        fits = self._llama.restore(slot.number, state)
+        fits = self._model.restore(slot.number, state)
         if fits:
             slot.adapter, slot.tokens, slot.clean = known[0], list(known[1]), clean
         return fits
@@ -211,14 +214,14 @@ class LlamaTable(Backend):
         self._cut(slot, slot.clean)
         known = (slot.adapter, tuple(slot.tokens))
         if len(slot.tokens) >= 2 * _SHORTEST_SHARED and known not in self._fixed and known not in self._aside:
-            self._aside[known] = self._llama.state(slot.number)
+            self._aside[known] = self._model.state(slot.number)
             while sum(map(len, self._aside.values())) > _PUT_ASIDE:
                 self._aside.popitem(last=False)
         self._cut(slot, 0)
 
     def _cut(self, slot: _Sequence, length: int) -> None:
         """Forgets what a sequence holds after so many tokens."""
-        self._llama.cut(slot.number, length)
+        self._model.cut(slot.number, length)
         del slot.tokens[length:]
         slot.clean = min(slot.clean, length)
 
@@ -232,17 +235,17 @@ class LlamaTable(Backend):
             last = start + len(new) - 1
             fed += [(slot.number, position, token, position == last) for position, token in enumerate(new, start)]
             slot.tokens += new
-        batches = (fed[start : start + BATCH] for start in range(0, len(fed), BATCH))
-        return torch.from_numpy(np.concatenate([self._llama.decode(*zip(*batch, strict=True)) for batch in batches]))
+        batches = (fed[start : start + _BATCH] for start in range(0, len(fed), _BATCH))
+        return torch.from_numpy(np.concatenate([self._model.decode(*zip(*batch, strict=True)) for batch in batches]))
 
     # --- on disk --------------------------------------------------------------------------------------------------
 
     def _mark(self, known: Known) -> str:
         """A name for keys and values that changes with everything that they depend on."""
         adapter, ids = known
-        stats = [(path, path.stat()) for path in (self._llama.path, adapter) if path]
+        stats = [(path, path.stat()) for path in (self._model.path, adapter) if path]
         files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-        return hashlib.sha256(repr((version(), files, ids)).encode()).hexdigest()[:32]
+        return hashlib.sha256(repr((self._model.mark, files, ids)).encode()).hexdigest()[:32]
 
 
 def _read_state(path: Path) -> bytes | None:
@@ -262,30 +265,35 @@ def _write_state(path: Path, state: bytes) -> None:
             unfinished.write_bytes(hashlib.sha256(state).digest() + state)
 
 
-_loaded: dict[tuple[Path, int, int], tuple[Llama, LlamaTable, Batcher]] = {}
+_loaded: dict[tuple[Path, int, int], tuple[Llama | Int8, CpuTable, Batcher]] = {}
 _users: Counter[tuple[Path, int, int]] = Counter()
 _loading = threading.Lock()
 
 
 class CpuEngine:
-    """A model on llama.cpp, which writes `rows` outputs at a time. `end` is the token that ends an output.
+    """A model on a CPU, which writes `rows` outputs at a time. `end` is the token that ends an output.
 
     Engines on the same base share it, and the thread that computes with it.
     """
 
     def __init__(self, files: ModelFiles, end: int, rows: int | None = None) -> None:
-        self.rows = rows or (_ROWS if files.base.stat().st_size < _LARGE else _FEW_ROWS)
+        eight_bits = is_supported(files.base)
+        self.rows = rows or (_ROWS if eight_bits or files.base.stat().st_size < _LARGE else _FEW_ROWS)
         self.adapter = files.adapter
         self._key = (files.base, self.rows, end)
         self._closed = False
         with _loading:
             if self._key not in _loaded:
-                llama = Llama(files.base, self.rows + 1, min(_LONGEST, _TOKENS // self.rows))
-                table = LlamaTable(llama, files.states)
-                _loaded[self._key] = llama, table, Batcher(table, end)
-            llama, self.table, self.batcher = _loaded[self._key]
+                model: Llama | Int8
+                if eight_bits:
+                    model = Int8(files.base, self.rows + 1, _LONGEST)
+                else:
+                    model = Llama(files.base, self.rows + 1, min(_LONGEST, _TOKENS // self.rows))
+                table = CpuTable(model, files.states)
+                _loaded[self._key] = model, table, Batcher(table, end)
+            model, self.table, self.batcher = _loaded[self._key]
             _users[self._key] += 1
-        self.vocabulary, self.width = llama.vocabulary, llama.width
+        self.vocabulary, self.width = model.vocabulary, model.width
 
     def keep(self, ids: Sequence[int]) -> None:
         """Has the beginning of prompts at hand from now on, from disk if it was computed before."""

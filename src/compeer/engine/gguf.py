@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.errors import InputError
-from compeer.io import atomic_folder
+from compeer.io import atomic_folder, text_hash
 from compeer.progress import progress
 
 if TYPE_CHECKING:
@@ -61,6 +61,12 @@ def cache_folder() -> Path:
     if folder := os.environ.get("COMPEER_CACHE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
+
+
+def int8_folder(path: Path) -> Path:
+    """Where a file's weights lie in eight bits, once `int8.py` has made them."""
+    found = path.stat()  # by size and time: a gigabyte is not read at every start
+    return cache_folder() / "engine" / f"int8-{text_hash(f'{path} {found.st_size} {found.st_mtime_ns}')[:16]}"
 
 
 @contextmanager
@@ -161,13 +167,14 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
         ):
             file.write(len(head).to_bytes(8, "little") + head)
             for one in tensors.values():
-                values = _unpacked(reader, one, getattr(torch, dtype)).contiguous().view(torch.uint8).numpy()
+                plain = _in_their_order(reader, one, unpacked(one, getattr(torch, dtype)))
+                values = plain.contiguous().view(torch.uint8).numpy()
                 file.write(values.data)
                 advance(values.nbytes)
 
 
-def _unpacked(reader: Any, tensor: Any, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor as plain numbers, in the order of `transformers`."""
+def unpacked(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor as plain numbers, in the order of the file."""
     import gguf
     import torch
 
@@ -181,8 +188,13 @@ def _unpacked(reader: Any, tensor: Any, dtype: torch.dtype) -> torch.Tensor:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(unpack, range(0, shape[0], step)))
-    heads = _turned_heads(reader, tensor.name)
-    return found.reshape(heads, -1, 2, *shape[1:]).transpose(1, 2).reshape(shape) if heads else found
+    return found
+
+
+def _in_their_order(reader: Any, tensor: Any, values: torch.Tensor) -> torch.Tensor:
+    """A tensor's numbers in the order of `transformers`."""
+    heads, shape = _turned_heads(reader, tensor.name), values.shape
+    return values.reshape(heads, -1, 2, *shape[1:]).transpose(1, 2).reshape(shape) if heads else values
 
 
 def _shape(tensor: Any) -> list[int]:

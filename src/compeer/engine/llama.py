@@ -159,9 +159,14 @@ def default_threads() -> int:
 class Llama:
     """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
 
+    block = 32
+    """Prompts are read in blocks of so many tokens. Larger ones are hardly read faster, and leave more to be read."""
+
     def __init__(self, path: Path, sequences: int, width: int, threads: int | None = None) -> None:
         self._lib = lib = _library()
         self.path, self.sequences = path, sequences
+        self.mark = f"llama.cpp {version()}"
+        """Changes with everything but the files that keys and values depend on."""
         settings = lib.llama_model_default_params()
         settings.set(_GPU_LAYERS, "i", 0)
         settings.set(_LOADING, "i", _READ_WHOLE)  # most matrices are laid out anew: a mapped file would be held twice

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
-from compeer.engine.gguf import cache_folder, write_folder
+from compeer.engine.gguf import cache_folder, int8_folder, write_folder
 from compeer.errors import InputError
 from compeer.io import Frozen, file_hash, read_json, write_json
 from compeer.progress import console
@@ -201,7 +201,9 @@ def only_process(base: Base) -> Iterator[None]:
 def remove(base: Base) -> int:
     """Deletes all of a base that is in the cache, halves too; how many bytes that frees."""
     with only_process(base):
-        return erase([base.path, *unfinished(base), _record(base), *base.folder.parent.glob(f"{base.folder.name}*")])
+        made = [int8_folder(base.path)] if base.path.is_file() else []
+        folders = [*base.folder.parent.glob(f"{base.folder.name}*"), *made]
+        return erase([base.path, *unfinished(base), _record(base), *folders])
 
 
 def unfinished(base: Base) -> list[Path]:

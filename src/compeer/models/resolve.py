@@ -168,16 +168,17 @@ def card_folder(model: str | Path) -> Path:
 
 
 def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
-    """The files of a model that llama.cpp is to run on this CPU; None where torch is faster, or llama.cpp cannot.
+    """The files of a model that an engine of `cpu_table.py` is to run on this CPU; None where torch is to, in float32.
 
-    Decided by measurement (docs/engine.md). Bases of the catalogue and files are made for llama.cpp. A small model
-    writes sooner on llama.cpp for one person, and for many on aarch64; on x86_64 torch writes for many, and a judge,
-    which only reads prompts, is on torch everywhere.
+    Decided by measurement (docs/engine.md). Bases of the catalogue and files are made for these engines, and with
+    eight-bit numbers the small models are written quickest by them too. With llama.cpp alone, small models are written
+    by it for one person, and for many on aarch64; on x86_64 torch writes for many. A small judge is on torch
+    everywhere, so that rewards are the same on all machines.
     """
     name = str(model)
     base = PACKAGED_MODELS[name].base if name in PACKAGED_MODELS else name
     quantised = base in BASES or name.endswith(".gguf") or _are_adapters(Path(model))
-    if quantised or use == "chat" or (use == "serve" and platform.machine() != "x86_64"):
+    if quantised or use == "chat" or (use == "serve" and (platform.machine() != "x86_64" or _has_eight_bits())):
         return prepare(model)
     return None
 
@@ -186,12 +187,15 @@ def prepare(model: str | Path) -> ModelFiles | None:
     """The files of a model, made where they are missing; None for a folder that llama.cpp cannot run."""
     name = str(model)
     if name == "embedded":
+        tokenizer = _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256)
+        if _has_eight_bits():
+            return _files(SMOLLM2.checked_path(), None, tokenizer)
 
         def split_in_two(to: Path) -> None:
             write_pairs("llama", split(SMOLLM2.checked_path(), to / "base.gguf"), to / "offsets.gguf")
 
         made = _prepared(f"smollm2-{SMOLLM2.sha256[:12]}", split_in_two, "the packaged language model")
-        return _files(made / "base.gguf", made / "offsets.gguf", _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256))
+        return _files(made / "base.gguf", made / "offsets.gguf", tokenizer)
     if name in PACKAGED_MODELS:
         return _over(PACKAGED_MODELS[name].base, packaged_adapters(name))
     if name in BASES:
@@ -212,6 +216,12 @@ def prepare(model: str | Path) -> ModelFiles | None:
     mark = text_hash(" ".join(map(file_hash, [folder / "config.json", *sorted(folder.glob("*.safetensors"))])))
     made = _prepared(f"model-{mark[:16]}", lambda to: convert_folder(folder, to / "base.gguf"), folder.name)
     return _files(made / "base.gguf", None, folder, folder)
+
+
+def _has_eight_bits() -> bool:
+    from compeer.engine.int8 import has_eight_bits  # torch is heavy
+
+    return has_eight_bits()
 
 
 def _are_adapters(folder: Path) -> bool:

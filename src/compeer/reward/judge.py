@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from compeer.engine import network as networks
-from compeer.engine.answers import LlamaReading, Reading, TorchReading
+from compeer.engine.answers import CpuReading, Reading, TorchReading
 from compeer.engine.attention import FOLDED, attend
-from compeer.engine.llama_table import CpuEngine
+from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureError, PictureReader, picture_reader
 from compeer.errors import InputError
 from compeer.models.resolve import cpu_files, model_folder
@@ -78,7 +78,7 @@ class LocalJudge:
         self._begin: Callable[[Sequence[Branch]], Reading]
         if prepared:
             engine = CpuEngine(prepared, self._tokenizer.eos_token_id)
-            self._begin, self._limit = lambda rows: LlamaReading(engine, len(rows)), engine.width
+            self._begin, self._limit = lambda rows: CpuReading(engine, len(rows)), engine.width
             self._batch_size = 1  # one case after the other: what its branches share stays at hand
         else:
             self._reader = picture_reader(folder, card.get("media", "") if media is None else media)

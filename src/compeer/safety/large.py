@@ -76,8 +76,9 @@ class LargeReader:
     whole = True
 
     def __init__(self, folder: Path) -> None:
-        from compeer.engine.llama_table import CpuEngine
+        from compeer.engine.cpu_table import CpuEngine
         from compeer.engine.network import load_tokenizer
+        from compeer.engine.rows import common
         from compeer.models.resolve import prepare
 
         card = _card(folder)
@@ -91,6 +92,10 @@ class LargeReader:
         self._kinds = self._first_tokens(" ", KINDS, folder)
         self._fault_thresholds: dict[Category, float] | None = card.get("reply_thresholds")
         self._faults = self._first_tokens("", (FINE, *CATEGORIES), folder) if self.checks_replies else []
+        for asked in (prompt, lambda words: reply_prompt(words, words[0])) if self.checks_replies else (prompt,):
+            one, other = (self._prompt_ids(asked([words])) for words in ("A", "It"))
+            for engine in (self._engine, *self._second):
+                engine.keep(one[: common(one, other)])
 
     def read(self, windows: Sequence[Window]) -> list[Guess]:
         """A guess for each conversation."""

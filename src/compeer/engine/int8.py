@@ -1,0 +1,388 @@
+"""Llama and Qwen2 models in eight bits on torch, for processors that multiply eight-bit numbers (VNNI).
+
+Each row of a matrix has a scale, and so has each token that is multiplied with it; what lies between is whole numbers,
+so a token's products do not depend on what else is in the batch. Reading weights takes most of a step's time: they are
+a quarter of float32's, and one read serves all tokens of the batch. Prompts are read several times faster than by
+llama.cpp. `Int8` has the calls of `llama.Llama` and takes the same files: a base, and adapters to it, which stay in
+float32. What `ffn_down` is given spreads too widely for eight bits, and comes in two parts of eight bits. A base is
+turned into eight bits once, into the cache. Small models stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+
+from compeer.engine.gguf import int8_folder, opened, progress_in_bytes, read_pairs, unpacked
+from compeer.errors import InputError
+from compeer.io import Frozen, atomic_folder
+
+_PARTS = {
+    "qkv": ("attn_q", "attn_k", "attn_v"),
+    "attn_output": ("attn_output",),
+    "gate_up": ("ffn_gate", "ffn_up"),
+    "ffn_down": ("ffn_down",),
+}
+"""Matrices of a layer that are fed the same numbers are one."""
+_SMALL = 64 << 20
+"""Models of fewer bytes are computed in float32: eight bits would gain little there."""
+_ROWS = 4096
+"""Rows that are turned into eight bits at a time."""
+_TOP, _ZERO = 127, 128
+_LARGE = 4 << 20
+"""Matrices of so many numbers are laid out for their kernel; to smaller ones its calls cost more than they save."""
+
+
+class _Shape(Frozen):
+    """What is known of a model beside its weights."""
+
+    family: str
+    layers: int
+    heads: int
+    keys: int
+    size: int
+    eps: float
+    rope: float
+    limit: int
+    vocabulary: int
+
+
+def has_eight_bits() -> bool:
+    """Whether this processor multiplies eight-bit numbers quickly. `COMPEER_CPU=llama.cpp` says no."""
+    return os.environ.get("COMPEER_CPU", "") != "llama.cpp" and bool(torch.cpu._is_vnni_supported())
+
+
+def is_supported(path: Path) -> bool:
+    """Whether this processor can, and the file holds a model that is known here."""
+    return has_eight_bits() and path.is_file() and (int8_folder(path).is_dir() or _shape(opened(path)) is not None)
+
+
+class Int8:
+    """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
+
+    block = 64
+    """Prompts are read in blocks of so many tokens."""
+
+    def __init__(self, path: Path, sequences: int, width: int) -> None:
+        self.path, self.sequences = path, sequences
+        self.mark = f"int8 {torch.__version__}"
+        self._shape, self._embedding, weights = _weights(path)
+        shape = self._shape
+        self.width, self.vocabulary = min(width, shape.limit), shape.vocabulary
+        names = sorted(name for name in weights if weights[name].ndim == 2)
+
+        def matrix(name: str) -> _Matrix:
+            return _Matrix(weights.pop(name), weights.pop(f"{name}.scale", None), name.endswith("ffn_down"))
+
+        with ThreadPoolExecutor() as pool:  # laying out takes longer than reading
+            self._matrices = dict(zip(names, pool.map(matrix, names), strict=True))
+        self._vectors = {name: value.clone() for name, value in weights.items()}
+        frequencies = shape.rope ** (-torch.arange(0, shape.size, 2, dtype=torch.float64) / shape.size)
+        turns = torch.outer(torch.arange(self.width, dtype=torch.float64), frequencies)
+        self._turns = torch.polar(torch.ones_like(turns), turns).to(torch.complex64)
+        cells = (shape.layers, 2, sequences, shape.keys, self.width, shape.size)
+        self._cells = torch.empty(cells)  # memory is taken as it is written
+        self._lengths = [0] * sequences
+        self._adapters: dict[Path | None, dict[str, _Narrow]] = {None: {}}
+        self._used: dict[str, _Narrow] = {}
+
+    def close(self) -> None:
+        """Gives all memory back."""
+        self._matrices.clear()
+        self._adapters = {None: {}}
+        self._used = {}
+        self._cells = torch.empty(0)
+
+    def use(self, adapter: Path | None) -> None:
+        """Computes with these adapters from now on, or without any; a file is loaded once."""
+        if adapter not in self._adapters:
+            self._adapters[adapter] = self._narrow(adapter)
+        self._used = self._adapters[adapter]
+
+    @torch.inference_mode()
+    def decode(
+        self, sequences: Sequence[int], positions: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool]
+    ) -> npt.NDArray[np.float32]:
+        """Computes tokens; the logits after those that are wanted, in their order. A sequence's stand together."""
+        runs, start = [], 0
+        for sequence, own in groupby(sequences):
+            end = start + len(list(own))
+            runs.append(_Run(sequence, start, end, positions[start], self._shape))
+            self._lengths[sequence] = positions[end - 1] + 1
+            start = end
+        turns = self._turns[list(positions)][:, None]
+        hidden = self._embedded(tokens)
+        for layer in range(self._shape.layers):
+            hidden = self._layer(layer, hidden, turns, runs)
+        last = self._normed("output_norm", hidden[list(wanted)])
+        logits: npt.NDArray[np.float32] = self._times("output", last).numpy()
+        return logits
+
+    def cut(self, sequence: int, length: int) -> None:
+        """Forgets what a sequence holds after so many tokens."""
+        self._lengths[sequence] = min(length, self._lengths[sequence])
+
+    def clear(self) -> None:
+        """Forgets all sequences."""
+        self._lengths = [0] * self.sequences
+
+    def state(self, sequence: int) -> bytes:
+        """The keys and values of a sequence, to be put back later, or elsewhere."""
+        return self._cells[:, :, sequence, :, : self._lengths[sequence]].numpy().tobytes()
+
+    def restore(self, sequence: int, state: bytes) -> bool:
+        """Puts keys and values into a sequence instead of its own; False where they do not fit."""
+        layers, two, _, keys, width, size = self._cells.shape
+        length, rest = divmod(len(state), 4 * layers * two * keys * size)
+        if rest or length > width:
+            return False
+        values = np.frombuffer(state, dtype=np.float32).reshape(layers, two, keys, length, size)
+        self._cells[:, :, sequence, :, :length].numpy()[...] = values
+        self._lengths[sequence] = length
+        return True
+
+    # --- computing ------------------------------------------------------------------------------------------------
+
+    def _layer(self, number: int, hidden: torch.Tensor, turns: torch.Tensor, runs: Sequence[_Run]) -> torch.Tensor:
+        shape, name = self._shape, f"blk.{number}"
+        heads = self._times(f"{name}.qkv", self._normed(f"{name}.attn_norm", hidden))
+        if f"{name}.qkv.bias" in self._vectors:
+            heads += self._vectors[f"{name}.qkv.bias"]
+        heads = heads.view(len(hidden), shape.heads + 2 * shape.keys, shape.size)
+        turned = _turned(heads[:, : shape.heads + shape.keys], turns, shape.family)
+        found = torch.empty(len(hidden), shape.heads * shape.size)
+        for run in runs:
+            run.attend(turned, heads[:, -shape.keys :], self._cells[number, :, run.sequence], found)
+        hidden = hidden + self._times(f"{name}.attn_output", found)
+        both = self._times(f"{name}.gate_up", self._normed(f"{name}.ffn_norm", hidden))
+        gate, up = both.chunk(2, dim=1)
+        return hidden.add_(self._times(f"{name}.ffn_down", functional.silu(gate).mul_(up)))
+
+    def _normed(self, name: str, hidden: torch.Tensor) -> torch.Tensor:
+        return functional.rms_norm(hidden, hidden.shape[-1:], self._vectors[name], self._shape.eps)
+
+    def _times(self, name: str, numbers: torch.Tensor) -> torch.Tensor:
+        found = self._matrices[name].times(numbers)
+        return self._used[name].added(numbers, found) if name in self._used else found
+
+    def _embedded(self, tokens: Sequence[int]) -> torch.Tensor:
+        rows = self._embedding["embedding"][list(tokens)].float()
+        scale = self._embedding.get("embedding.scale")
+        return rows if scale is None else rows * scale[list(tokens), None]
+
+    def _narrow(self, adapter: Path | None) -> dict[str, _Narrow]:
+        """The matrices of an adapter file, by the matrix that they are added to."""
+        found = {}
+        pairs = {name.removesuffix(".weight"): pair for name, pair in read_pairs(adapter).items()} if adapter else {}
+        shape = self._shape
+        rows = {"attn_q": shape.heads * shape.size, **dict.fromkeys(("attn_k", "attn_v"), shape.keys * shape.size)}
+        for layer in range(shape.layers):
+            for name, parts in _PARTS.items():
+                own: list[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]] = []
+                start, whole = 0, self._matrices[f"blk.{layer}.{name}"]
+                for part in parts:
+                    if pair := pairs.pop(f"blk.{layer}.{part}", None):
+                        own.append((start, *pair))
+                    start += rows.get(part, whole.outputs // len(parts))
+                if any(down.shape[1] != whole.inputs or at + len(up) > whole.outputs for at, down, up in own):
+                    raise InputError(f"these adapters do not fit {self.path.name}: blk.{layer}.{name}", file=adapter)
+                if own:
+                    found[f"blk.{layer}.{name}"] = _Narrow(own)
+        if "output" in pairs:
+            found["output"] = _Narrow([(0, *pairs.pop("output"))])
+        if pairs:
+            raise InputError(f"these adapters do not fit {self.path.name}: {min(pairs)}", file=adapter)
+        return found
+
+
+class _Run:
+    """Tokens of one sequence that are computed together, and what each may attend to."""
+
+    def __init__(self, sequence: int, start: int, end: int, past: int, shape: _Shape) -> None:
+        self.sequence, self._start, self._end, self._past, self._shape = sequence, start, end, past, shape
+        count, self._bias = end - start, None
+        if count > 1:
+            hidden = torch.ones(count, past + count, dtype=torch.bool).tril_(past).logical_not_()
+            bias = torch.zeros(count, past + count).masked_fill_(hidden, -torch.inf)
+            self._bias = bias.repeat(shape.heads // shape.keys, 1)
+
+    def attend(self, turned: torch.Tensor, values: torch.Tensor, cells: torch.Tensor, found: torch.Tensor) -> None:
+        """Keeps keys and values of these tokens, and writes what their heads find among all so far."""
+        own, shape, count = slice(self._start, self._end), self._shape, self._end - self._start
+        until = self._past + count
+        cells[0, :, self._past : until] = turned[own, shape.heads :].transpose(0, 1)
+        cells[1, :, self._past : until] = values[own].transpose(0, 1)
+        # heads that share keys are several queries to the same keys
+        asked = turned[own, : shape.heads].view(count, shape.keys, -1, shape.size).permute(1, 2, 0, 3)
+        asked = asked.reshape(1, shape.keys, -1, shape.size)
+        keys, known = cells[:, None, :, :until]
+        answer = functional.scaled_dot_product_attention(asked, keys, known, attn_mask=self._bias)
+        answer = answer.view(shape.keys, -1, count, shape.size).permute(2, 0, 1, 3)
+        found[own] = answer.reshape(count, -1)
+
+
+class _Matrix:
+    """A matrix in eight bits with a scale a row, or as it is."""
+
+    def __init__(self, weight: torch.Tensor, scale: torch.Tensor | None, fine: bool = False) -> None:
+        self.outputs, self.inputs = weight.shape
+        self._fine = fine
+        self._packed = scale is not None and weight.numel() >= _LARGE
+        if scale is not None:
+            self._scale = scale / _TOP
+        self._plain = scale is None
+        self._weight = torch.ops.onednn.qlinear_prepack(weight, None) if self._packed else weight.clone().t()
+        self._zeros = torch.zeros(self.outputs, dtype=torch.long)
+
+    def times(self, numbers: torch.Tensor) -> torch.Tensor:
+        if self._plain:
+            return numbers @ self._weight
+        top = numbers.abs().amax(1, keepdim=True).clamp_min_(1e-30)
+        scaled = numbers * (_TOP / top)
+        whole = scaled.round()
+        if not self._fine:
+            return self._product(whole).mul_(top)
+        rest = scaled.sub_(whole).mul_(2 * _TOP).round_()
+        found = self._product(torch.cat([whole, rest]))
+        return found[: len(top)].add_(found[len(top) :], alpha=0.5 / _TOP).mul_(top)
+
+    def _product(self, whole: torch.Tensor) -> torch.Tensor:
+        """Whole numbers from -127 to 127 multiplied with the matrix."""
+        eight = whole.to(torch.int8)
+        if not self._packed:
+            return torch._int_mm(eight, self._weight).float().mul_(self._scale)
+        above = eight.view(torch.uint8).bitwise_xor_(_ZERO)  # the same numbers, counted from -128
+        rest: tuple[Any, ...] = (self._weight, self._scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(above, 1.0, _ZERO, *rest)
+        return found
+
+
+class _Narrow:
+    """Narrow matrices of adapters, each pair added from a row on."""
+
+    def __init__(self, pairs: Sequence[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
+        self._down = torch.from_numpy(np.concatenate([down for _, down, _ in pairs])).float().t()
+        self._ups = [(start, torch.from_numpy(up).float().t()) for start, _, up in pairs]
+
+    def added(self, numbers: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+        narrow, start = numbers @ self._down, 0
+        for at, up in self._ups:
+            found[:, at : at + up.shape[1]].addmm_(narrow[:, start : start + len(up)], up)
+            start += len(up)
+        return found
+
+
+def _turned(heads: torch.Tensor, turns: torch.Tensor, family: str) -> torch.Tensor:
+    """Heads turned by their positions: Llama's files turn neighbours together, Qwen2's the two halves of a head."""
+    shape = heads.shape[:-1]
+    pairs = heads.reshape(*shape, -1, 2) if family == "llama" else heads.reshape(*shape, 2, -1).transpose(-1, -2)
+    found = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turns)
+    return (found if family == "llama" else found.transpose(-1, -2)).flatten(-2)
+
+
+# --- from files -------------------------------------------------------------------------------------------------------
+
+
+def _shape(reader: Any) -> _Shape | None:
+    """What a file says of its model; None where it is not known here."""
+    fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.")}
+    family = fields["general.architecture"]
+    own = {name.removeprefix(f"{family}."): value for name, value in fields.items()}
+    others = [name for name in own if name.startswith(("rope.scaling", "expert"))]
+    if family not in ("llama", "qwen2") or others or any(one.name == "rope_freqs.weight" for one in reader.tensors):
+        return None
+    heads = own["attention.head_count"]
+    size = own.get("attention.key_length") or own["embedding_length"] // heads
+    if own.get("rope.dimension_count", size) != size:
+        return None
+    return _Shape(
+        family=family,
+        layers=own["block_count"],
+        heads=heads,
+        keys=own.get("attention.head_count_kv", heads),
+        size=size,
+        eps=own["attention.layer_norm_rms_epsilon"],
+        rope=own.get("rope.freq_base", 10000.0),
+        limit=own["context_length"],
+        vocabulary=next(int(one.shape[1]) for one in reader.tensors if one.name == "token_embd.weight"),
+    )
+
+
+def _weights(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """A file's shape, its embedding, and its other weights; of a large file they are made once, into the cache."""
+    from safetensors.torch import load_file, save_file
+
+    if path.stat().st_size < _SMALL:
+        return _made(path)
+    folder = int8_folder(path)
+    if not folder.is_dir():
+        with atomic_folder(folder) as unfinished:
+            shape, embedding, weights = _made(path)
+            save_file(embedding, unfinished / "embedding.safetensors")
+            save_file(weights, unfinished / "weights.safetensors")
+            (unfinished / "shape.json").write_text(shape.model_dump_json(), "utf-8")
+        del embedding, weights
+    shape = _Shape.model_validate_json((folder / "shape.json").read_text("utf-8"))
+    # these tensors stay in their files until they are needed; the second file is let go when all of it is laid out
+    return shape, load_file(folder / "embedding.safetensors"), load_file(folder / "weights.safetensors")
+
+
+def _made(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The same from the file, in eight bits unless it is small."""
+    reader = opened(path)
+    shape = _shape(reader)
+    if shape is None:
+        raise InputError("the CPU engine does not know this model in eight bits.", file=path)
+    tensors = {one.name: one for one in reader.tensors}
+    small = path.stat().st_size < _SMALL
+    size = sum(int(one.n_elements) for one in tensors.values())
+    found: dict[str, torch.Tensor] = {}
+
+    def rows(name: str) -> torch.Tensor:
+        return unpacked(tensors[name], torch.float32 if small else torch.bfloat16)
+
+    with progress_in_bytes("Preparing it in eight bits (once)", 0 if small else size) as advance:
+        for name, values in _named(tensors, shape, rows):
+            found[name] = values.float() if small or values.ndim == 1 else values
+            if not small and values.ndim == 2:
+                found[name], found[f"{name}.scale"] = _in_eight(values)
+            advance(0 if small else values.numel())
+    embedding = {name: found.pop(name) for name in list(found) if name.startswith("embedding")}
+    if "output.weight" not in tensors:
+        found |= {name.replace("embedding", "output"): value for name, value in embedding.items()}
+    return shape, embedding, found
+
+
+def _named(tensors: dict[str, Any], shape: _Shape, rows: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """A file's tensors by the names that they have here."""
+    yield "embedding", rows("token_embd.weight")
+    yield "output_norm", rows("output_norm.weight")
+    if "output.weight" in tensors:
+        yield "output", rows("output.weight")
+    for layer in range(shape.layers):
+        name = f"blk.{layer}"
+        for norm in ("attn_norm", "ffn_norm"):
+            yield f"{name}.{norm}", rows(f"{name}.{norm}.weight")
+        for matrix, parts in _PARTS.items():
+            yield f"{name}.{matrix}", torch.cat([rows(f"{name}.{part}.weight") for part in parts])
+            if f"{name}.{parts[0]}.bias" in tensors:
+                yield f"{name}.{matrix}.bias", torch.cat([rows(f"{name}.{part}.bias") for part in parts])
+
+
+def _in_eight(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix in eight bits, and the scale of each row."""
+    whole, scale = torch.empty(values.shape, dtype=torch.int8), torch.empty(len(values))
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].float()
+        scale[start : start + _ROWS] = own = part.abs().amax(1).clamp_min_(1e-30) / _TOP
+        whole[start : start + _ROWS] = (part / own[:, None]).round_().to(torch.int8)
+    return whole, scale
