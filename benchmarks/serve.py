@@ -1,6 +1,6 @@
 """What the engines on a CPU gain: the same turns in eight bits, by llama.cpp and by torch in float32, in one run.
 
-    python benchmarks/serve.py small [--turns 6] [--clients 8] [--max-tokens 120]
+    python benchmarks/serve.py small [--turns 6] [--clients 8] [--max-tokens 120] [--backends int8 llama.cpp torch]
     python benchmarks/serve.py large qwen-1.5b [--turns 3]
     python benchmarks/serve.py agreement [--verdicts 500] [--backend int8]
     python benchmarks/serve.py outputs [--outputs 1000] [--model random]
@@ -141,16 +141,16 @@ def middle(values: Sequence[float]) -> float:
 
 
 def small(options: argparse.Namespace) -> dict[str, Any]:
-    """The packaged supporter and judge on both backends."""
+    """The packaged supporter and judge on each backend."""
     sampling = Sampling(temperature=0.7, max_tokens=options.max_tokens)
     asked = histories(options.turns * options.clients)
     opened, judges = {}, {}
-    for backend in BACKENDS:
+    for backend in options.backends:
         with on(backend):
             opened[backend] = local_supporter("supporter", Guard(), rows=options.clients, waiting=options.clients)
             judges[backend] = LocalJudge("judge")
         asyncio.run(answered(opened[backend], [TurnRequest(asked[-1], sampling=Sampling(max_tokens=4))]))
-    rows: dict[str, dict[str, list[float]]] = {backend: {} for backend in BACKENDS}
+    rows: dict[str, dict[str, list[float]]] = {backend: {} for backend in options.backends}
 
     def note(backend: str, **values: float) -> None:
         for name, value in values.items():
@@ -158,7 +158,7 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
 
     for turn in range(options.turns):
         many = [asked[(turn * options.clients + n) % len(asked)] for n in range(options.clients)]
-        for backend in BACKENDS if turn % 2 else reversed(BACKENDS):
+        for backend in options.backends if turn % 2 else reversed(options.backends):
             supporter = opened[backend]
             for name, known in (("new", False), ("going_on", True)):
                 for count in (1, options.clients):
@@ -189,14 +189,15 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
 
     return {
         **medians,
-        "memory_mb": {backend: memory("memory", backend) for backend in BACKENDS},
+        "memory_mb": {backend: memory("memory", backend) for backend in options.backends},
         "ratios": {
             backend: {
                 name: ratio(name, value, medians["torch"][name])
                 for name, value in medians[backend].items()
                 if name != "prompt_tokens"
             }
-            for backend in BACKENDS[:-1]
+            for backend in options.backends
+            if backend != "torch"
         },
         "clients": options.clients,
     }
@@ -268,7 +269,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def agreement(options: argparse.Namespace) -> dict[str, Any]:
-    """Verdicts of the packaged judge on both backends."""
+    """Verdicts of the packaged judge on a backend and on torch."""
     judges = {}
     for backend in (options.backend, "torch"):
         with on(backend):
@@ -389,6 +390,7 @@ def main() -> None:
             way.add_argument("--max-tokens", type=int, default=120)
         if name == "small":
             way.add_argument("--clients", type=int, default=8)
+            way.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     way = ways.add_parser("memory")
     way.set_defaults(work=None)
     way.add_argument("backend", choices=BACKENDS)

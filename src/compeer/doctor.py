@@ -82,6 +82,7 @@ def _libraries() -> list[DoctorFinding]:
 def _torch() -> list[DoctorFinding]:
     import torch
 
+    from compeer.engine.int8 import has_eight_bits
     from compeer.engine.network import best_device, fast_dtype
 
     device = best_device()
@@ -94,6 +95,8 @@ def _torch() -> list[DoctorFinding]:
         do = "Fine for the demo; train larger models on a GPU."
         found.append(DoctorFinding("device", "CPU, no CUDA device", "note", do))
         found.append(DoctorFinding("float type", f"{dtype} (bfloat16 and float16 are emulated, slowly, on most CPUs)"))
+        engine = "eight bits on torch (VNNI)" if has_eight_bits() else "llama.cpp"
+        found.append(DoctorFinding("engine for talking", engine))
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1
     do = "" if threads <= cores else f"More threads than cores slows it down: export OMP_NUM_THREADS={cores}"
     found.append(DoctorFinding("threads", f"{threads} on {cores} cores", "good" if threads <= cores else "wrong", do))

@@ -51,7 +51,7 @@ def test_small_models_are_not_rounded() -> None:
 def test_narrow_matrices_are_added_where_they_belong() -> None:
     numbers, found = random(3, 6), torch.zeros(3, 10)
     pairs = [(start, np.full((2, 6), 1.0 + start), np.full((4, 2), 2.0)) for start in (0, 6)]
-    _Narrow(pairs).added(numbers, found)
+    _Narrow(pairs, 10).added(numbers, found)
     sums = numbers.sum(1, keepdim=True)
     torch.testing.assert_close(found[:, :4], (4 * sums).expand(3, 4))
     torch.testing.assert_close(found[:, 4:6], torch.zeros(3, 2))

@@ -196,9 +196,9 @@ class Int8:
                 if any(down.shape[1] != whole.inputs or at + len(up) > whole.outputs for at, down, up in own):
                     raise InputError(f"these adapters do not fit {self.path.name}: blk.{layer}.{name}", file=adapter)
                 if own:
-                    found[f"blk.{layer}.{name}"] = _Narrow(own)
+                    found[f"blk.{layer}.{name}"] = _Narrow(own, whole.outputs)
         if "output" in pairs:
-            found["output"] = _Narrow([(0, *pairs.pop("output"))])
+            found["output"] = _Narrow([(0, *pairs.pop("output"))], shape.vocabulary)
         if pairs:
             raise InputError(f"these adapters do not fit {self.path.name}: {min(pairs)}", file=adapter)
         return found
@@ -267,18 +267,17 @@ class _Matrix:
 
 
 class _Narrow:
-    """Narrow matrices of adapters, each pair added from a row on."""
+    """Narrow matrices of adapters: each pair is added from a row on, all pairs of a matrix at a time."""
 
-    def __init__(self, pairs: Sequence[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]], outputs: int) -> None:
         self._down = torch.from_numpy(np.concatenate([down for _, down, _ in pairs])).float().t()
-        self._ups = [(start, torch.from_numpy(up).float().t()) for start, _, up in pairs]
+        self._up, rank = torch.zeros(self._down.shape[1], outputs), 0
+        for start, down, up in pairs:
+            self._up[rank : rank + len(down), start : start + len(up)] = torch.from_numpy(up).t()
+            rank += len(down)
 
     def added(self, numbers: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-        narrow, start = numbers @ self._down, 0
-        for at, up in self._ups:
-            found[:, at : at + up.shape[1]].addmm_(narrow[:, start : start + len(up)], up)
-            start += len(up)
-        return found
+        return found.addmm_(numbers @ self._down, self._up)
 
 
 def _turned(heads: torch.Tensor, turns: torch.Tensor, family: str) -> torch.Tensor:
