@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from compeer import doctor
 from compeer.cli import app
+from compeer.engine.gguf import int8_folder
 from compeer.errors import InputError
 from compeer.models import catalogue, download
 from compeer.models.catalogue import Base, Wheels, base_file, find_base, is_verified
@@ -205,10 +206,12 @@ def test_the_commands() -> None:
     assert call("get", "tiny").strip() == str(BASE.path)
     assert call("list").split()[-1] == "yes"
     assert call("path", "tiny").strip() == str(BASE.path)
-    BASE.folder.mkdir()
+    made = [BASE.folder, int8_folder(BASE.path)]
+    for folder in made:
+        folder.mkdir(parents=True)
     assert "freed" in call("remove", "tiny")
     assert not left_over()
-    assert not BASE.folder.exists()
+    assert not any(folder.exists() for folder in made)
     assert call("remove", "tiny").strip() == "There was nothing to remove."
     assert isinstance(CliRunner().invoke(app, ["models", "get", "other"]).exception, InputError)
 

@@ -74,7 +74,7 @@ class Int8:
 
     def __init__(self, path: Path, sequences: int, width: int) -> None:
         self.path, self.sequences = path, sequences
-        self.mark = f"int8 {torch.__version__}"
+        self.mark = f"int8 1 {torch.__version__}"
         self._shape, self._embedding, weights = _weights(path)
         shape = self._shape
         self.width, self.vocabulary = min(width, shape.limit), shape.vocabulary
