@@ -143,7 +143,7 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
     tensors = {one.name: one for one in reader.tensors if one.name != "rope_freqs.weight"}
     width = getattr(torch, dtype).itemsize
     size = sum(width * int(one.n_elements) for one in tensors.values())
-    _check_room(source, folder, size)
+    check_room(source, folder, size)
     with atomic_folder(folder) as unfinished:
         write_settings(source, unfinished, tied="output.weight" not in tensors, dtype=dtype)
         config = AutoConfig.from_pretrained(unfinished)
@@ -225,7 +225,8 @@ def write_settings(source: Path, folder: Path, tied: bool = True, dtype: str = "
     tokenizer.save_pretrained(folder)
 
 
-def _check_room(source: Path, folder: Path, size: int) -> None:
+def check_room(source: Path, folder: Path, size: int) -> None:
+    """An error if a folder of so many bytes cannot be written."""
     existing = next(parent for parent in folder.parents if parent.is_dir())
     if shutil.disk_usage(existing).free < size + 200_000_000:
         do = "Free some space, or set COMPEER_CACHE to a folder with more."

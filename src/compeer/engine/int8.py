@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from compeer.engine.gguf import int8_folder, opened, progress_in_bytes, read_pairs, unpacked
+from compeer.engine.gguf import check_room, int8_folder, opened, progress_in_bytes, read_pairs, unpacked
 from compeer.errors import InputError
 from compeer.io import Frozen, atomic_folder
 
@@ -123,6 +123,8 @@ class Int8:
         hidden = self._embedded(tokens)
         for layer in range(self._shape.layers):
             hidden = self._layer(layer, hidden, turns, runs)
+        if not any(wanted):
+            return np.empty((0, self.vocabulary), dtype=np.float32)
         last = self._normed("output_norm", hidden[list(wanted)])
         logits: npt.NDArray[np.float32] = self._times("output", last).numpy()
         return logits
@@ -326,6 +328,7 @@ def _weights(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, tor
     if not folder.is_dir():
         with atomic_folder(folder) as unfinished:
             shape, embedding, weights = _made(path)
+            check_room(path, folder, sum(one.nbytes for one in (*embedding.values(), *weights.values())))
             save_file(embedding, unfinished / "embedding.safetensors")
             save_file(weights, unfinished / "weights.safetensors")
             (unfinished / "shape.json").write_text(shape.model_dump_json(), "utf-8")
