@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -284,6 +285,27 @@ def measured_windows(corpora: Path) -> list[tuple[str, ...]]:
     return list(dict.fromkeys([*found, *((text,) for _, _, text in seeker_utterances(smile))]))
 
 
+def further(writers: Sequence[str], everyday: Sequence[Text]) -> list[dict[str, object]]:
+    """Chats for an adapter that goes on: what new writers wrote twice, all replies, and a sample of what it knows."""
+    rng = random.Random(7)
+    conversations, texts = read_conversations("train"), read_texts()
+    new = [text for text in conversations if text.writer.split("-")[1] in writers]
+    old = rng.sample([text for text in conversations if text not in new], 1_800)
+    asked = [(text, own) for text in new for own in dict.fromkeys((text.both or text.messages, text.messages))]
+    asked += [*asked, *((text, rng.choice([text.both or text.messages, text.messages])) for text in old)]
+    asked += [(text, text.messages) for text in [*rng.sample(texts, 600), *everyday]]
+    rows = [[*prompt(messages), _said(answer(text.level, text.kind))] for text, messages in asked]
+    before, written = (read_replies(FOLDER / "texts" / "replies" / folder) for folder, _ in REPLIES)
+    for reply in [*rng.sample(before, min(600, len(before))), *written]:
+        rows.append([*reply_prompt((reply.seeker,), reply.text), _said(reply.category or FINE)])
+    rng.shuffle(rows)
+    return [{"messages": row} for row in rows]
+
+
+def _said(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
 def answer(level: str, kind: str | None) -> str:
     """What the reader is trained to say."""
     return level if kind is None else f"{level}: {kind}"
@@ -296,6 +318,7 @@ def main() -> None:
     parser.add_argument("corpora", type=Path, nargs="?", help="without it, no everyday talk and no windows to measure")
     parser.add_argument("--texts", type=int, default=4_000, help="how many of the labelled texts go in beside")
     parser.add_argument("--everyday", type=int, default=1_000, help="how many conversations of each corpus")
+    parser.add_argument("--further", nargs="+", metavar="WRITER", help="go on from guard-first with what these wrote")
     parser.add_argument("--plain", action="store_true", help="no reasons; each conversation twice instead")
     options = parser.parse_args()
     conversations, texts = read_conversations("train"), read_texts()
@@ -319,15 +342,18 @@ def main() -> None:
                 {"role": "assistant", "content": reply.category or FINE},
             ]
             rows.append({"messages": chat, "times": times})
+    job: dict[str, object] = {"rate": 2e-4, "seed": 1}
+    if options.further:
+        rows, job = further(options.further, everyday), {"start": "guard-first", "rate": 1e-4, "seed": 2}
     options.to.mkdir(parents=True, exist_ok=True)
     write_lines(options.to / "chats.jsonl", rows)
-    job = {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 8, "rate": 2e-4, "epochs": 1}
+    job |= {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 8, "epochs": 1}
     asked = [
         one for part in ("held_out", "tune", "sealed") for one in read_replies(FOLDER / "texts" / "replies" / part)
     ]
     write_lines(options.to / "replies.jsonl", ({"prompt": reply_prompt((one.seeker,), one.text)} for one in asked))
     checked = {"first": "guard-1.5b", "prompts": str(options.to / "replies.jsonl"), "words": [FINE, *CATEGORIES]}
-    plan = [{**job, "batch": 32, "micro": 16, "seed": 1}, {**checked, "out": "replies"}]
+    plan = [{**job, "batch": 32, "micro": 16}, {**checked, "out": "replies"}]
     if options.corpora:
         windows = options.to / "windows.jsonl"
         write_lines(windows, ({"messages": window} for window in measured_windows(options.corpora)))

@@ -21,7 +21,7 @@ the parts of the reward of every output that a write job wrote,
     {"rank": "judge-a", "outputs": "four", "contexts": "contexts.jsonl", "form": {…}, "out": "four"}
 
 of several outputs for a context the one that the judge puts first, as in use, and a random one (out/best-<out>.jsonl,
-out/random-<out>.jsonl), and
+out/random-<out>.jsonl; out/ranked-<out>.jsonl has every output's scores), and
 
     {"levels": "guard-a", "windows": "windows.jsonl", "out": "levels"}
 
@@ -470,12 +470,20 @@ def rank_outputs(
             groups.setdefault(row["id"], []).append(row)
     started = time.time()
     chosen: dict[str, list[dict[str, Any]]] = {"best": [], "random": []}
+    scores: list[dict[str, Any]] = []
     for id_, rows in sorted(groups.items()):
         outputs = [parse_turn(row["text"], cut_off=not row["ended"]) for row in rows]
-        chosen["best"].append(rows[rank(asked, histories[id_], outputs)[0].index])
+        ranked = rank(asked, histories[id_], outputs)
+        chosen["best"].append(rows[ranked[0].index])
+        scores += [
+            {"id": id_, "number": rows[one.index]["number"], "score": one.score, "wins": one.wins, "steps": one.steps}
+            for one in ranked
+        ]
         chosen["random"].append(rows[int(generator(0, "one of them", id_).integers(len(rows)))])
     for name, path in paths.items():
         path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen[name]), encoding="utf-8")
+    lines = "".join(json.dumps({**row, "steps": dict(row["steps"])}) + "\n" for row in scores)
+    (folder / f"ranked-{job['out']}.jsonl").write_text(lines, encoding="utf-8")
     log({"rank": job["out"], "histories": len(groups), "seconds": round(time.time() - started, 1)})
 
 

@@ -29,8 +29,8 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 5
-"""Which sample of fresh moments is to be read; those of `reward.json` to `fourth.json` came before."""
+READING = 6
+"""Which sample of fresh moments is to be read; those of `reward.json` to `fifth.json` came before."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -50,6 +50,54 @@ def natural(contexts: dict[str, Any], rounds: Iterable[int] = (1, 2, 3)) -> list
             turn = parse_turn(row["output"]).turn
             found.append(record_of(row["id"], contexts[moment], turn, author, row, row["split"]))
     return found
+
+
+def paired(contexts: dict[str, Any], rounds: Iterable[int] = (4, 5)) -> list[SerRecord]:
+    """Outputs of one group against each other, as they are ranked in use: the higher rating is preferred.
+
+    Each output is once the candidate; its partner, whose response stands for the reference, is drawn among those with
+    another rating while there are any. Of two alike both are good, or neither.
+    """
+    found = []
+    for number in rounds:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for row in _rows(HERE.parent / "judge" / f"labels-{number}.jsonl"):
+            if row["split"] != "test":
+                groups.setdefault(row["id"].rsplit(":", 2)[0], []).append(row)
+        for moment, rows in sorted(groups.items()):
+            rng = random.Random(moment)
+            for row in rows:
+                others = [other for other in rows if parse_turn(other["output"]).turn and other is not row]
+                others = [other for other in others if other["rating"] != row["rating"]] or others
+                if not others or not (turn := parse_turn(row["output"]).turn):
+                    continue
+                other = rng.choice(others)
+                alike = "both" if row["acceptable"] and other["acceptable"] else "neither"
+                better = "candidate" if row["rating"] > other["rating"] else "reference"
+                labels = {**row, "preference": alike if row["rating"] == other["rating"] else better}
+                context = {**contexts[moment], "id": moment, "reference": parse_turn(other["output"]).turn.response}
+                found.append(record_of(f"{row['id']}-pair", context, turn, row["id"].split(":")[-2], labels, "reward"))
+    return found
+
+
+def held_out(record: SerRecord) -> bool:
+    """Whether a dialogue's outputs of the last rounds are for choosing settings, not for training."""
+    return _kept(record.dialogue)
+
+
+def _kept(dialogue: str) -> bool:
+    return zlib.crc32(dialogue.encode()) % 8 == 0
+
+
+def tuning_groups() -> list[dict[str, Any]]:
+    """The groups of the fifth round that are held out, as a write job would have written them."""
+    named = [(row, *row["id"].rsplit(":", 2)) for row in _rows(HERE.parent / "judge" / "labels-5.jsonl")]
+    found: list[dict[str, Any]] = [
+        {"id": moment, "number": int(number), "supporter": author, "text": row["output"], "ended": True}
+        for row, moment, author, number in named
+        if _kept(moment.rsplit("-", 1)[0])
+    ]
+    return [*found, {"done": len(found)}]
 
 
 def labelled_groups(contexts: dict[str, Any], number: int = 4) -> list[dict[str, Any]]:
@@ -165,29 +213,27 @@ def prepare(corpora: Path, work: Path) -> None:
         rng.shuffle(asked)
         _write(work / f"{name}.jsonl", ({"messages": messages} for messages in asked))
         print(len(asked), "chats of", name)
-    fifth = natural(contexts | moments, [5])
-    held_out = [record for record in fifth if zlib.crc32(record.dialogue.encode()) % 8 == 0]
-    write_records(work / "tune-records.jsonl", held_out)
-    later = [record for record in fifth if record not in held_out]
-    fourth = natural(contexts, [4])
-    for name, parts in (
-        ("judge-more", ((fourth, 1.0), (records, 0.35))),
-        ("judge-last", ((later, 1.0), (fourth, 0.35), (records, 0.35))),
-    ):
-        rng = random.Random(6)
-        asked = [
-            messages
-            for own, share in parts
-            for record in own
-            for first in (True, False)
-            if rng.random() < share
-            for messages in chats(record, FORMS["judge"], first)
-        ]
-        rng.shuffle(asked)
-        _write(work / f"{name}.jsonl", ({"messages": messages} for messages in asked))
-        print(len(asked), "chats of", name)
-    _write(work / "groups.jsonl", labelled_groups(contexts))
     talks = {row["id"]: row for row in _rows(HERE / "moments-5.jsonl")}
+    known = contexts | moments | talks
+    fourth, fifth, pairs = natural(contexts, [4]), natural(contexts | moments, [5]), paired(known)
+    write_records(work / "tune-records.jsonl", filter(held_out, fifth))
+    _write(work / "tune-four.jsonl", tuning_groups())
+    last = ((fifth, 0.8), (pairs, 0.6), (fourth, 0.1), (records, 0.1))
+    for name, parts in (("judge-more", ((fourth, 1.0), (records, 0.35))), ("judge-last", last)):
+        for kind in ("judge", "judge-blind") if name == "judge-last" else ("judge",):
+            rng = random.Random(6)
+            asked = [
+                messages
+                for own, share in parts
+                for record in own
+                for first in (True, False)
+                if rng.random() < share and not (name == "judge-last" and held_out(record))
+                for messages in chats(record, FORMS[kind], first)
+            ]
+            rng.shuffle(asked)
+            _write(work / f"{kind.replace('judge', name)}.jsonl", ({"messages": messages} for messages in asked))
+            print(len(asked), "chats of", kind.replace("judge", name))
+    _write(work / "groups.jsonl", labelled_groups(contexts))
     _write(work / "groups-5.jsonl", labelled_groups(moments | talks, 5))
     for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")

@@ -75,10 +75,17 @@ def test_a_score_worked_by_hand() -> None:
     }
     shares = {(0, 0): 0.5, (1, 1): 0.5, (0, 1): 0.2, (1, 0): 0.8}
     first, second = ranking(steps, shares, [0, 1], {})
-    # 0: steps 1 + 0 + 0.5, wins (0.5 + 0.2) / 2 = 0.35, so 1.5 - 0.3; 1: steps 0, wins 0.65, so 0.3
-    assert first.index == 0
-    assert [first.score, first.wins] == pytest.approx([1.2, 0.35])
-    assert [second.score, second.wins] == pytest.approx([0.3, 0.65])
+    # 0 has the better steps, and wins (0.5 + 0.2) / 2 = 0.35; 1 wins 0.65: the responses decide
+    assert first.index == 1
+    assert [first.score, first.wins] == pytest.approx([0.3, 0.65])
+    assert [second.score, second.wins] == pytest.approx([-0.3, 0.35])
+
+
+def test_steps_decide_among_equals_and_alone() -> None:
+    steps: dict[int, Mapping[Part, float]] = {0: {"history": 0.5}, 1: {"history": 1.0}}
+    even = {(0, 0): 0.5, (1, 1): 0.5, (0, 1): 0.5, (1, 0): 0.5}
+    assert [entry.index for entry in ranking(steps, even, [0, 1], {})] == [1, 0]
+    assert [(entry.index, entry.score) for entry in ranking(steps, {}, [], {})] == [(1, 1.0), (0, 0.0)]
 
 
 def test_both_orders_cancel_a_place_that_is_favoured() -> None:
@@ -231,11 +238,11 @@ def test_a_dominated_output_is_never_first(tournament) -> None:  # type: ignore[
 
 
 @given(_tournament())
-def test_scores_lie_between_minus_and_plus_four(tournament) -> None:  # type: ignore[no-untyped-def]
+def test_scores_lie_between_minus_and_plus_one(tournament) -> None:  # type: ignore[no-untyped-def]
     steps, shares = tournament
     for entry in ranking(steps, shares, list(steps), {}):
         assert entry.score is not None
-        assert -4 <= entry.score <= 4
+        assert -1 <= entry.score <= 1
 
 
 @given(

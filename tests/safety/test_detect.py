@@ -336,3 +336,18 @@ def test_beside_a_doubtful_turn_of_phrase_nothing_is_firm(idiom: str, plain: str
     language = languages_of(idiom)[0]
     assert any(match.firm for match in scanned(plain, language).matches)
     assert not any(match.firm for match in scanned(idiom, language).matches)
+
+
+@pytest.mark.parametrize(
+    "message", ["胸口像压着石头，左胳膊都麻了，一身冷汗", "there's pressure on my chest and my left arm's gone numb"]
+)
+def test_a_heart_attack_is_a_crisis_however_it_is_asked_about(message: str) -> None:
+    risk = Detector(None).detect([message, "我缓五分钟再走没事吧？"])
+    assert risk.level == "crisis"
+    assert risk.reasons[0].kind == "medical emergency"
+
+
+def test_reassurance_that_is_a_question_takes_nothing_back() -> None:
+    danger = "我今晚就要自杀，药都准备好了"
+    assert Detector(None).detect([danger, "没事了，开玩笑的"]).level == "concern"
+    assert Detector(None).detect([danger, "没事吧？"]).level == "crisis"

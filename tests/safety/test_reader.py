@@ -329,6 +329,8 @@ def test_a_reader_of_whole_conversations_raises_where_the_danger_rose() -> None:
     assert found.level == "crisis"
     assert [(trigger.by, trigger.message) for trigger in found.reasons] == [("reader", 1)]
     assert reader.read_before[-1][1] == f"{SUPPORTER}What did you do?"
+    brushed_off = [*talk, "Only joking!"]
+    assert Detector(reader).detect(brushed_off).level == "crisis", "the reader heard that too, and is not reassured"
     later = ["Tea is ready now, it is green."] * 3
     assert Detector(reader).detect([*talk, *later]).level == "concern", "a danger of before is not a new one"
 

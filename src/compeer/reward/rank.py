@@ -5,11 +5,13 @@ judged twice, each output once as the candidate and first, so that neither posit
 comparison that an output wins is the probability that it is the better one, and half that of "both" and "neither";
 against itself it is one half. Then
 
-    score = Σ over the steps (2·p(True) − 1)  +  2·wins − 1,    wins = mean share over the anchors
+    score = 2·wins − 1,    wins = mean share over the anchors
 
-which is the expected score of an output with the others in the place of the reference. Since all are compared with the
-same anchors, an output that is no better than another in any step and any comparison never stands before it. A broken
-output comes last, unjudged; one that the judge failed on comes before those, with the reason.
+which is the expected reward of its response with the others in the place of the reference. Steps decide among equals,
+and where responses are not compared: score = Σ over the steps (2·p(True) − 1). They do not add up with the wins: among
+outputs of one supporter they say next to nothing about which reply is better (docs/decisions.md). Since all are
+compared with the same anchors, an output that is no better than another in any step and any comparison never stands
+before it. A broken output comes last, unjudged; one that the judge failed on comes before those, with the reason.
 """
 
 from __future__ import annotations
@@ -179,9 +181,15 @@ def ranking(
             found.append(Ranked(index, None, problem=failures.get(index, "the judge gave no verdict")))
         else:
             wins = sum(met) / len(met) if met else None
-            score = sum(2 * value - 1 for value in values) + (2 * wins - 1 if wins is not None else 0.0)
+            score = 2 * wins - 1 if wins is not None else _right(probabilities)
             found.append(Ranked(index, score, wins, probabilities, failures.get(index)))
-    return sorted(found, key=lambda entry: (entry.score is None, -(entry.score or 0.0), entry.index))
+    return sorted(
+        found, key=lambda entry: (entry.score is None, -(entry.score or 0.0), -_right(entry.steps), entry.index)
+    )
+
+
+def _right(steps: Mapping[Part, float]) -> float:
+    return sum(2 * steps[part] - 1 for part in STEPS if part in steps)
 
 
 def _alike(one: str, other: str) -> bool:

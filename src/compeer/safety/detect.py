@@ -96,6 +96,8 @@ class _Learnt:
     """From which probability it counts."""
     harmless: bool = False
     """Whether the reader is sure that the message is no danger."""
+    level: Level = "none"
+    """What the large reader makes of the whole conversation up to here."""
 
 
 class Detector:
@@ -190,7 +192,7 @@ def _risen(guesses: Sequence[Guess | None], by: str) -> list[_Learnt]:
         level = _level(guess)
         rose = LEVELS.index(level) > LEVELS.index(before)
         harmless = guess is not None and guess.danger < HARMLESS
-        learnt.append(_Learnt(None, guess if rose else None, index, by, harmless=harmless))
+        learnt.append(_Learnt(None, guess if rose else None, index, by, harmless=harmless, level=level))
         before = level
     return learnt
 
@@ -306,7 +308,7 @@ def _conversation(reads: Sequence[_Read], learnt: Sequence[_Learnt]) -> tuple[Le
             if LEVELS.index(now) >= LEVELS.index(level):
                 heard[level] = index
         reasons += found
-        lowered = _lowered(held, index - since, read, was_crisis)
+        lowered = _lowered(held, index - since, read, was_crisis, LEVELS.index(own.level) < LEVELS.index(held))
         if LEVELS.index(now) >= LEVELS.index(lowered) and now != "none":
             held, since = now, index
         elif lowered != held:
@@ -321,12 +323,16 @@ def _highest(found: Sequence[Trigger]) -> Level:
     return max((trigger.level for trigger in found), key=LEVELS.index, default="none")
 
 
-def _lowered(held: Level, age: int, read: _Read, was_crisis: bool) -> Level:
-    """What is left of an earlier level once this message is said."""
+def _lowered(held: Level, age: int, read: _Read, was_crisis: bool, reassured: bool) -> Level:
+    """What is left of an earlier level once this message is said.
+
+    A reader that knows all that was said, and hears as much danger as before, is not `reassured` by words.
+    """
     if held == "crisis":
-        return "concern" if read.scan.safe or read.scan.joking or age >= CRISIS_HOLDS else "crisis"
+        taken_back = reassured and (read.scan.safe or read.scan.joking)
+        return "concern" if taken_back or age >= CRISIS_HOLDS else "crisis"
     if held == "concern":
-        return "none" if read.scan.safe or (age >= CONCERN_HOLDS and not was_crisis) else "concern"
+        return "none" if (reassured and read.scan.safe) or (age >= CONCERN_HOLDS and not was_crisis) else "concern"
     return "none"
 
 

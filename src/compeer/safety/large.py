@@ -33,7 +33,7 @@ MOST_BEFORE = 600
 """Characters of the seeker's message that are read beside a reply."""
 FINE = "fine"
 """What is said of a reply without a fault."""
-SHORT = 160
+SHORT = 130
 """Letters below which a conversation counts from the threshold `short` on."""
 UNSURE = 0.02, 0.98
 """Between these probabilities that nothing is wrong the second adapter is asked too."""
