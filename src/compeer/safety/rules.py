@@ -189,11 +189,11 @@ class Rules:
         found: dict[Match, None] = {}
         taken_back: dict[str, None] = {}
         idiom = False
+        doubtful = bool(self._doubtful.pattern and self._doubtful.search(text))
         for sentence in _split(text):
             blanked = self._idioms.sub(" ~ ", sentence) if self._idioms.pattern else sentence
             idiom = idiom or blanked != sentence
             blanked = re.sub(" +", " ", blanked)
-            doubtful = bool(self._doubtful.pattern and self._doubtful.search(sentence))
             for rule in self._rules:
                 for match in self._matches(rule, blanked, text):
                     if match is None:
