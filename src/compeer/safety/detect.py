@@ -324,10 +324,7 @@ def _highest(found: Sequence[Trigger]) -> Level:
 
 
 def _lowered(held: Level, age: int, read: _Read, was_crisis: bool, reassured: bool) -> Level:
-    """What is left of an earlier level once this message is said.
-
-    A reader that knows all that was said, and hears as much danger as before, is not `reassured` by words.
-    """
+    """What is left of an earlier level; who knows all of it and hears as much danger is not `reassured` by words."""
     if held == "crisis":
         taken_back = reassured and (read.scan.safe or read.scan.joking)
         return "concern" if taken_back or age >= CRISIS_HOLDS else "crisis"
