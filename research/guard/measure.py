@@ -37,6 +37,7 @@ from compeer.safety.large import (
     as_guess,
     is_unsure,
     kept_finding,
+    large_reader,
     mean,
     packaged_folder,
     raised,
@@ -132,6 +133,13 @@ def recorded_check(asked: Path, answers: Path, second: Path | None = None) -> Ca
     return rejects
 
 
+def packaged_check() -> Callable[[Reply], bool]:
+    """Rejects as chat and serve do where the large reader is on this machine."""
+    if (large := large_reader()) is None:
+        raise InputError("the large reader is not on this machine.", do="Run `compeer models get qwen-1.5b`.")
+    return lambda reply: large.fault(reply.text, [reply.seeker], check_rules(reply.text, [reply.seeker])) is not None
+
+
 def _busy() -> None:
     while True:
         sum(range(1_000_000))
@@ -168,10 +176,13 @@ def main() -> None:
         found = under_load(options.processes)
         print(json.dumps(found))
     elif options.what == "replies":
-        rejects = recorded_check(*options.recorded) if options.recorded else by_weights(ReplyPhrases())
+        if options.recorded:
+            rejects = recorded_check(*options.recorded)
+        else:
+            rejects = by_weights(ReplyPhrases()) if options.small else packaged_check()
         made = commit(clean=options.part == "sealed")
         found = measure_replies(read_replies(FOLDER / "texts" / "replies" / options.part), rejects)
-        found = {"part": options.part, "commit": made, "check": "large" if options.recorded else "small", **found}
+        found = {"part": options.part, "commit": made, "check": "small" if options.small else "large", **found}
     else:
         reader: Reads | Literal["packaged"] | None = "packaged"
         if options.small or options.recorded:
