@@ -1,13 +1,17 @@
 """Matrices in eight bits: what they round, and that a token's products are its own."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compeer.engine import int8
-from compeer.engine.int8 import _in_eight, _Matrix, _Narrow, _turned
+from compeer.engine import int8, matrices
+from compeer.engine.gguf import convert_folder
+from compeer.engine.int8 import Int8, _turned
+from compeer.engine.matrices import Matrix, Narrow, in_eight
 
 FAST = torch.cpu._is_vnni_supported()
 
@@ -20,7 +24,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 @settings(max_examples=30, deadline=None)
 def test_each_number_is_off_by_half_a_step_at_most(rows: int, columns: int, seed: int) -> None:
     values = random(rows, columns, seed=seed)
-    whole, scale = _in_eight(values)
+    whole, scale = in_eight(values)
     assert whole.dtype == torch.int8
     assert bool(((whole.float() * scale[:, None] - values).abs() <= scale[:, None] * 0.5001).all())
 
@@ -30,10 +34,10 @@ def test_each_number_is_off_by_half_a_step_at_most(rows: int, columns: int, seed
 def test_a_tokens_products_are_nearly_right_and_do_not_depend_on_its_batch(
     monkeypatch: pytest.MonkeyPatch, laid_out: bool, fine: bool
 ) -> None:
-    monkeypatch.setattr(int8, "_LARGE", 0 if laid_out else 1 << 40)
+    monkeypatch.setattr(matrices, "_LARGE", 0 if laid_out else 1 << 40)
     weight, tokens = random(96, 64), random(9, 64, seed=1) * torch.logspace(-3, 3, 9)[:, None]
-    whole, scale = _in_eight(weight)
-    matrix = _Matrix(whole, scale, fine)
+    whole, scale = in_eight(weight)
+    matrix = Matrix(whole, scale, fine)
     exact = tokens @ (whole.float() * scale[:, None] if fine else weight).t()
     found = matrix.times(tokens)
     off = (found - exact).norm(dim=1) / exact.norm(dim=1)
@@ -45,13 +49,13 @@ def test_a_tokens_products_are_nearly_right_and_do_not_depend_on_its_batch(
 
 def test_small_models_are_not_rounded() -> None:
     weight, tokens = random(12, 8), random(3, 8, seed=1)
-    torch.testing.assert_close(_Matrix(weight, None).times(tokens), tokens @ weight.t())
+    torch.testing.assert_close(Matrix(weight, None).times(tokens), tokens @ weight.t())
 
 
 def test_narrow_matrices_are_added_where_they_belong() -> None:
     numbers, found = random(3, 6), torch.zeros(3, 10)
     pairs = [(start, np.full((2, 6), 1.0 + start), np.full((4, 2), 2.0)) for start in (0, 6)]
-    _Narrow(pairs, 10).added(numbers, found)
+    Narrow(pairs, 10).added(numbers, found)
     sums = numbers.sum(1, keepdim=True)
     torch.testing.assert_close(found[:, :4], (4 * sums).expand(3, 4))
     torch.testing.assert_close(found[:, 4:6], torch.zeros(3, 2))
@@ -68,3 +72,50 @@ def test_heads_turn_in_pairs_and_keep_their_length(family: str) -> None:
     one, other = (0, 1) if family == "llama" else (0, 4)
     expected = heads[1, :, one] * np.cos(0.5) - heads[1, :, other] * np.sin(0.5)
     torch.testing.assert_close(found[1, :, one], expected)
+
+
+def modelin_eight_bits(family: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Int8:
+    """A random model of two layers, in eight bits although it is small."""
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    kinds = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+    settings, network = kinds[family]
+    sizes = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        made = network(settings(**sizes, **heads))
+        for name, values in made.named_parameters():
+            if name.endswith(("bias", "norm.weight")):
+                torch.nn.init.uniform_(values, 0.3, 1.2)
+        made.save_pretrained(folder)
+    monkeypatch.setattr(int8, "_SMALL", 0)
+    convert_folder(folder, folder / "model.gguf")
+    return Int8(folder / "model.gguf", sequences=3, width=40)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"] if FAST else [])
+def test_a_few_tokens_are_computed_as_many_are(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / "cache"))
+    model = modelin_eight_bits(family, tmp_path, monkeypatch)
+    whole = model._few
+    assert whole is not None
+    rng = np.random.default_rng(0)
+    down, up = rng.normal(size=(2, 4, 64)).astype(np.float32) / 4
+    narrow = {f"blk.{layer}.qkv": Narrow([(0, down, up.T), (96, down, up[:, :32].T)], 128) for layer in range(2)}
+    ids = [int(one) for one in rng.integers(300, size=24)]
+    for own in ({}, narrow):
+        model._used = own
+        fused = whole.with_adapters({name: one.pair() for name, one in own.items()})
+        found = {}
+        for few in (None, fused):
+            model._few = few
+            model.clear()
+            for sequence in (0, 1):
+                model.decode([sequence] * 16, range(16), ids[:16], [False] * 16)
+            one_by_one = [model.decode([0], [16 + n], [ids[16 + n]], [True])[0] for n in range(8)]
+            together = model.decode([1] * 8 + [2], [*range(16, 24), 0], [*ids[16:], ids[0]], [True] * 9)
+            found[few] = np.stack([*one_by_one, *together])
+        apart = np.linalg.norm(found[None] - found[fused], axis=1) / np.linalg.norm(found[None], axis=1)
+        assert apart.max() < 0.1, apart  # a number that lies between two is rounded up by one, down by the other
+        assert np.array_equal(found[fused][:8], found[fused][8:16])  # whoever is computed beside it

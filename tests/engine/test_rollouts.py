@@ -20,9 +20,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 import compeer
 from compeer.engine import rollouts
-from compeer.engine.mirror import Mirror
 from compeer.engine.multimodal import picture_reader
-from compeer.engine.network import load_tokenizer
+from compeer.engine.network import Mirror, load_tokenizer
 from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling, Sampled, sample_tokens
 from compeer.policy import fast_rollouts
 from compeer.policy.fast_rollouts import FastRollouts

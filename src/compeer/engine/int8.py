@@ -1,11 +1,10 @@
 """Llama and Qwen2 models in eight bits on torch, for processors that multiply eight-bit numbers (VNNI).
 
-Each row of a matrix has a scale, and so has each token that is multiplied with it; what lies between is whole numbers,
-so a token's products do not depend on what else is in the batch. Reading weights takes most of a step's time: they are
-a quarter of float32's, and one read serves all tokens of the batch. Prompts are read several times faster than by
-llama.cpp. `Int8` has the calls of `llama.Llama` and takes the same files: a base, and adapters to it, which stay in
-float32. What `ffn_down` is given spreads too widely for eight bits, and comes in two parts of eight bits. A base is
-turned into eight bits once, into the cache. Small models stay as they are.
+Reading weights takes most of a step's time: in eight bits they are a quarter of float32's, and one read serves all
+tokens of the batch. Prompts are read several times faster than by llama.cpp. `Int8` has the calls of `llama.Llama` and
+takes the same files: a base, and adapters to it, which stay in float32. What `ffn_down` is given spreads too widely for
+eight bits, and comes in two parts of eight bits. A few tokens of a small model go through one compiled function
+(`fused.py`) instead. A base is turned into eight bits once, into the cache. Very small models stay as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,12 @@ import torch
 from torch.nn import functional
 
 from compeer.engine.gguf import check_room, int8_folder, opened, progress_in_bytes, read_pairs, unpacked
+from compeer.engine.matrices import WIDTH, Matrix, Narrow, in_eight, together
 from compeer.errors import InputError
 from compeer.io import Frozen, atomic_folder
+
+if TYPE_CHECKING:
+    from compeer.engine.fused import Fused
 
 _PARTS = {
     "qkv": ("attn_q", "attn_k", "attn_v"),
@@ -35,11 +38,6 @@ _PARTS = {
 """Matrices of a layer that are fed the same numbers are one."""
 _SMALL = 64 << 20
 """Models of fewer bytes are computed in float32: eight bits would gain little there."""
-_ROWS = 4096
-"""Rows that are turned into eight bits at a time."""
-_TOP, _ZERO = 127, 128
-_LARGE = 4 << 20
-"""Matrices of so many numbers are laid out for their kernel; to smaller ones its calls cost more than they save."""
 
 
 class _Shape(Frozen):
@@ -80,8 +78,8 @@ class Int8:
         self.width, self.vocabulary = min(width, shape.limit), shape.vocabulary
         names = sorted(name for name in weights if weights[name].ndim == 2)
 
-        def matrix(name: str) -> _Matrix:
-            return _Matrix(weights.pop(name), weights.pop(f"{name}.scale", None), name.endswith("ffn_down"))
+        def matrix(name: str) -> Matrix:
+            return Matrix(weights.pop(name), weights.pop(f"{name}.scale", None), name.endswith("ffn_down"))
 
         with ThreadPoolExecutor() as pool:  # laying out takes longer than reading
             self._matrices = dict(zip(names, pool.map(matrix, names), strict=True))
@@ -92,21 +90,25 @@ class Int8:
         cells = (shape.layers, 2, sequences, shape.keys, self.width, shape.size)
         self._cells = torch.empty(cells)  # memory is taken as it is written
         self._lengths = [0] * sequences
-        self._adapters: dict[Path | None, dict[str, _Narrow]] = {None: {}}
-        self._used: dict[str, _Narrow] = {}
+        self._adapters: dict[Path | None, dict[str, Narrow]] = {None: {}}
+        self._used: dict[str, Narrow] = {}
+        self._fused: dict[Path | None, Fused | None] = {None: self._compiled()}
+        self._few = self._fused[None]
 
     def close(self) -> None:
         """Gives all memory back."""
         self._matrices.clear()
-        self._adapters = {None: {}}
-        self._used = {}
+        self._adapters, self._used = {None: {}}, {}
+        self._fused, self._few = {None: None}, None
         self._cells = torch.empty(0)
 
     def use(self, adapter: Path | None) -> None:
         """Computes with these adapters from now on, or without any; a file is loaded once."""
         if adapter not in self._adapters:
             self._adapters[adapter] = self._narrow(adapter)
-        self._used = self._adapters[adapter]
+            whole, own = self._fused[None], self._adapters[adapter]
+            self._fused[adapter] = whole and whole.with_adapters({name: one.pair() for name, one in own.items()})
+        self._used, self._few = self._adapters[adapter], self._fused[adapter]
 
     @torch.inference_mode()
     def decode(
@@ -119,10 +121,13 @@ class Int8:
             runs.append(_Run(sequence, start, end, positions[start], self._shape))
             self._lengths[sequence] = positions[end - 1] + 1
             start = end
-        turns = self._turns[list(positions)][:, None]
         hidden = self._embedded(tokens)
-        for layer in range(self._shape.layers):
-            hidden = self._layer(layer, hidden, turns, runs)
+        if self._few and len(tokens) <= self._few.most:
+            self._few.run(hidden.numpy(), sequences, positions, self._cells.numpy())
+        else:
+            turns = self._turns[list(positions)][:, None]
+            for layer in range(self._shape.layers):
+                hidden = self._layer(layer, hidden, turns, runs)
         if not any(wanted):
             return np.empty((0, self.vocabulary), dtype=np.float32)
         last = self._normed("output_norm", hidden[list(wanted)])
@@ -181,7 +186,20 @@ class Int8:
         scale = self._embedding.get("embedding.scale")
         return rows if scale is None else rows * scale[list(tokens), None]
 
-    def _narrow(self, adapter: Path | None) -> dict[str, _Narrow]:
+    def _compiled(self) -> Fused | None:
+        """All layers as one function for a few tokens, on the same weights; None where they are large, or float32."""
+        numbers = range(self._shape.layers)
+        parts = {part: [self._matrices[f"blk.{n}.{part}"] for n in numbers] for part in _PARTS}
+        if any(one.packed or one.plain or one.inputs % WIDTH for own in parts.values() for one in own):
+            return None
+        try:
+            from compeer.engine.fused import Fused
+        except ImportError:
+            return None
+        stacks = {part: together(own) for part, own in parts.items()}
+        return Fused(stacks, self._vectors, self._turns, self._shape.heads, self._shape.family, self._shape.eps)
+
+    def _narrow(self, adapter: Path | None) -> dict[str, Narrow]:
         """The matrices of an adapter file, by the matrix that they are added to."""
         found = {}
         pairs = {name.removesuffix(".weight"): pair for name, pair in read_pairs(adapter).items()} if adapter else {}
@@ -198,9 +216,9 @@ class Int8:
                 if any(down.shape[1] != whole.inputs or at + len(up) > whole.outputs for at, down, up in own):
                     raise InputError(f"these adapters do not fit {self.path.name}: blk.{layer}.{name}", file=adapter)
                 if own:
-                    found[f"blk.{layer}.{name}"] = _Narrow(own, whole.outputs)
+                    found[f"blk.{layer}.{name}"] = Narrow(own, whole.outputs)
         if "output" in pairs:
-            found["output"] = _Narrow([(0, *pairs.pop("output"))], shape.vocabulary)
+            found["output"] = Narrow([(0, *pairs.pop("output"))], shape.vocabulary)
         if pairs:
             raise InputError(f"these adapters do not fit {self.path.name}: {min(pairs)}", file=adapter)
         return found
@@ -230,56 +248,6 @@ class _Run:
         answer = functional.scaled_dot_product_attention(asked, keys, known, attn_mask=self._bias)
         answer = answer.view(shape.keys, -1, count, shape.size).permute(2, 0, 1, 3)
         found[own] = answer.reshape(count, -1)
-
-
-class _Matrix:
-    """A matrix in eight bits with a scale a row, or as it is."""
-
-    def __init__(self, weight: torch.Tensor, scale: torch.Tensor | None, fine: bool = False) -> None:
-        self.outputs, self.inputs = weight.shape
-        self._fine = fine
-        self._packed = scale is not None and weight.numel() >= _LARGE
-        if scale is not None:
-            self._scale = scale / _TOP
-        self._plain = scale is None
-        self._weight = torch.ops.onednn.qlinear_prepack(weight, None) if self._packed else weight.clone().t()
-        self._zeros = torch.zeros(self.outputs, dtype=torch.long)
-
-    def times(self, numbers: torch.Tensor) -> torch.Tensor:
-        if self._plain:
-            return numbers @ self._weight
-        top = numbers.abs().amax(1, keepdim=True).clamp_min_(1e-30)
-        scaled = numbers * (_TOP / top)
-        whole = scaled.round()
-        if not self._fine:
-            return self._product(whole).mul_(top)
-        rest = scaled.sub_(whole).mul_(2 * _TOP).round_()
-        found = self._product(torch.cat([whole, rest]))
-        return found[: len(top)].add_(found[len(top) :], alpha=0.5 / _TOP).mul_(top)
-
-    def _product(self, whole: torch.Tensor) -> torch.Tensor:
-        """Whole numbers from -127 to 127 multiplied with the matrix."""
-        eight = whole.to(torch.int8)
-        if not self._packed:
-            return torch._int_mm(eight, self._weight).float().mul_(self._scale)
-        above = eight.view(torch.uint8).bitwise_xor_(_ZERO)  # the same numbers, counted from -128
-        rest: tuple[Any, ...] = (self._weight, self._scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")
-        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(above, 1.0, _ZERO, *rest)
-        return found
-
-
-class _Narrow:
-    """Narrow matrices of adapters: each pair is added from a row on, all pairs of a matrix at a time."""
-
-    def __init__(self, pairs: Sequence[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]], outputs: int) -> None:
-        self._down = torch.from_numpy(np.concatenate([down for _, down, _ in pairs])).float().t()
-        self._up, rank = torch.zeros(self._down.shape[1], outputs), 0
-        for start, down, up in pairs:
-            self._up[rank : rank + len(down), start : start + len(up)] = torch.from_numpy(up).t()
-            rank += len(down)
-
-    def added(self, numbers: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-        return found.addmm_(numbers @ self._down, self._up)
 
 
 def _turned(heads: torch.Tensor, turns: torch.Tensor, family: str) -> torch.Tensor:
@@ -356,7 +324,7 @@ def _made(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.
         for name, values in _named(tensors, shape, rows):
             found[name] = values.float() if small or values.ndim == 1 else values
             if not small and values.ndim == 2:
-                found[name], found[f"{name}.scale"] = _in_eight(values)
+                found[name], found[f"{name}.scale"] = in_eight(values)
             advance(0 if small else values.numel())
     embedding = {name: found.pop(name) for name in list(found) if name.startswith("embedding")}
     if "output.weight" not in tensors:
@@ -378,13 +346,3 @@ def _named(tensors: dict[str, Any], shape: _Shape, rows: Any) -> Iterator[tuple[
             yield f"{name}.{matrix}", torch.cat([rows(f"{name}.{part}.weight") for part in parts])
             if f"{name}.{parts[0]}.bias" in tensors:
                 yield f"{name}.{matrix}.bias", torch.cat([rows(f"{name}.{part}.bias") for part in parts])
-
-
-def _in_eight(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A matrix in eight bits, and the scale of each row."""
-    whole, scale = torch.empty(values.shape, dtype=torch.int8), torch.empty(len(values))
-    for start in range(0, len(values), _ROWS):
-        part = values[start : start + _ROWS].float()
-        scale[start : start + _ROWS] = own = part.abs().amax(1).clamp_min_(1e-30) / _TOP
-        whole[start : start + _ROWS] = (part / own[:, None]).round_().to(torch.int8)
-    return whole, scale

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compeer.engine.mirror import Mirror
+from compeer.engine.network import Mirror
 from compeer.engine.rollouts import Decoder, Prompt, RolloutSampling
 from compeer.policy.multimodal import PICTURE_FIELDS
 from compeer.statistics import generator

@@ -1,0 +1,94 @@
+"""Matrices in eight bits on torch, and the narrow ones that adapters add to them.
+
+Each row of a matrix has a scale, and so has each token that is multiplied with it; what lies between is whole numbers,
+so a token's products do not depend on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+_ROWS = 4096
+"""Rows that are turned into eight bits at a time."""
+TOP, ZERO = 127, 128
+WIDTH = 64
+"""So many numbers the processor multiplies at once."""
+_LARGE = 4 << 20
+"""Matrices of so many numbers are laid out for their kernel; to smaller ones its calls cost more than they save."""
+
+
+def in_eight(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix in eight bits, and the scale of each row."""
+    whole, scale = torch.empty(values.shape, dtype=torch.int8), torch.empty(len(values))
+    for start in range(0, len(values), _ROWS):
+        part = values[start : start + _ROWS].float()
+        scale[start : start + _ROWS] = own = part.abs().amax(1).clamp_min_(1e-30) / TOP
+        whole[start : start + _ROWS] = (part / own[:, None]).round_().to(torch.int8)
+    return whole, scale
+
+
+class Matrix:
+    """A matrix in eight bits with a scale a row, or as it is."""
+
+    def __init__(self, weight: torch.Tensor, scale: torch.Tensor | None, fine: bool = False) -> None:
+        self.outputs, self.inputs = weight.shape
+        self._fine = fine
+        self.packed = scale is not None and weight.numel() >= _LARGE
+        if scale is not None:
+            self.scale = scale / TOP
+        self.plain = scale is None
+        self.weight = torch.ops.onednn.qlinear_prepack(weight, None) if self.packed else weight.clone().t()
+        self._zeros = torch.zeros(self.outputs, dtype=torch.long)
+
+    def times(self, numbers: torch.Tensor) -> torch.Tensor:
+        if self.plain:
+            return numbers @ self.weight
+        top = numbers.abs().amax(1, keepdim=True).clamp_min_(1e-30)
+        scaled = numbers * (TOP / top)
+        whole = scaled.round()
+        if not self._fine:
+            return self._product(whole).mul_(top)
+        rest = scaled.sub_(whole).mul_(2 * TOP).round_()
+        found = self._product(torch.cat([whole, rest]))
+        return found[: len(top)].add_(found[len(top) :], alpha=0.5 / TOP).mul_(top)
+
+    def _product(self, whole: torch.Tensor) -> torch.Tensor:
+        """Whole numbers from -127 to 127 multiplied with the matrix."""
+        eight = whole.to(torch.int8)
+        if not self.packed:
+            return torch._int_mm(eight, self.weight).float().mul_(self.scale)
+        above = eight.view(torch.uint8).bitwise_xor_(ZERO)  # the same numbers, counted from -128
+        rest: tuple[Any, ...] = (self.weight, self.scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(above, 1.0, ZERO, *rest)
+        return found
+
+
+def together(own: Sequence[Matrix]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The weights and scales of matrices that are alike, (matrices, outputs, inputs) and (matrices, outputs)."""
+    weight = torch.stack([one.weight.t() for one in own])
+    for one, part in zip(own, weight, strict=True):
+        one.weight = part.t()  # they stand in memory once
+    return weight.numpy(), torch.stack([one.scale for one in own]).numpy()
+
+
+class Narrow:
+    """Narrow matrices of adapters: each pair is added from a row on, all pairs of a matrix at a time."""
+
+    def __init__(self, pairs: Sequence[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]], outputs: int) -> None:
+        self._down = torch.from_numpy(np.concatenate([down for _, down, _ in pairs])).float().t()
+        self._up, rank = torch.zeros(self._down.shape[1], outputs), 0
+        for start, down, up in pairs:
+            self._up[rank : rank + len(down), start : start + len(up)] = torch.from_numpy(up).t()
+            rank += len(down)
+
+    def added(self, numbers: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+        return found.addmm_(numbers @ self._down, self._up)
+
+    def pair(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Both matrices, (rank, inputs) and (rank, outputs)."""
+        return self._down.t().numpy(), self._up.numpy()
