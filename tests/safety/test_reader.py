@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from compeer.dialogue import Utterance
+from compeer.engine.cpu_table import CpuEngine
 from compeer.errors import InputError
 from compeer.safety import Detector
 from compeer.safety.large import MOST_LETTERS, LargeReader, large_reader, prompt, raised
@@ -263,6 +264,20 @@ def test_where_the_first_adapter_is_not_sure_the_second_is_asked(
     (tmp_path / "two" / "second" / "compeer.json").write_text(json.dumps({"sha256": "0" * 64}))
     with pytest.raises(InputError, match="hash differs"):
         LargeReader(tmp_path / "two")
+
+
+@pytest.mark.parametrize(("threshold", "questions"), [(0.99999, 1), (0.00001, 2)])
+def test_the_kind_is_asked_for_where_there_is_danger(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threshold: float, questions: int
+) -> None:
+    shutil.copytree(tiny_model, tmp_path / "own")
+    (tmp_path / "own" / "compeer.json").write_text(json.dumps({"thresholds": {"danger": threshold}}))
+    reader = LargeReader(tmp_path / "own")
+    asked, whole = [], CpuEngine.probabilities
+    monkeypatch.setattr(CpuEngine, "probabilities", lambda *given: asked.append(1) or whole(*given))
+    assert (reader.read([("I sold the car.",)])[0].danger >= 0.5) == (questions == 2)
+    assert len(asked) == questions
+    reader.close()
 
 
 def test_two_adapters_raise_a_level_and_a_few_words_must_be_plainer() -> None:

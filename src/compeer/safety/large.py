@@ -35,6 +35,8 @@ FINE = "fine"
 """What is said of a reply without a fault."""
 SHORT = 130
 """Letters below which a conversation counts from the threshold `short` on."""
+LEAST = 0.5
+"""A guess that finds less danger raises no level."""
 UNSURE = 0.02, 0.98
 """Between these probabilities that nothing is wrong the second adapter is asked too."""
 SURE, VERY_SURE = 0.5, 0.98
@@ -124,6 +126,9 @@ class LargeReader:
         levels = self._engine.probabilities(ids, self._levels)
         if self._second and is_unsure(levels[0]):
             levels = raised(levels, self._second[0].probabilities(ids, self._levels))
+        guess = as_guess(levels, (), self._thresholds, messages)
+        if guess.danger < LEAST:  # what kind it is does not matter: it is no danger by any count
+            return guess
         ids += self._ids("crisis:" if levels[2] > levels[1] else "concern:")
         return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds, messages)
 
@@ -159,8 +164,11 @@ def raised(first: Sequence[float], second: Sequence[float]) -> list[float]:
 def as_guess(
     levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float], messages: Window
 ) -> Guess:
-    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts."""
-    kind = max(zip(kinds, KINDS, strict=True))[1]
+    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts.
+
+    Without those of kinds the kind means nothing.
+    """
+    kind = max(zip(kinds, KINDS, strict=True))[1] if kinds else KINDS[0]
     short = sum(map(length, messages)) < SHORT
     counts = thresholds.get("short", thresholds["danger"]) if short else thresholds["danger"]
     danger = _scaled(levels[1] + levels[2], counts)
