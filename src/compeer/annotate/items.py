@@ -258,55 +258,71 @@ class OtherLabel(Frozen):
     note: str | None
 
 
-class Task(Frozen):
-    """An item in front of one person. A gold item looks like any other."""
+class OwnAnswers(OtherLabel):
+    """One person's share in an item, whether they still hold it or have labelled it."""
 
     item: int
     project: int
-    task: TaskKind
     kind: Literal["first", "adjudication", "training"]
+    guidelines: int = Field(description="the newest version, or the one that a label was given by")
+    changeable: bool = Field(description="whether the label may still be corrected: for a while after it was given")
+
+
+class Task(OwnAnswers):
+    """An item in front of one person. A gold item looks like any other."""
+
+    task: TaskKind
     language: str
     crisis: bool = Field(description="the seeker seems to be in danger; the item may be declined")
     expires: int = Field(description="until when it is kept for this person; 0 once it is labelled")
-    guidelines: int
     history: list[TaskMessage]
     steps: list[TaskStep]
     responses: list[str] = Field(description="in the random order of this person")
     questions: list[LabelQuestion]
-    answers: dict[str, Any] = Field(description="this person's own, so far")
-    note: str | None = None
     others: list[OtherLabel] = Field(description="for an adjudicator: the two labels, in random order")
-    labelled: bool = False
-    changeable: bool = Field(
-        default=True, description="whether one's own label may still be corrected: for a while after it was given"
-    )
+    labelled: bool
 
 
-def task_of(
-    connection: Connection, project: Project, me: Person, seat: Row[Any], answers: Mapping[str, Any], **more: Any
-) -> Task:
-    """An item for a person; `seat` is their lease or label, which has their role and the order of the responses."""
-    item, order = seat.item, seat.shown
-    row = needed_row(connection, ITEMS, "item", id=item)
+def own_answers(connection: Connection, seat: Row[Any], now: int) -> dict[str, Any]:
+    """What a person has answered; `seat` is their lease or label, which has the order in which they got the responses.
+
+    Whether a label is changeable goes by the time alone: anything else would reveal what others have answered.
+    """
+    held = "draft" in seat._fields
+    return {
+        "item": seat.item,
+        "project": seat.project,
+        "kind": "first" if seat.role == "gold" else seat.role,
+        "answers": positional_answers((seat.draft or {}) if held else seat.answers, seat.shown),
+        "note": None if held else text_of(connection, seat.remark),
+        "changeable": held or is_changeable(seat, now),
+    }
+
+
+def is_changeable(label: Row[Any], now: int) -> bool:
+    return label.until is not None and now < label.until
+
+
+def task_of(connection: Connection, project: Project, seat: Row[Any], now: int) -> Task:
+    """An item for the person who has this lease or label."""
+    row = needed_row(connection, ITEMS, "item", id=seat.item)
     content = json.loads(text_of(connection, row.content) or "{}")
     others = [
-        OtherLabel(answers=positional_answers(label.answers, order), note=text_of(connection, label.remark))
-        for label in (_first_labels(connection, item) if seat.role == "adjudication" else ())
+        OtherLabel(answers=positional_answers(label.answers, seat.shown), note=text_of(connection, label.remark))
+        for label in (_first_labels(connection, seat.item) if seat.role == "adjudication" else ())
     ]
-    random.Random(f"{item}/{me.id}").shuffle(others)
+    random.Random(f"{seat.item}/{seat.person}").shuffle(others)
     return Task(
-        item=item,
-        project=project.id,
+        **own_answers(connection, seat, now),
         task=project.task,
-        kind="first" if seat.role == "gold" else seat.role,
         language=row.language,
         crisis=row.crisis,
+        expires=seat._mapping.get("expires", 0),
         guidelines=project.guideline,
-        questions=[asked(question) for question in questions_of(connection, project.task, item, seat.role)],
-        answers=positional_answers(answers, order),
+        questions=[asked(question) for question in questions_of(connection, project.task, seat.item, seat.role)],
         others=others,
-        **view(project.task, item, content, order),
-        **more,
+        labelled="draft" not in seat._fields,
+        **view(project.task, seat.item, content, seat.shown),
     )
 
 

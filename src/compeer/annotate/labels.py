@@ -17,14 +17,13 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, select
 
-from compeer.annotate.items import Task, questions_of, task_of
+from compeer.annotate.items import OwnAnswers, Task, is_changeable, own_answers, questions_of, task_of
 from compeer.annotate.people import Person, admin_writes, person_by_id, require
 from compeer.annotate.projects import kept_answers, positional_answers, project_by_id
 from compeer.annotate.queue import given_as
 from compeer.annotate.schema import ITEMS, LABELS, LEASES, PASSES, PEOPLE, one_row
 from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.dialogue import Media
-from compeer.io import Frozen
 
 LONGEST_SECONDS = 1800
 """Time on one item beyond this is a break, not work."""
@@ -32,17 +31,10 @@ GivingBack = Literal["release", "skip", "decline", "flag"]
 _WHY = {"release": "released", "skip": "skipped", "decline": "declined", "flag": "flagged"}
 
 
-class OwnLabel(Frozen):
-    """One of a person's own labels, by the order in which they got the responses."""
+class OwnLabel(OwnAnswers):
+    """One of a person's own labels."""
 
-    item: int
-    project: int
-    kind: str
-    answers: dict[str, Any]
-    note: str | None
-    guidelines: int
     at: int
-    changeable: bool
 
 
 def submit(
@@ -106,31 +98,16 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
         wanted = wanted.where(LABELS.c.project == project)
     with store.read() as connection:
         rows = connection.execute(wanted.order_by(LABELS.c.at.desc()).limit(limit)).all()
-        return [
-            OwnLabel(
-                item=row.item,
-                project=row.project,
-                kind="first" if row.role == "gold" else row.role,
-                answers=positional_answers(row.answers, row.shown),
-                note=text_of(connection, row.remark),
-                guidelines=row.guideline,
-                at=row.at,
-                changeable=_is_changeable(row, store.now()),
-            )
-            for row in rows
-        ]
+        own = ((own_answers(connection, row, store.now()), row) for row in rows)
+        return [OwnLabel(**answers, guidelines=row.guideline, at=row.at) for answers, row in own]
 
 
 def own_task(store: Store, person: Person, item: int) -> Task:
     """An item that this person holds or has labelled, with their answers, as they got it."""
+    key = {"item": item, "person": person.id}
     with store.read() as connection:
-        if lease := one_row(connection, LEASES, item=item, person=person.id):
-            project = project_by_id(connection, lease.project)
-            return task_of(connection, project, person, lease, lease.draft or {}, expires=lease.expires)
-        label = needed_row(connection, LABELS, "item", item=item, person=person.id)
-        more = {"changeable": _is_changeable(label, store.now()), "note": text_of(connection, label.remark)}
-        project = project_by_id(connection, label.project)
-        return task_of(connection, project, person, label, label.answers, expires=0, labelled=True, **more)
+        seat = one_row(connection, LEASES, **key) or needed_row(connection, LABELS, "item", **key)
+        return task_of(connection, project_by_id(connection, seat.project), seat, store.now())
 
 
 def media_of(store: Store, person: Person, item: int, utterance: int, number: int) -> Media:
@@ -177,14 +154,9 @@ def _correction(role: str, label: Row[Any] | None, seconds: int, now: int) -> tu
         return (now + seconds * 1000 if seconds and role in ("first", "gold") else None), []
     if role == "training":
         raise Refused("conflict", "a training item is answered once; its answers have been revealed.")
-    if not _is_changeable(label, now):
+    if not is_changeable(label, now):
         raise Refused("conflict", "the time in which this label could be corrected is over.")
     return int(label.until), [label.remark] if label.remark else []
-
-
-def _is_changeable(label: Row[Any], now: int) -> bool:
-    """By the time alone: anything else would reveal what others have answered."""
-    return label.until is not None and now < label.until
 
 
 # --- giving back ------------------------------------------------------------------------------------------------------

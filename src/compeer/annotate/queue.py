@@ -65,7 +65,7 @@ def next_task(store: Store, person: Person, project: int) -> Task | Reason:
             body = {"project": project, "role": role, "expires": expires, "shown": order}
             writing.record("leased", body, item=item)
             held = needed_row(connection, LEASES, "lease", item=item, person=me.id)
-        return task_of(connection, chosen, me, held, held.draft or {}, expires=held.expires)
+        return task_of(connection, chosen, held, writing.at)
 
 
 def next_task_anywhere(store: Store, person: Person) -> Task | Reason:
