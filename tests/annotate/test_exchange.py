@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from compeer.annotate.exchange import export_project
 from compeer.annotate.items import import_items, read_items
 from compeer.annotate.labels import submit
 from compeer.annotate.people import Person
 from compeer.annotate.projects import DIMENSIONS, Project, ProjectSettings, add_project, change_settings
 from compeer.annotate.queue import next_task
+from compeer.annotate.results import export_project
 from compeer.annotate.store import Store, create_store, open_store
 from compeer.cli import app
 from compeer.cli.annotate import annotate

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from compeer.annotate.labels import submit
-from compeer.annotate.metrics import LabelledItem, dashboard, disagreements, project_metrics
+from compeer.annotate.metrics import LabelledItem, project_metrics
 from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus, disputed
 from compeer.annotate.queue import next_task
+from compeer.annotate.results import dashboard, disagreements
 from compeer.annotate.store import Store, create_store
 from compeer.evaluate.answers import DIMENSIONS as THEIRS
 from tests.support.annotation import (  # noqa: F401

@@ -16,12 +16,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, select, text
 
 from compeer.annotate.backup import backup, restore, verify
-from compeer.annotate.exchange import export_project
 from compeer.annotate.items import delete_dialogue
 from compeer.annotate.labels import give_back, submit
 from compeer.annotate.people import leave
 from compeer.annotate.projects import add_project, project_by_name, set_guidelines
 from compeer.annotate.queue import next_task
+from compeer.annotate.results import export_project
 from compeer.annotate.schema import EVENTS, ITEMS, KEPT, LABELS, METADATA, STATE, TEXTS
 from compeer.annotate.store import Refused, Store, create_store, open_store
 from compeer.errors import InputError

@@ -2,6 +2,6 @@
 
 `store.py` keeps events and brings the tables (`schema.py`) up to date by `events.py`; `backup.py` copies and verifies
 it. `people.py` and `access.py` say who may do what, `projects.py` and `items.py` what is annotated; `queue.py` and
-`labels.py` are the work itself. `metrics.py` measures it, `exchange.py` takes labels out. `app.py` serves it all
-over HTTP, with the forms of `forms.py`.
+`labels.py` are the work itself. `metrics.py` measures it, `results.py` hands out what it leads to. `app.py` serves it
+all over HTTP, with the forms of `forms.py`.
 """

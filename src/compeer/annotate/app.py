@@ -23,9 +23,8 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from compeer import __version__
-from compeer.annotate import forms, labels, metrics, people, projects
+from compeer.annotate import forms, labels, people, projects, results
 from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
-from compeer.annotate.exchange import export_project
 from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.people import Person
@@ -227,10 +226,9 @@ def read_audit(
 
 
 @api.get("/agreement", tags=["admin"])
-def read_agreement(project: WhichProject, request: Request, me: Admin) -> dict[str, Any]:
+def read_agreement(project: WhichProject, store: StoreHere, me: Admin) -> dict[str, Any]:
     """All metrics of a project as it stands: agreement, gold, balance, pace, and what is left."""
-    found: dict[str, Any] = request.app.state.dashboard(project, me)
-    return found
+    return results.dashboard(store, project, me)
 
 
 @api.get("/disagreements", tags=["admin"])
@@ -242,7 +240,7 @@ def list_disagreements(
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
 ) -> forms.Disagreements:
     """Items on which first labels differ in a question, newest first."""
-    found = metrics.disagreements(store, project, question, me)
+    found = results.disagreements(store, project, question, me)
     rows, pages = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE], max(1, math.ceil(len(found) / ROWS_A_PAGE))
     return forms.Disagreements(total=len(found), page=page, pages=pages, rows=rows)
 
@@ -250,7 +248,7 @@ def list_disagreements(
 @api.get("/items/{item}/everything", tags=["admin"])
 def read_everything(item: ItemNumber, store: StoreHere, me: Admin) -> dict[str, Any]:
     """An item with its source, all its labels, and who passed it and why."""
-    return metrics.everything(store, item, me)
+    return results.everything(store, item, me)
 
 
 @api.get("/passed", tags=["admin"])
@@ -298,7 +296,7 @@ def export_file(
         raise Refusal(400, "Only the task 'steps' makes records. Ask for format=ours.", field="format")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        export_project(store, chosen, out, me)
+        results.export_project(store, chosen, out, me)
         if format == "records":
             content, kind, name = (out / "records.jsonl").read_bytes(), "application/x-ndjson", "-records.jsonl"
         else:
@@ -319,7 +317,7 @@ def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> Fa
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
     app = application(TITLE, Files(workbench="compeer.annotate"), pages, _described, store.close, **door)
-    app.state.access, app.state.dashboard, app.state.media = access, metrics.dashboards(store), settings.media
+    app.state.access, app.state.media = access, settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
     app.add_exception_handler(NoConnection, _answer_out_of_reach)

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, create_engine, delete, insert, select
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
 
-from compeer.annotate.events import Event
+from compeer.annotate.events import Event, is_text
 from compeer.annotate.people import Person, admin_writes
 from compeer.annotate.schema import EVENTS, HEAD, KEPT, METADATA, STATE, TEXTS
 from compeer.annotate.store import START, Store, create_store, event_hash, open_store, text_hash
@@ -154,13 +154,10 @@ def _check_texts(connection: Connection) -> Iterator[str]:
 
 def _named(value: Any) -> Iterator[tuple[str, str]]:
     """The texts that an event's body names, with their hashes."""
-    if isinstance(value, Mapping):
-        if value.keys() == {"text", "hash"}:
-            yield value["text"], value["hash"]
-            return
-        value = list(value.values())
-    if isinstance(value, list):
-        for one in value:
+    if is_text(value):
+        yield value["text"], value["hash"]
+    elif isinstance(value, (Mapping, list)):
+        for one in value.values() if isinstance(value, Mapping) else value:
             yield from _named(one)
 
 

@@ -59,27 +59,29 @@ class Event:
         found: int | None = self.body.get("person", self.actor)
         return found
 
-    def text(self, key: str) -> str | None:
-        """The id of the text under a key of the body."""
-        found = self.body.get(key)
-        return str(found["text"]) if found else None
-
     def apply(self) -> None:
         """Brings the tables up to date; kinds that are only for the record change nothing."""
         if handler := _HANDLERS.get(self.kind):
             handler(self)
 
-    def add(self, table: Table, names: Sequence[str], **values: Any) -> None:
-        """Adds a row of these values and those that the body has under `names`."""
-        self.connection.execute(insert(table), _only(self.body, names) | values)
+    def add(self, table: Table, **values: Any) -> None:
+        """Adds a row of these values and those that the body has."""
+        self.connection.execute(insert(table), _row(table, self.body) | values)
 
     def change(self, table: Table, number: int | None, **values: Any) -> None:
         """Sets columns of the row with this id."""
         change_rows(self.connection, table, values, id=number)
 
 
-def _only(body: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: body[name] for name in names}
+def _row(table: Table, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a body has under the names of a table's columns; of a text, its id."""
+    found = {name: value for name, value in body.items() if name in table.c}
+    return {name: value["text"] if is_text(value) else value for name, value in found.items()}
+
+
+def is_text(value: Any) -> bool:
+    """Whether this stands in an event for a text that is kept beside it."""
+    return isinstance(value, Mapping) and value.keys() == {"text", "hash"}
 
 
 def day_of(at: int) -> str:
@@ -91,23 +93,21 @@ def day_of(at: int) -> str:
 
 
 def _project_added(event: Event) -> None:
-    event.add(PROJECTS, ("name", "task", "settings"), id=event.body["project"], guideline=0)
+    event.add(PROJECTS, id=event.body["project"], guideline=0)
 
 
 def _guidelines_set(event: Event) -> None:
-    event.add(GUIDELINES, ("project", "version"), text=event.text("words"), at=event.at)
+    event.add(GUIDELINES, text=event.body["words"]["text"], at=event.at)
     event.change(PROJECTS, event.body["project"], guideline=event.body["version"])
 
 
 def _invited(event: Event) -> None:
-    names = ("roles", "languages", "program", "expires")
-    event.add(INVITATIONS, names, id=event.body["invitation"], secret=event.text("secret"), person=None)
+    event.add(INVITATIONS, id=event.body["invitation"], person=None)
 
 
 def _joined(event: Event) -> None:
-    name, names = event.text("name"), ("pseudonym", "roles", "languages", "program")
-    row = {"id": event.person, "name": event.texts(name) if name else None, "secret": event.text("secret")}
-    event.add(PEOPLE, names, **row, daily_cap=None, declines_crisis=False, active=True)
+    name = event.texts(event.body["name"]["text"])
+    event.add(PEOPLE, id=event.person, name=name, daily_cap=None, declines_crisis=False, active=True)
     if (invitation := event.body.get("invitation")) is not None:
         event.change(INVITATIONS, invitation, person=event.person, secret=None)
 
@@ -124,19 +124,15 @@ def _items_added(event: Event) -> None:
         lane, its_columns = _lane(project, stage, given["language"], given["crisis"], ())
         columns[lane] = its_columns
         waiting[lane] += 1  # lanes of training and gold items only count them
-        rows.append(
-            _only(given, ("id", "kind", "language", "crisis", "priority", "author", "answers"))
-            | {"project": project, "record": content.get("id"), "dialogue": content.get("dialogue")}
-            | {"content": given["content"]["text"], "held": None}
-            | {"stage": stage, "lane": lane if stage == "fresh" else None}
-        )
+        row = {"project": project, "record": content.get("id"), "dialogue": content.get("dialogue"), "held": None}
+        rows.append(_row(ITEMS, given) | row | {"stage": stage, "lane": lane if stage == "fresh" else None})
     event.connection.execute(insert(ITEMS), rows)
     for lane, number in waiting.items():
         count_up(event.connection, LANES, {"key": lane}, {"waiting": number}, **columns[lane])
 
 
 def _leased(event: Event) -> None:
-    event.add(LEASES, ("project", "role", "expires", "shown"), item=event.item, person=event.person, draft=None)
+    event.add(LEASES, item=event.item, person=event.person, draft=None)
     _move(event.connection, event.item)
 
 
@@ -145,7 +141,7 @@ def _lease_ended(event: Event) -> None:
     key, why = {"item": event.item, "person": event.person}, event.body["why"]
     remove_rows(event.connection, LEASES, **key)
     if why not in ("expired", "released"):
-        row = {"why": why, "remark": event.text("remark"), "at": event.at}
+        row = {"remark": None, "at": event.at} | _row(PASSES, event.body)
         if not change_rows(event.connection, PASSES, row, **key):
             event.connection.execute(insert(PASSES), row | key)
     if why == "flagged":
@@ -162,8 +158,7 @@ def _labelled(event: Event) -> None:
     body, connection, key = event.body, event.connection, {"item": event.item, "person": event.person}
     remove_rows(connection, LEASES, **key)
     before = one_row(connection, LABELS, **key)
-    row = _only(body, ("project", "role", "source", "guideline", "answers", "shown"))
-    row |= {"remark": event.text("remark"), "at": event.at, "until": body.get("until")}
+    row = {"remark": None, "until": None, "at": event.at} | _row(LABELS, body)
     row["seconds"] = body["seconds"] + (before.seconds if before else 0)
     if before:
         change_rows(connection, LABELS, row, **key)
@@ -251,7 +246,7 @@ _HANDLERS: dict[str, Callable[[Event], None]] = {
     "withdrawn": lambda event: event.change(INVITATIONS, event.body["invitation"], secret=None),
     "joined": _joined,
     "person_changed": lambda event: event.change(PEOPLE, event.person, **event.body["values"]),
-    "secret_changed": lambda event: event.change(PEOPLE, event.person, secret=event.text("secret")),
+    "secret_changed": lambda event: event.change(PEOPLE, event.person, secret=event.body["secret"]["text"]),
     "left": lambda event: event.change(PEOPLE, event.person, name=None, secret=None, active=False),
     "items_added": _items_added,
     "leased": _leased,

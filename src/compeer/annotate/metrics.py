@@ -7,34 +7,17 @@ its second label. Names do not occur, only pseudonyms.
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Row
 
-from compeer.annotate.items import view
-from compeer.annotate.labels import passed_items
-from compeer.annotate.people import DAY, Person, require
-from compeer.annotate.projects import (
-    QUESTIONS,
-    RESPONSES,
-    Answer,
-    LabelQuestion,
-    Project,
-    TaskKind,
-    consensus,
-    project_by_id,
-)
-from compeer.annotate.queue import freeze_all
-from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
-from compeer.annotate.store import Refused, Store, needed_row
+from compeer.annotate.people import DAY
+from compeer.annotate.projects import QUESTIONS, Answer, LabelQuestion, Project, TaskKind, consensus
 from compeer.statistics import Estimate, cohens_kappa, krippendorff, percent, wilson
 
 K = TypeVar("K", bound="int | str | tuple[str, str]")
@@ -65,53 +48,8 @@ class LabelledItem:
         return consensus(counted, [question.name for question in QUESTIONS[task]])
 
 
-def labelled_items(connection: Connection, chosen: Any) -> list[LabelledItem]:
-    """The items of a condition that are not deleted, in the order of their numbers, with all their labels."""
-    joined = LABELS.join(PEOPLE, PEOPLE.c.id == LABELS.c.person).join(ITEMS, ITEMS.c.id == LABELS.c.item)
-    wanted = select(LABELS, PEOPLE.c.pseudonym).select_from(joined).where(chosen)
-    labels = _groups((row.item, row) for row in connection.execute(wanted.order_by(LABELS.c.at, LABELS.c.person)))
-    items = connection.execute(select(ITEMS).where(chosen, ITEMS.c.stage != "deleted").order_by(ITEMS.c.id)).all()
-    return [LabelledItem(row, tuple(labels.get(row.id, ()))) for row in items]
-
-
-def texts_of(connection: Connection, chosen: Any) -> dict[str | None, str]:
-    """All texts of the items of a condition by their ids: contents, and remarks made on them."""
-    wanted = select(TEXTS.c.id, TEXTS.c.value).join(ITEMS, ITEMS.c.id == TEXTS.c.item).where(chosen)
-    return dict(connection.execute(wanted).tuples().all())
-
-
-# --- a project's metrics ----------------------------------------------------------------------------------------------
-
-
-def dashboards(store: Store) -> Callable[[int, Person], dict[str, Any]]:
-    """`dashboard` computed once for each state of the store and minute, however many ask.
-
-    It can take seconds: one thread computes it, and the others wait. What is counted of the last week changes without
-    an event, hence the minute.
-    """
-    turn = threading.Lock()
-    known = lru_cache(maxsize=16)(lambda project, _state: dashboard(store, project))
-
-    def of(project: int, actor: Person) -> dict[str, Any]:
-        require(actor, "admin")
-        with turn:
-            return known(project, (store.length(), int(store.clock() // 60)))
-
-    return of
-
-
-def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
-    """All metrics of a project, ready for JSON."""
-    require(actor, "admin")
-    freeze_all(store)
-    with store.read() as connection:
-        chosen = project_by_id(connection, project)
-        items = labelled_items(connection, ITEMS.c.project == project)
-    return project_metrics(chosen, items, store.now())
-
-
 def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
-    """The same from items at hand."""
+    """All metrics of a project from its items, ready for JSON."""
     stages = Counter(item.row.stage for item in items)
     real = [item for item in items if item.row.kind == "real"]
     doubled = [item for item in real if item.is_doubled]
@@ -148,7 +86,7 @@ def _question(
         return {"items": len(items), "percent": percent(pairs), "alpha": described}
 
     def by(keys: Callable[[LabelledItem], Iterable[str]]) -> dict[str, Any]:
-        parts = _groups((key, item) for item in doubled for key in keys(item))
+        parts = groups((key, item) for item in doubled for key in keys(item))
         return {key: agreement(part) for key, part in parts.items()}
 
     return {
@@ -165,7 +103,7 @@ def _pairs(questions: Sequence[LabelQuestion], doubled: Sequence[LabelledItem]) 
     """For each pair of annotators, and each question, the percentage and κ."""
     both = [sorted(item.firsts, key=lambda label: label.person) for item in doubled]
     rows = []
-    for pair, labels in _groups(((one.pseudonym, other.pseudonym), (one, other)) for one, other in both).items():
+    for pair, labels in groups(((one.pseudonym, other.pseudonym), (one, other)) for one, other in both).items():
         found = {}
         for question in questions:
             answers = [(one.answers[question.name], other.answers[question.name]) for one, other in labels]
@@ -178,7 +116,7 @@ def _gold(items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
     """How often each annotator gives a gold item's answers, by week, and who has become worse."""
     found = {}
     for name, answers in _right(items).items():
-        weeks = _groups((_week(at), right) for at, right in answers)
+        weeks = groups((_week(at), right) for at, right in answers)
         late = [right for at, right in answers if at > now - WEEK]
         early = [right for at, right in answers if at <= now - WEEK]
         found[name] = _share([right for _, right in answers]) | {
@@ -191,7 +129,7 @@ def _gold(items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
 
 def _right(items: Sequence[LabelledItem]) -> dict[str, list[tuple[int, bool]]]:
     """By annotator, when each known question was answered, and whether rightly."""
-    return _groups(
+    return groups(
         (label.pseudonym, (label.at, label.answers[name] == value))
         for item in items
         for label in item.labels
@@ -210,7 +148,7 @@ def _pace(
 ) -> dict[str, Any]:
     labels = list(itertools.chain.from_iterable(item.labels for item in items))
     annotators = {}
-    for name, own in _groups((label.pseudonym, label) for label in labels).items():
+    for name, own in groups((label.pseudonym, label) for label in labels).items():
         hours = sum(label.seconds for label in own) / 3600
         annotators[name] = {
             "labels": len(own),
@@ -236,71 +174,9 @@ def _week(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%G-W%V")
 
 
-def _groups(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+def groups(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """The values of each key, in the order of the keys."""
     found: defaultdict[K, list[V]] = defaultdict(list)
     for key, value in pairs:
         found[key].append(value)
     return {key: found[key] for key in sorted(found)}
-
-
-# --- single items, for admins -----------------------------------------------------------------------------------------
-# An admin who annotates too gets labels of closed items only: who could look at another's label before giving or
-# changing their own would not judge blindly.
-
-
-def disagreements(store: Store, project: int, question: str, actor: Person | None = None) -> list[dict[str, Any]]:
-    """Items on which first labels differ in a question, newest first."""
-    require(actor, "admin")
-    with store.read() as connection:
-        task = project_by_id(connection, project).task
-        if question not in (known := [one.name for one in QUESTIONS[task]]):
-            raise Refused("invalid", "there is no such question.", do=f"Known: {', '.join(known)}")
-        items = labelled_items(connection, ITEMS.c.project == project)
-    found: list[dict[str, Any]] = []
-    for item in items:
-        if actor is not None and actor.works and item.row.stage != "closed":
-            continue
-        if item.is_doubled and len({label.answers.get(question) for label in item.firsts}) == 2:
-            answers = {label.pseudonym: label.answers[question] for label in item.labels if question in label.answers}
-            row = {"item": item.row.id, "author": item.row.author, "stage": item.row.stage, "answers": answers}
-            found.append(row | {"consensus": item.consensus(task)[question], "at": item.labels[-1].at})
-    return sorted(found, key=lambda row: -row["at"])
-
-
-def everything(store: Store, number: int, actor: Person | None = None) -> dict[str, Any]:
-    """An item with its source, all its labels, and who passed it and why."""
-    require(actor, "admin")
-    blind = actor is not None and actor.works
-    with store.read() as connection:
-        row = needed_row(connection, ITEMS, "item", id=number)
-        if row.content is None:
-            raise Refused("missing", "this item was deleted.")
-        if blind and row.stage not in ("closed", "flagged", "dropped"):
-            what = "you annotate too, and could not judge this item blindly once you have seen its labels."
-            raise Refused("conflict", what, do="Look at it when it is closed, or let an admin look who does not.")
-        hidden = blind and row.stage == "flagged"
-        task = project_by_id(connection, row.project).task
-        (item,) = labelled_items(connection, ITEMS.c.id == number)
-        texts = texts_of(connection, ITEMS.c.id == number)
-    content = json.loads(texts[row.content])
-    labels = [
-        {"annotator": label.pseudonym, "source": label.source, "role": label.role, "answers": label.answers}
-        | {"note": texts.get(label.remark), "guidelines": label.guideline, "seconds": label.seconds, "at": label.at}
-        for label in (item.labels if not hidden else ())
-    ]
-    found = view(task, number, content, RESPONSES[task])
-    models = content.get("models") or [content.get("author"), None]
-    columns = ("project", "kind", "stage", "author", "record", "dialogue", "language", "crisis")
-    return {
-        **{"item": number, "task": task, **{name: row._mapping[name] for name in columns}},
-        **{"history": found["history"], "steps": found["steps"]},
-        "responses": [
-            {"name": name, "text": text, "model": model}
-            for name, text, model in zip(RESPONSES[task], found["responses"], models, strict=False)
-        ],
-        "labels": labels,
-        "consensus": item.consensus(task) if row.kind == "real" and not hidden else {},
-        "known": row.answers,
-        "passed": passed_items(store, actor, item=number),
-    }

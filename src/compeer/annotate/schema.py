@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,31 +22,27 @@ from sqlalchemy import BigInteger, Boolean, Index, Integer, String, Text
 METADATA = sa.MetaData()
 
 
-class Json(sa.TypeDecorator[Any]):
-    """A value as JSON; what cannot be read, since somebody changed it, is returned as it is."""
+class _Encoded(sa.TypeDecorator[Any]):
+    """A value kept as text; what cannot be read, since somebody changed it, is returned as it is."""
 
     impl, cache_ok = Text, True
 
+    def __init__(self, encode: Callable[[Any], str], decode: Callable[[str], Any]) -> None:
+        super().__init__()
+        self.encode, self.decode = encode, decode
+
     def process_bind_param(self, value: Any, _: sa.Dialect) -> str | None:
-        return None if value is None else json.dumps(value, sort_keys=True)
+        return None if value is None else self.encode(value)
 
     def process_result_value(self, value: Any, _: sa.Dialect) -> Any:
         try:
-            return None if value is None else json.loads(value)
+            return None if value is None else self.decode(value)
         except ValueError:
             return value
 
 
-class WordList(sa.TypeDecorator[tuple[str, ...]]):
-    """Words with commas between them."""
-
-    impl, cache_ok = Text, True
-
-    def process_bind_param(self, value: Any, _: sa.Dialect) -> str | None:
-        return None if value is None else ",".join(value)
-
-    def process_result_value(self, value: Any, _: sa.Dialect) -> tuple[str, ...] | None:
-        return None if value is None else tuple(value.split(","))
+Json = _Encoded(partial(json.dumps, sort_keys=True), json.loads)
+WordList = _Encoded(",".join, lambda text: tuple(text.split(",")))
 
 
 def _table(

@@ -117,8 +117,8 @@ def export(
     project: str | None = PROJECT,
 ) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
-    from compeer.annotate.exchange import export_project
     from compeer.annotate.projects import project_by_name
+    from compeer.annotate.results import export_project
 
     opened = _open(store)
     chosen = project_by_name(opened, project)
@@ -142,8 +142,8 @@ def agreement(
     """Show how far annotators agree, by question and by pair."""
     import json
 
-    from compeer.annotate.metrics import dashboard
     from compeer.annotate.projects import project_by_name
+    from compeer.annotate.results import dashboard
 
     opened = _open(store)
     metrics = dashboard(opened, project_by_name(opened, project).id)
