@@ -28,7 +28,7 @@ from compeer.annotate.items import NewItem, add_items
 from compeer.annotate.labels import submit
 from compeer.annotate.people import Person, add_person
 from compeer.annotate.projects import Project, ProjectSettings, add_project
-from compeer.annotate.queue import Rest, next_task
+from compeer.annotate.queue import next_task
 from compeer.annotate.store import Store, create_store
 
 ANNOTATORS = 20
@@ -103,7 +103,7 @@ def _timed(store: Store, who: Person, project: Project) -> tuple[float, bool]:
     start = time.perf_counter()
     task = next_task(store, who, project.id)
     seconds = time.perf_counter() - start
-    if isinstance(task, Rest):
+    if isinstance(task, str):
         return seconds, False
     submit(store, who, task.item, ANSWERS)
     return seconds, True

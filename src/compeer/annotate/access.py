@@ -15,7 +15,6 @@ at once. Few guesses are checked at a time, since each takes much memory.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
@@ -26,7 +25,7 @@ from urllib.parse import urlsplit
 
 import anyio
 from fastapi import APIRouter, Depends, Request
-from sqlalchemy import delete, insert
+from sqlalchemy import Row, delete, insert
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Scope
@@ -37,6 +36,7 @@ from compeer.annotate.projects import projects
 from compeer.annotate.queue import today
 from compeer.annotate.schema import PEOPLE, SESSIONS, one_row, remove_rows
 from compeer.annotate.store import Refused, Store, needed_row, text_of
+from compeer.io import text_hash
 from compeer.web.errors import Refusal, busy
 from compeer.web.limits import Rate, client_of
 
@@ -57,9 +57,7 @@ T = TypeVar("T")
 
 def person_by_password(store: Store, name: str, password: str) -> Person:
     """Whose password this is; the same refusal whether the name or the password is wrong."""
-    with store.read() as connection:
-        row = one_row(connection, PEOPLE, name=name, active=True)
-        kept = text_of(connection, row.secret) if row else None
+    row, kept = _account(store, name)
     right = is_secret(kept, password)  # as slow for a name that nobody has
     if row is None or not right:
         with store.write() as writing:
@@ -68,13 +66,20 @@ def person_by_password(store: Store, name: str, password: str) -> Person:
     return Person.model_validate(row, from_attributes=True)
 
 
+def _account(store: Store, name: str | None) -> tuple[Row[Any] | None, str | None]:
+    """Who has a name, and the hash that is kept of their password."""
+    with store.read() as connection:
+        row = one_row(connection, PEOPLE, name=name, active=True)
+        return row, text_of(connection, row.secret) if row else None
+
+
 def begin_session(store: Store, person: Person) -> str:
     """A token for a session of somebody who has proved who they are."""
     token = secrets.token_urlsafe(32)
     with store.write(person.id) as writing:
         writing.record("logged_in", {})
         writing.connection.execute(delete(SESSIONS).where(SESSIONS.c.expires < writing.at))
-        session = {"token": _digest(token), "person": person.id, "expires": writing.at + SESSION_DAYS * DAY}
+        session = {"token": text_hash(token), "person": person.id, "expires": writing.at + SESSION_DAYS * DAY}
         writing.connection.execute(insert(SESSIONS), session)
     return token
 
@@ -82,13 +87,13 @@ def begin_session(store: Store, person: Person) -> str:
 def end_session(store: Store, token: str) -> None:
     """Ends a session."""
     with store.write() as writing:
-        remove_rows(writing.connection, SESSIONS, token=_digest(token))
+        remove_rows(writing.connection, SESSIONS, token=text_hash(token))
 
 
 def person_of(store: Store, token: str) -> Person | None:
     """Whose session this is; None where there is none, or it has ended."""
     with store.read() as connection:
-        session = one_row(connection, SESSIONS, token=_digest(token))
+        session = one_row(connection, SESSIONS, token=text_hash(token))
         if session is None or session.expires <= store.now():
             return None
         row = one_row(connection, PEOPLE, id=session.person, active=True)
@@ -108,23 +113,17 @@ def change_password(store: Store, person: Person, old: str, new: str) -> Person:
     return person
 
 
-def device_token(store: Store, name: str | None, nonce: str) -> str | None:
-    """A token by which a device of this person can be known, until the password is changed; None for nobody's."""
-    with store.read() as connection:
-        row = one_row(connection, PEOPLE, name=name, active=True)
-        kept = text_of(connection, row.secret) if row else None
+def device_token(store: Store, name: str | None, nonce: str) -> str:
+    """A token by which a device of this person can be known, until the password is changed; "" for nobody's."""
+    _, kept = _account(store, name)
     if kept is None:
-        return None
-    return f"{nonce}.{hmac.digest(kept.encode(), f'compeer device {nonce}'.encode(), hashlib.sha256).hex()}"
+        return ""
+    return f"{nonce}.{hmac.digest(kept.encode(), f'compeer device {nonce}'.encode(), 'sha256').hex()}"
 
 
 def csrf_of(token: str) -> str:
     """The token that changes must carry, for a session: it follows from the session's, and reveals nothing of it."""
-    return hmac.digest(token.encode("utf-8", "replace"), b"compeer csrf", hashlib.sha256).hex()
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+    return hmac.digest(token.encode("utf-8", "replace"), b"compeer csrf", "sha256").hex()
 
 
 # --- guessing ---------------------------------------------------------------------------------------------------------
@@ -218,20 +217,16 @@ class Access:
         """Begins the session of whoever passes a check of what can be guessed, and sets the cookies of a person."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refusal(403, "This can only be asked from the workbench's own page.", code="csrf")
-        device: str | None = request.cookies.get(DEVICE)
-        if device:
-            nonce = device.partition(".")[0]
-            right = await run_in_threadpool(device_token, self.store, name, nonce) or ""
-            if not hmac.compare_digest(right.encode(), device.encode("utf-8", "replace")):
-                device = None
-        person = await self.guesses.checked(client_of(request.scope), name, device or None, check)
+        device = request.cookies.get(DEVICE, "")
+        right = await run_in_threadpool(device_token, self.store, name, device.partition(".")[0]) if device else ""
+        known = device if hmac.compare_digest(right.encode(), device.encode("utf-8", "replace")) else ""
+        person = await self.guesses.checked(client_of(request.scope), name, known or None, check)
         token = await run_in_threadpool(begin_session, self.store, person)
-        if person.program:
-            return forms.SignedIn(person=person, csrf=csrf_of(token), token=token)
-        device = await run_in_threadpool(device_token, self.store, person.name, secrets.token_hex(16)) or ""
-        response.set_cookie(COOKIE, token, max_age=SESSION_DAYS * 86_400, **self._unread(request))
-        response.set_cookie(DEVICE, device, max_age=DEVICE_DAYS * 86_400, **self._unread(request))
-        return forms.SignedIn(person=person, csrf=csrf_of(token), token=None)
+        if not person.program:
+            device = await run_in_threadpool(device_token, self.store, person.name, secrets.token_hex(16))
+            for cookie, value, days in ((COOKIE, token, SESSION_DAYS), (DEVICE, device, DEVICE_DAYS)):
+                response.set_cookie(cookie, value, max_age=days * 86_400, **self._unread(request))
+        return forms.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
 
     def forget(self, request: Request, response: Response) -> None:
         """Removes the cookie of a session."""

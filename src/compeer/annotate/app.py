@@ -79,7 +79,7 @@ def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.Ne
     found = next_task(store, me, body.project) if body.project else next_task_anywhere(store, me)
     task, rest = (None, found) if isinstance(found, str) else (found, None)
     number = task.project if task else body.project
-    chosen = [project_by_number(store, number)] if number else projects.projects(store)
+    chosen = [project for project in projects.projects(store) if number in (None, project.id)]
     far = [progress(store, me, project) for project in chosen]
     mine, left = (sum(one[part] for one in far) for part in (0, 1))
     day = today(store, me, *(chosen if number else []))
@@ -157,8 +157,7 @@ def make_project(body: forms.NewProject, store: StoreHere, me: Admin) -> forms.P
 @api.put("/projects/{project}/settings", tags=["admin"])
 def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> forms.ProjectState:
     """Sets how a project is run from now on; what is left out gets its usual value."""
-    projects.change_settings(store, project, body, me)
-    return forms.ProjectState.of(store, me, project_by_number(store, project))
+    return forms.ProjectState.of(store, me, projects.change_settings(store, project, body, me))
 
 
 @api.put("/projects/{project}/guidelines", tags=["admin"])

@@ -126,11 +126,9 @@ def add_items(
             fresh.append((item, secrets.randbits(52)))
         for part in in_blocks(fresh, AT_ONCE):
             texts = writing.keep_all([(canonical(item.content), number, None) for item, number in part])
-            rows: list[dict[str, Any]] = [
-                {"id": number, "kind": kind, "language": item.language, "crisis": item.crisis, "priority": priority}
-                | {"author": item.author, "content": text, "answers": item.answers if kind != "real" else None}
-                for (item, number), text in zip(part, texts, strict=True)
-            ]
+            shared = {"kind": kind, "priority": priority} | ({"answers": None} if kind == "real" else {})
+            added = zip(part, texts, strict=True)
+            rows = [vars(item) | shared | {"id": number, "content": text} for (item, number), text in added]
             writing.record("items_added", {"project": project.id, "items": rows})
             counts["added"] += len(rows)
             counts["marked as crisis"] += sum(item.crisis for item, _ in part)
@@ -295,12 +293,8 @@ def own_answers(connection: Connection, seat: Row[Any], now: int) -> dict[str, A
         "kind": "first" if seat.role == "gold" else seat.role,
         "answers": positional_answers((seat.draft or {}) if held else seat.answers, seat.shown),
         "note": None if held else text_of(connection, seat.remark),
-        "changeable": held or is_changeable(seat, now),
+        "changeable": held or now < (seat.until or 0),
     }
-
-
-def is_changeable(label: Row[Any], now: int) -> bool:
-    return label.until is not None and now < label.until
 
 
 def task_of(connection: Connection, project: Project, seat: Row[Any], now: int) -> Task:

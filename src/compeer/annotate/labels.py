@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, select
 
-from compeer.annotate.items import OwnAnswers, Task, is_changeable, own_answers, questions_of, task_of
+from compeer.annotate.items import OwnAnswers, Task, own_answers, questions_of, task_of
 from compeer.annotate.people import Person, admin_writes, person_by_id, require
 from compeer.annotate.projects import kept_answers, positional_answers, project_by_id
 from compeer.annotate.queue import given_as
@@ -136,10 +136,8 @@ def _seat(connection: Connection, item: Row[Any], me: Person) -> tuple[str, list
     An item that was never given to them is refused as if there were none.
     """
     key = {"item": item.id, "person": me.id}
-    if label := one_row(connection, LABELS, **key):
-        return label.role, label.shown, label
-    if lease := one_row(connection, LEASES, **key):
-        return lease.role, lease.shown, None
+    if held := one_row(connection, LABELS, **key) or one_row(connection, LEASES, **key):
+        return held.role, held.shown, None if "draft" in held._fields else held
     body = given_as(connection, item.id, me)
     if body is None:
         raise Refused("missing", "there is no such item.")
@@ -154,7 +152,7 @@ def _correction(role: str, label: Row[Any] | None, seconds: int, now: int) -> tu
         return (now + seconds * 1000 if seconds and role in ("first", "gold") else None), []
     if role == "training":
         raise Refused("conflict", "a training item is answered once; its answers have been revealed.")
-    if not is_changeable(label, now):
+    if now >= (label.until or 0):
         raise Refused("conflict", "the time in which this label could be corrected is over.")
     return int(label.until), [label.remark] if label.remark else []
 

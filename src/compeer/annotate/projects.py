@@ -169,11 +169,12 @@ def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | 
     return version + 1
 
 
-def change_settings(store: Store, project: int, settings: ProjectSettings, actor: Person | None = None) -> None:
+def change_settings(store: Store, project: int, settings: ProjectSettings, actor: Person | None = None) -> Project:
     """Changes how a project is run from now on."""
     with admin_writes(store, actor) as writing:
         project_by_id(writing.connection, project)
         writing.record("project_changed", {"project": project, "settings": settings.model_dump()})
+        return project_by_id(writing.connection, project)
 
 
 def guidelines_of(store: Store, project: int, version: int | None = None) -> Guidelines:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,11 +97,9 @@ class Store:
         with self.read() as connection:
             return int(connection.execute(_HEAD).one().seq)
 
-    @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> AbstractContextManager[Connection]:
         """A connection that reads one moment of the store, whatever is written meanwhile."""
-        with self._reading.begin() as connection:
-            yield connection
+        return self._reading.begin()
 
     @contextmanager
     def write(self, actor: int | None = None, *, lasting: bool = True) -> Iterator[Writing]:
