@@ -92,17 +92,9 @@ def day_of(at: int) -> str:
 # --- projects and people ----------------------------------------------------------------------------------------------
 
 
-def _project_added(event: Event) -> None:
-    event.add(PROJECTS, id=event.body["project"], guideline=0)
-
-
 def _guidelines_set(event: Event) -> None:
     event.add(GUIDELINES, text=event.body["words"]["text"], at=event.at)
     event.change(PROJECTS, event.body["project"], guideline=event.body["version"])
-
-
-def _invited(event: Event) -> None:
-    event.add(INVITATIONS, id=event.body["invitation"], person=None)
 
 
 def _joined(event: Event) -> None:
@@ -239,10 +231,10 @@ def _move(connection: Connection, item: int | None) -> list[int]:
 
 
 _HANDLERS: dict[str, Callable[[Event], None]] = {
-    "project_added": _project_added,
+    "project_added": lambda event: event.add(PROJECTS, id=event.body["project"], guideline=0),
     "project_changed": lambda event: event.change(PROJECTS, event.body["project"], settings=event.body["settings"]),
     "guidelines_set": _guidelines_set,
-    "invited": _invited,
+    "invited": lambda event: event.add(INVITATIONS, id=event.body["invitation"], person=None),
     "withdrawn": lambda event: event.change(INVITATIONS, event.body["invitation"], secret=None),
     "joined": _joined,
     "person_changed": lambda event: event.change(PEOPLE, event.person, **event.body["values"]),

@@ -27,8 +27,7 @@ from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
 from compeer.annotate.store import Refused, Store, make_private_folder, needed_row
 from compeer.errors import InputError
 from compeer.io import write_json, write_lines
-from compeer.reasoning import STEPS
-from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, write_records
+from compeer.ser.record import SerRecord, write_records
 
 _AT_WORK = threading.Lock()
 
@@ -163,7 +162,9 @@ def export_project(store: Store, project: Project, folder: Path, actor: Person |
         else:
             counts["with consensus"] += 1
             if project.task == "steps":
-                records.append(_record(content, item, found))
+                judged = {name: {"value": value, **_origin(item, name, value)} for name, value in found.items()}
+                labels = {"preference": judged.pop("preference"), "labels": judged}
+                records.append(SerRecord.model_validate(content | labels))
     write_lines(folder / "annotations.jsonl", annotations)
     if project.task == "steps":
         write_records(folder / "records.jsonl", records)
@@ -172,14 +173,6 @@ def export_project(store: Store, project: Project, folder: Path, actor: Person |
     with admin_writes(store, actor) as writing:
         writing.record("exported", {"project": project.id, "counts": counts})
     return counts
-
-
-def _record(content: Mapping[str, Any], item: LabelledItem, found: Mapping[str, Answer | None]) -> SerRecord:
-    """The record that an item was made of, with the labels that its annotators agree on."""
-    labels = {step: StepLabel(value=found[step] is True, **_origin(item, step, found[step])) for step in STEPS}
-    preference = {"value": found["preference"], **_origin(item, "preference", found["preference"])}
-    both = {"labels": StepLabels(**labels), "preference": PreferenceLabel.model_validate(preference)}
-    return SerRecord.model_validate(content).model_copy(update=both)
 
 
 def _origin(item: LabelledItem, question: str, value: Answer | None) -> dict[str, Any]:
