@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi import Path as InPath
 from jinja2 import Environment, PackageLoader
 from sqlalchemy.exc import OperationalError
@@ -25,7 +25,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from compeer import __version__
 from compeer.annotate import forms, labels, people, projects, results
 from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
-from compeer.annotate.forms import AnyProject, ItemNumber, Number, WhichProject, WorkbenchSettings
+from compeer.annotate.forms import ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.people import Person
 from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
@@ -66,9 +66,7 @@ def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[fo
 
 
 @api.get("/projects/{project}/guidelines", tags=["work"])
-def read_guidelines(
-    project: Number, store: StoreHere, _: Me, version: Annotated[int | None, Query(ge=1, lt=2**31)] = None
-) -> Guidelines:
+def read_guidelines(project: Number, store: StoreHere, _: Me, version: forms.Version = None) -> Guidelines:
     """A project's guidelines in Markdown; the newest version unless one is named."""
     return projects.guidelines_of(store, project, version)
 
@@ -118,7 +116,7 @@ def give_back(
 
 @api.get("/mine", tags=["work"])
 def list_mine(
-    store: StoreHere, me: Worker, project: AnyProject = None, limit: Annotated[int, Query(ge=1, le=500)] = 50
+    store: StoreHere, me: Worker, project: forms.AnyProject = None, limit: forms.Limit = 50
 ) -> dict[Literal["labels"], list[labels.OwnLabel]]:
     """One's own labels, newest first, and whether they may still be changed."""
     return {"labels": labels.own_labels(store, me, project, limit)}
@@ -212,10 +210,7 @@ def remove_person(person: Number, store: StoreHere, me: Admin) -> None:
 
 @api.get("/audit", tags=["admin"])
 def read_audit(
-    store: StoreHere,
-    me: Admin,
-    before: Annotated[int | None, Query(ge=0, lt=2**53, description="only what was before this event")] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    store: StoreHere, me: Admin, before: forms.BeforeEvent = None, limit: forms.Limit = 100
 ) -> dict[Literal["rows"], list[dict[str, Any]]]:
     """What was done, newest first: when, by whom, what, on which item; never any text."""
     return {"rows": people.audit_log(store, me, before, limit)}
@@ -232,11 +227,7 @@ def read_agreement(project: WhichProject, store: StoreHere, me: Admin) -> dict[s
 
 @api.get("/disagreements", tags=["admin"])
 def list_disagreements(
-    project: WhichProject,
-    question: Annotated[str, Query(max_length=40)],
-    store: StoreHere,
-    me: Admin,
-    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+    project: WhichProject, question: forms.QuestionName, store: StoreHere, me: Admin, page: forms.PageNumber = 1
 ) -> forms.Disagreements:
     """Items on which first labels differ in a question, newest first."""
     found = results.disagreements(store, project, question, me)
@@ -265,10 +256,8 @@ def import_file(
     store: StoreHere,
     me: Admin,
     kind: ItemKind = "real",
-    priority: Annotated[int, Query(ge=-1000, le=1000, description="items with a higher number come first")] = 0,
-    file: Annotated[
-        bytes, Body(media_type="application/octet-stream", description="JSON lines (docs/annotate.md)")
-    ] = b"",
+    priority: forms.Priority = 0,
+    file: forms.SentFile = b"",
 ) -> dict[Literal["counts"], dict[str, int]]:
     """Adds the items of a file, or nothing of it where it is wrong somewhere; items that are there are left out."""
     if not file:
@@ -281,14 +270,7 @@ def import_file(
 
 
 @api.get("/export", tags=["transfer"], response_class=Response, responses=_FILE)
-def export_file(
-    project: WhichProject,
-    store: StoreHere,
-    me: Admin,
-    format: Annotated[
-        Literal["ours", "records"], Query(description="ours: a zip of all; records: SER records with the consensus")
-    ] = "ours",
-) -> Response:
+def export_file(project: WhichProject, store: StoreHere, me: Admin, format: forms.FileFormat = "ours") -> Response:
     """A project's labels as a file: records with the consensus, every label by itself, the agreement."""
     chosen = project_by_number(store, project)
     if format == "records" and chosen.task != "steps":

@@ -6,30 +6,32 @@ Where a thing of the store is answered as it is (`Person`, `Task`, `OwnLabel`, â
 from __future__ import annotations
 
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, StringConstraints
+from fastapi import Body, Path, Query
+from pydantic import Field, StrictBool, StrictInt, StringConstraints
 
-from compeer.annotate.items import LONGEST_ID, Task
+from compeer.annotate.items import LONGEST_ID, Task, Text
 from compeer.annotate.people import Person, Role
 from compeer.annotate.projects import LONGEST_GUIDELINES, Project, ProjectSettings, TaskKind
 from compeer.annotate.queue import Reason, Today, progress, stage_counts
 from compeer.annotate.store import Store
 from compeer.io import Frozen
 
-
-def _storable(text: str) -> str:
-    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise ValueError("holds a character that cannot be kept")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_storable)]
 Number = Annotated[int, Path(ge=1, lt=2**31)]
 ItemNumber = Annotated[int, Path(ge=0, lt=2**53, description="an item's number, which says nothing about the item")]
 WhichProject = Annotated[int, Query(ge=1, lt=2**31, description="the project's number")]
 AnyProject = Annotated[int | None, Query(ge=1, lt=2**31, description="the project's number; none: all")]
+Version = Annotated[int | None, Query(ge=1, lt=2**31)]
+Limit = Annotated[int, Query(ge=1, le=500)]
+BeforeEvent = Annotated[int | None, Query(ge=0, lt=2**53, description="only what was before this event")]
+PageNumber = Annotated[int, Query(ge=1, le=100_000)]
+QuestionName = Annotated[str, Query(max_length=40)]
+Priority = Annotated[int, Query(ge=-1000, le=1000, description="items with a higher number come first")]
+FileFormat = Annotated[
+    Literal["ours", "records"], Query(description="ours: a zip of all; records: SER records with the consensus")
+]
+SentFile = Annotated[bytes, Body(media_type="application/octet-stream", description="JSON lines (docs/annotate.md)")]
 DialogueId = Annotated[Text, Path(min_length=1, max_length=LONGEST_ID)]
 SentAnswer = StrictBool | Annotated[StrictInt, Field(ge=0, le=100)] | Annotated[str, Field(max_length=20)]
 SentAnswers = Annotated[

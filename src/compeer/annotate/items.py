@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.people import Person, admin_writes
@@ -53,10 +53,28 @@ LONGEST_ID = 400
 LONGEST_AUTHOR = 200
 
 
+def _storable(text: str) -> str:
+    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ValueError("holds a character that cannot be kept")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+
+
+class _Columns(Frozen):
+    """What a database's columns take of an item."""
+
+    id: Text = Field(max_length=LONGEST_ID)
+    dialogue: Text | None = Field(max_length=LONGEST_ID)
+    language: Text = Field(max_length=20)
+    author: Text = Field(max_length=200)
+
+
 class _Source(Frozen):
-    id: str = Field(min_length=1, max_length=LONGEST_ID)
-    dialogue: str | None = Field(default=None, max_length=LONGEST_ID, description="none: the id is the dialogue's")
-    language: str = Field(min_length=2, max_length=20)
+    id: str = Field(min_length=1)
+    dialogue: str | None = Field(default=None, description="none: the id is the dialogue's")
+    language: str = Field(min_length=2)
     history: tuple[Utterance, ...] = Field(min_length=1)
 
 
@@ -70,7 +88,7 @@ class Outputs(_Source):
 class RatedConversation(_Source):
     """A whole conversation with one model, to be rated; `ratings` are known answers."""
 
-    model: str = Field(min_length=1, max_length=200)
+    model: str = Field(min_length=1)
     ratings: dict[str, int] | None = None
 
 
@@ -159,29 +177,18 @@ def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewI
     for number, value in read_json_lines(path):
         try:
             items = list(_items(_SOURCES[task].model_validate(value)))
+            for item in items:
+                ids = {"id": item.content["id"], "dialogue": item.content.get("dialogue")}
+                _Columns(**ids, language=item.language, author=item.author)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
         except ValueError as error:  # nested too deeply to be written
             raise InputError(f"this cannot be kept: {error}", file=path, line=number) from None
         for item in items:
-            if fault := _fault(item):
-                raise InputError(fault[1], file=path, line=number, field=fault[0])
             if known and item.answers is None:
                 what = "a training or gold item needs its known answers."
                 raise InputError(what, file=path, line=number, do=f"Give {_KNOWN_IN[task]}.")
             yield item
-
-
-def _fault(item: NewItem) -> tuple[str, str] | None:
-    """What the columns of a database cannot hold: the field, and what is wrong."""
-    fields = {"id": item.content["id"], "dialogue": item.content.get("dialogue") or "", "language": item.language}
-    for field, value in (fields | {"author": item.author}).items():
-        longest = {"language": 20, "author": LONGEST_AUTHOR}.get(field, LONGEST_ID)
-        if len(str(value)) > longest:
-            return field, f"longer than {longest} characters."
-        if "\0" in str(value):
-            return field, "holds a NUL, which cannot be kept."
-    return None
 
 
 def _items(source: BaseModel) -> Iterator[NewItem]:

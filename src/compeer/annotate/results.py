@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.items import view
 from compeer.annotate.labels import passed_items
@@ -45,6 +45,13 @@ def texts_of(connection: Connection, chosen: Any) -> dict[str | None, str]:
     """All texts of the items of a condition by their ids: contents, and remarks made on them."""
     wanted = select(TEXTS.c.id, TEXTS.c.value).join(ITEMS, ITEMS.c.id == TEXTS.c.item).where(chosen)
     return dict(connection.execute(wanted).tuples().all())
+
+
+def _described(label: Row[Any], **more: Any) -> dict[str, Any]:
+    """A label without the name of who gave it."""
+    names = {"annotator": "pseudonym", "guidelines": "guideline"}
+    columns = ("annotator", "source", "role", "answers", "guidelines", "seconds", "at")
+    return {name: label._mapping[names.get(name, name)] for name in columns} | more
 
 
 def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
@@ -107,11 +114,7 @@ def everything(store: Store, number: int, actor: Person | None = None) -> dict[s
         (item,) = labelled_items(connection, ITEMS.c.id == number)
         texts = texts_of(connection, ITEMS.c.id == number)
     content = json.loads(texts[row.content])
-    labels = [
-        {"annotator": label.pseudonym, "source": label.source, "role": label.role, "answers": label.answers}
-        | {"note": texts.get(label.remark), "guidelines": label.guideline, "seconds": label.seconds, "at": label.at}
-        for label in (item.labels if not hidden else ())
-    ]
+    labels = [_described(label, note=texts.get(label.remark)) for label in (item.labels if not hidden else ())]
     found = view(task, number, content, RESPONSES[task])
     models = content.get("models") or [content.get("author"), None]
     columns = ("project", "kind", "stage", "author", "record", "dialogue", "language", "crisis")
@@ -195,10 +198,5 @@ def _annotation(
     row |= {"author": item.row.author, "language": item.row.language, "stage": item.row.stage, "task": task}
     if task == "compare":
         row["models"] = dict(zip(RESPONSES[task], content["models"], strict=True))
-    row["labels"] = [
-        {"annotator": label.pseudonym, "source": label.source, "role": label.role, "answers": label.answers}
-        | {"guidelines": label.guideline, "shown": label.shown, "seconds": label.seconds, "at": label.at}
-        | {"remark": texts.get(label.remark)}
-        for label in item.labels
-    ]
+    row["labels"] = [_described(label, shown=label.shown, remark=texts.get(label.remark)) for label in item.labels]
     return row | {"consensus": item.consensus(task) if item.row.kind == "real" else item.row.answers}
