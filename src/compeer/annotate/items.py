@@ -15,9 +15,8 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from sqlalchemy import Connection, Row, select
@@ -41,16 +40,15 @@ from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, read_json_lines
 from compeer.pipeline import in_blocks
 from compeer.reasoning import STEPS
+from compeer.safety import Detector
 from compeer.ser.record import SerRecord
-
-if TYPE_CHECKING:
-    from compeer.safety import Detector
 
 ItemKind = Literal["real", "training", "gold"]
 AT_ONCE = 500
 """Items that one event adds."""
 LONGEST_ID = 400
 LONGEST_AUTHOR = 200
+_DETECTOR = Detector(classifier=None)
 
 
 def _storable(text: str) -> str:
@@ -68,7 +66,7 @@ class _Columns(Frozen):
     id: Text = Field(max_length=LONGEST_ID)
     dialogue: Text | None = Field(max_length=LONGEST_ID)
     language: Text = Field(max_length=20)
-    author: Text = Field(max_length=200)
+    author: Text = Field(max_length=LONGEST_AUTHOR)
 
 
 class _Source(Frozen):
@@ -219,15 +217,7 @@ def _items(source: BaseModel) -> Iterator[NewItem]:
 
 def _is_crisis(history: Sequence[Utterance]) -> bool:
     """Whether the seeker seems to be in danger, by the rules and phrases of `compeer.safety`."""
-    seeker = [utterance.text for utterance in history if utterance.speaker == "seeker"]
-    return _detector().detect(seeker).level == "crisis"
-
-
-@cache
-def _detector() -> Detector:
-    from compeer.safety import Detector
-
-    return Detector(classifier=None)
+    return _DETECTOR.detect([one.text for one in history if one.speaker == "seeker"]).level == "crisis"
 
 
 # --- what an annotator gets -------------------------------------------------------------------------------------------
