@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.people import Person, admin_writes
@@ -90,7 +90,8 @@ class RatedConversation(_Source):
     ratings: dict[str, int] | None = None
 
 
-_SOURCES: dict[TaskKind, type[BaseModel]] = {"steps": SerRecord, "compare": Outputs, "rating": RatedConversation}
+_SOURCES: dict[TaskKind, type[SerRecord | Outputs | RatedConversation]]
+_SOURCES = {"steps": SerRecord, "compare": Outputs, "rating": RatedConversation}
 _KNOWN_IN = {"steps": "labels and a preference", "compare": "'better'", "rating": "'ratings', all seven"}
 
 
@@ -189,17 +190,17 @@ def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewI
             yield item
 
 
-def _items(source: BaseModel) -> Iterator[NewItem]:
+def _items(source: SerRecord | Outputs | RatedConversation) -> Iterator[NewItem]:
     """The items of one line. What was judged before is left out: the labels of this project take its place."""
+    crisis = _DETECTOR.detect([one.text for one in source.history if one.speaker == "seeker"]).level == "crisis"
     dump = source.model_dump(mode="json", exclude={"labels", "preference", "better", "ratings"}, exclude_defaults=True)
     if isinstance(source, SerRecord):
         answers: dict[str, Any] | None = None
         if source.labels is not None and source.preference is not None:
             answers = {step: getattr(source.labels, step).value for step in STEPS}
             answers["preference"] = source.preference.value
-        yield NewItem(dump, source.language, source.author, answers, _is_crisis(source.history))
+        yield NewItem(dump, source.language, source.author, answers, crisis)
     elif isinstance(source, Outputs):
-        crisis = _is_crisis(source.history)
         for pair in itertools.combinations(source.responses, 2):
             names = dict(zip(pair, RESPONSES["compare"], strict=True)) | {"both": "both", "neither": "neither"}
             better = names.get(source.better) if source.better is not None else None
@@ -208,16 +209,11 @@ def _items(source: BaseModel) -> Iterator[NewItem]:
             content["dialogue"] = source.dialogue or source.id
             known = {"preference": better} if better else None
             yield NewItem(content, source.language, " / ".join(pair)[:LONGEST_AUTHOR], known, crisis)
-    elif isinstance(source, RatedConversation):
+    else:
         if source.ratings is not None:
             kept_answers("rating", source.ratings, (), [question.name for question in QUESTIONS["rating"]])
         content = {"dialogue": source.id} | dump
-        yield NewItem(content, source.language, source.model, source.ratings, _is_crisis(source.history))
-
-
-def _is_crisis(history: Sequence[Utterance]) -> bool:
-    """Whether the seeker seems to be in danger, by the rules and phrases of `compeer.safety`."""
-    return _DETECTOR.detect([one.text for one in history if one.speaker == "seeker"]).level == "crisis"
+        yield NewItem(content, source.language, source.model, source.ratings, crisis)
 
 
 # --- what an annotator gets -------------------------------------------------------------------------------------------
