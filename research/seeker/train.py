@@ -19,11 +19,10 @@ from compeer.cli.options import CHANGES, SEED, argument, option
 from compeer.cli.printing import note_written, print_table, with_bounds, write_metrics
 from compeer.cli.training import claim, read_settings
 from compeer.corpora import corpus_path, read_corpus
-from compeer.models.distributed import first_process
 from compeer.models.embedder import Embedder
 from compeer.models.local import LocalModel
 from compeer.models.resolve import model_folder
-from compeer.progress import progress
+from compeer.progress import first_process, progress
 
 
 def main(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 console = Console(stderr=True)
 _LINE_EVERY = 20.0
+
+
+def first_process() -> bool:
+    """Whether this is the process that writes and prints, where several train together."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

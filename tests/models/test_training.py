@@ -156,20 +156,10 @@ def test_a_batch_in_parts_trains_the_same(tiny_learner: Path, tmp_path: Path) ->
         settings(batch=4, at_once=3)
 
 
-def test_weights_of_rounds() -> None:
-    import torch
-
-    from compeer.models.training import round_weights
-
-    labels = torch.tensor([[-100, 5, 6, -100, 7, -100], [4, -100, 5, -100, -100, 6]])
-    found = round_weights(labels, number=2, weight=3.0)
-    assert found.tolist() == [[1, 1, 1, 1, 3, 1], [1, 1, 3, 1, 1, 1]]
-
-
 def test_an_answer_without_weight_is_not_learnt(tiny_learner: Path, tmp_path: Path) -> None:
     from functools import partial
 
-    from compeer.models.training import round_weights
+    from compeer.reward.train import round_weights
 
     second = [{"role": "user", "content": "And again."}, {"role": "assistant", "content": "xylophone"}]
     losses = {}

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import TrainerCallback
 
 import compeer.reward.train as training
 from compeer.reasoning import STEPS
 from compeer.reward import Judgment, RewardSettings, Unscored, train_judge
 from compeer.reward.second_pass import FEWEST
-from compeer.reward.train import best_threshold
+from compeer.reward.train import best_threshold, round_weights
 from tests.support.judging import RECORDS, record
 
 KEPT = ("validation.jsonl", "validated.jsonl", "metrics.jsonl", "model/model.safetensors", "model/compeer.json")
@@ -109,3 +110,9 @@ def test_the_threshold_is_tuned_on_enough_records_alone() -> None:
     assert best_threshold(records, said) == 0.75
     assert best_threshold(records[1:], said[1:]) == 0.5
     assert best_threshold(records, [Unscored("away"), *said[1:]]) == 0.5
+
+
+def test_weights_of_rounds() -> None:
+    labels = torch.tensor([[-100, 5, 6, -100, 7, -100], [4, -100, 5, -100, -100, 6]])
+    found = round_weights(labels, number=2, weight=3.0)
+    assert found.tolist() == [[1, 1, 1, 1, 3, 1], [1, 1, 3, 1, 1, 1]]

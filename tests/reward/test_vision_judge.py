@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from compeer.dialogue import Media, Utterance
 from compeer.engine.multimodal import (
     PICTURE_TOKENS,
-    MultimodalBatches,
-    MultimodalChat,
+    ChatBatches,
+    EncodedChat,
     PictureError,
     PictureReader,
     encode_chats,
@@ -89,16 +89,16 @@ RECORDS = [seen_record(n, *[("wide.png",), ("tall.jpg", "large.png"), ()][n % 3]
 CASES = [case("wide.png"), case(), case("tall.jpg", "large.png", first=False), case("tall.jpg", response="Oh.")]
 
 
-def plain_logits(network: Any, reader: PictureReader, one: MultimodalChat) -> torch.Tensor:
+def plain_logits(network: Any, reader: PictureReader, one: EncodedChat) -> torch.Tensor:
     """The logits of one whole chat, with the positions that the network finds itself."""
-    batch = MultimodalBatches(reader, [one], 0)([{"chat": 0}])
+    batch = ChatBatches(reader, [one], 0)([{"chat": 0}])
     batch.pop("labels")
     with torch.inference_mode():
         logits: torch.Tensor = network(**batch).logits[0]
     return logits
 
 
-def verdict_places(one: MultimodalChat) -> list[int]:
+def verdict_places(one: EncodedChat) -> list[int]:
     """Where the tokens stand that the assistant's answers begin with."""
     return [n for n, said in enumerate(one.learnt) if said and not one.learnt[n - 1]]
 
@@ -161,7 +161,7 @@ def test_what_is_fed_is_the_chat_of_training(
             (whole,) = encode_chats(tokenizer, reader, [chat(asked, answers, form, number, images=True)])
             said = [token for piece in fed for token in piece]
             said += tokenizer((" " if reasons else "") + words[-1])["input_ids"]
-            assert said == whole.ids[: len(said)]
+            assert said == whole.ids[: len(said)].tolist()
             assert tokenizer.decode(whole.ids[len(said) :]).strip() == "<|im_end|>"
 
 
@@ -287,7 +287,7 @@ def test_a_picture_is_turned_upright(tmp_path: Path) -> None:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-def encoded(folder: Path, reader: PictureReader, form: JudgeForm, records: Sequence[SerRecord]) -> list[MultimodalChat]:
+def encoded(folder: Path, reader: PictureReader, form: JudgeForm, records: Sequence[SerRecord]) -> list[EncodedChat]:
     tokenizer = load_tokenizer(folder)
     built = [one for each in records for one in chats(each, form, images=True)]
     return encode_chats(tokenizer, reader, [defuse(tokenizer, one) for one in built])
@@ -300,7 +300,7 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
     tokenizer = load_tokenizer(tiny_seeing_model)
     form = JudgeForm(reasons=reasons)
     rows = encoded(tiny_seeing_model, reader, form, RECORDS[:3])
-    batch = MultimodalBatches(reader, rows, tokenizer.pad_token_id)([{"chat": number} for number in range(3)])
+    batch = ChatBatches(reader, rows, tokenizer.pad_token_id)([{"chat": number} for number in range(3)])
     assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
     assert (batch["mm_token_type_ids"] == 1).sum(1).tolist() == [6, 8 + 12, 0]
     assert batch["image_grid_thw"].tolist() == [[1, 4, 6], [1, 8, 4], [1, 6, 8]]
@@ -316,7 +316,7 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
 
 def test_text_alone_makes_a_batch_without_pictures(tiny_seeing_model: Path, reader: PictureReader) -> None:
     rows = encoded(tiny_seeing_model, reader, JudgeForm(), [RECORDS[2], RECORDS[5]])
-    batch = MultimodalBatches(reader, rows, 0)([{"chat": 0}, {"chat": 1}])
+    batch = ChatBatches(reader, rows, 0)([{"chat": 0}, {"chat": 1}])
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
 
 

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from compeer.errors import InputError
 from compeer.io import write_json
-from compeer.models.distributed import first_process
-from compeer.progress import console
+from compeer.progress import console, first_process
 
 if TYPE_CHECKING:
     from compeer.statistics import Estimate

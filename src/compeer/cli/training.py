@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from compeer.cli.printing import note
 from compeer.errors import InputError, from_validation
 from compeer.io import check_writable, file_hash, write_json
-from compeer.models.distributed import first_process
+from compeer.progress import first_process
 
 if TYPE_CHECKING:
     from compeer.reward.metrics import Judgments

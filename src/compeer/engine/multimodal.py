@@ -161,32 +161,34 @@ def inputs_beside_tokens(
 
 
 @dataclass(frozen=True)
-class MultimodalChat:
+class EncodedChat:
     """A chat as tokens, which of them the assistant wrote, and the pictures in it."""
 
-    ids: list[int]
-    learnt: list[int]
+    ids: torch.Tensor
+    learnt: torch.Tensor
     pictures: tuple[str, ...]
 
 
 def encode_chats(
-    tokenizer: Any, reader: PictureReader, chats: Sequence[Sequence[Mapping[str, Any]]]
-) -> list[MultimodalChat]:
-    """The chats as a multimodal model is trained on them; each picture is read once, for its size."""
+    tokenizer: Any, reader: PictureReader | None, chats: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[EncodedChat]:
+    """The chats as a model is trained on them; each picture is read once, for its size. Text needs no reader."""
     template = training_template(tokenizer)
     grids: dict[str, tuple[int, int, int]] = {}
     found = []
     for chat in chats:
-        pictures = chat_pictures(chat)
-        for path in pictures:
-            if path not in grids:
-                grids[path] = reader.read(path).grid
         encoded = tokenizer.apply_chat_template(
             chat, chat_template=template, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
-        ids, own = encoded["input_ids"], [grids[path] for path in pictures]
-        learnt = reader.expand(ids, own, encoded["assistant_masks"])
-        found.append(MultimodalChat(reader.expand(ids, own), learnt, pictures))
+        ids, learnt = encoded["input_ids"], encoded["assistant_masks"]
+        pictures = chat_pictures(chat) if reader else ()
+        if reader:
+            for path in pictures:
+                if path not in grids:
+                    grids[path] = reader.read(path).grid
+            own = [grids[path] for path in pictures]
+            ids, learnt = reader.expand(ids, own), reader.expand(ids, own, learnt)
+        found.append(EncodedChat(torch.tensor(ids), torch.tensor(learnt, dtype=torch.bool), pictures))
     return found
 
 
@@ -215,22 +217,20 @@ def training_template(tokenizer: Any) -> str:
         ) from None
 
 
-class MultimodalBatches:
+class ChatBatches:
     """Makes batches of chats by their numbers; with and without pictures. Loss is on the assistant's tokens alone."""
 
-    def __init__(self, reader: PictureReader, chats: Sequence[MultimodalChat], pad: int) -> None:
+    def __init__(self, reader: PictureReader | None, chats: Sequence[EncodedChat], pad: int) -> None:
         self._reader, self._chats, self._pad = reader, chats, pad
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
         chats = [self._chats[row["chat"]] for row in rows]
-        tokens = [torch.tensor(chat.ids) for chat in chats]
-        ids = pad_sequence(tokens, batch_first=True, padding_value=self._pad)
-        mask = pad_sequence([torch.ones_like(own) for own in tokens], batch_first=True)
-        learnt = pad_sequence([torch.tensor(chat.learnt, dtype=torch.bool) for chat in chats], batch_first=True)
+        ids = pad_sequence([chat.ids for chat in chats], batch_first=True, padding_value=self._pad)
+        mask = pad_sequence([torch.ones_like(chat.ids) for chat in chats], batch_first=True)
+        learnt = pad_sequence([chat.learnt for chat in chats], batch_first=True)
         labels = torch.where(learnt, ids, _IGNORED)
-        pictures = [self._reader.read(path) for chat in chats for path in chat.pictures]
         batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-        if pictures:
+        if self._reader and (pictures := [self._reader.read(path) for chat in chats for path in chat.pictures]):
             batch |= {"mm_token_type_ids": ((ids == self._reader.token) & (mask == 1)).int()}
             batch |= self._reader.inputs(pictures)
         return batch

@@ -53,7 +53,6 @@ from compeer.models.catalogue import (
     packaged_adapters,
 )
 from compeer.models.client import EndpointModel
-from compeer.models.distributed import merged_weights
 from compeer.progress import console
 
 if TYPE_CHECKING:
@@ -155,6 +154,21 @@ def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[st
 
     config = json.loads((adapters / _CONFIG).read_text(encoding="utf-8"))
     return merged_weights(weights, load_file(adapters / ADAPTERS), config["lora_alpha"] / config["r"])
+
+
+def merged_weights(
+    weights: Mapping[str, torch.Tensor], adapters: Mapping[str, torch.Tensor], scale: float
+) -> dict[str, torch.Tensor]:
+    """The weights with LoRA adapters added to them where they lie, W + scale B A; the adapters by peft's names."""
+    for name in sorted(adapters):
+        owner, is_lora, _ = name.removeprefix("base_model.model.").partition(".lora_A.")
+        if not is_lora:
+            continue
+        if (target := weights.get(f"{owner}.weight")) is None:
+            raise InputError(f"the model has no weight {owner}.weight for these adapters.")
+        change = adapters[name.replace(".lora_A.", ".lora_B.")].float() @ adapters[name].float()
+        target.copy_(target.float() + scale * change)
+    return dict(weights)
 
 
 def card_folder(model: str | Path) -> Path:

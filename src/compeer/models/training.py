@@ -22,18 +22,11 @@ from pydantic import Field, model_validator
 from transformers import PrinterCallback, TrainerCallback
 from transformers.integrations import unset_hf_deepspeed_config
 
-from compeer.engine.multimodal import (
-    PROCESSOR_FILES,
-    MultimodalBatches,
-    encode_chats,
-    network_class,
-    picture_reader,
-    restore_renamed,
-)
+from compeer.engine import multimodal
 from compeer.engine.network import best_device, defuse, load_tokenizer, steady_attention
 from compeer.errors import InputError
 from compeer.io import Frozen, atomic_folder
-from compeer.models.distributed import whole_weights
+from compeer.models.resolve import merged_weights
 from compeer.pipeline import in_blocks
 from compeer.progress import progress
 from compeer.statistics import generator
@@ -91,15 +84,9 @@ def train_sft(
 
     `weigh` gives labels a weight in the loss, from the labels of a batch, in which -100 marks what is not learnt.
     """
-    tokenizer = load_tokenizer(model)
-    chats = [defuse(tokenizer, chat) for chat in chats]
-    reader = picture_reader(model)
-    if reader:
-        multimodal = encode_chats(tokenizer, reader, chats)
-        lengths = [len(chat.ids) for chat in multimodal]
-    else:
-        texts = [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
-        lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]] if texts else []
+    tokenizer, reader = load_tokenizer(model), multimodal.picture_reader(model)
+    encoded = multimodal.encode_chats(tokenizer, reader, [defuse(tokenizer, chat) for chat in chats])
+    lengths = [len(chat.ids) for chat in encoded]
     kept = [number for number, length in enumerate(lengths) if length <= settings.max_length]
     if not kept:
         what = f"none of {len(chats)} chats is at most {settings.max_length} tokens long."
@@ -118,7 +105,6 @@ def train_sft(
 
     batch = settings.batch * int(os.environ.get("WORLD_SIZE", "1"))
     order = reading_order([lengths[number] for number in kept], batch, settings.steps * batch, seed)
-    read = [kept[index] for index in order]
     network = trainable_network(model, settings)
     trainer = (_weighing_trainer(weigh) if weigh else SFTTrainer)(
         model=network,
@@ -126,16 +112,12 @@ def train_sft(
             **trainer_arguments(settings, folder, seed),
             per_device_train_batch_size=settings.at_once or settings.batch,
             gradient_accumulation_steps=settings.batch // (settings.at_once or settings.batch),
-            max_length=settings.max_length,
-            assistant_only_loss=not reader,  # with pictures our own batches do it
             train_sampling_strategy="sequential",
-            remove_unused_columns=not reader,
-            dataset_kwargs={"skip_prepare_dataset": True} if reader else None,
+            remove_unused_columns=False,
+            dataset_kwargs={"skip_prepare_dataset": True},
         ),
-        train_dataset=Dataset.from_list(
-            [{"chat": number} if reader else {"messages": chats[number]} for number in read]
-        ),
-        data_collator=MultimodalBatches(reader, multimodal, tokenizer.pad_token_id) if reader else None,
+        train_dataset=Dataset.from_dict({"chat": [kept[index] for index in order]}),
+        data_collator=multimodal.ChatBatches(reader, encoded, tokenizer.pad_token_id),
         processing_class=tokenizer,
         peft_config=lora_config(network, settings),
         callbacks=list(callbacks),
@@ -200,7 +182,7 @@ def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str
     """Trains from the last whole checkpoint if there is one, with a progress bar and metrics as they come."""
     checkpoint = last_checkpoint(folder / "checkpoints")
     if checkpoint:
-        restore_renamed(trainer.model, checkpoint)
+        multimodal.restore_renamed(trainer.model, checkpoint)
     with progress(title, settings.steps) as advance:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_Record(folder, advance))
@@ -209,46 +191,47 @@ def run_trainer(trainer: Any, folder: Path, settings: WeightSettings, title: str
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that was written whole; others are removed."""
-    numbered = [path for path in folder.glob("checkpoint-*") if path.name.split("-")[1].isdigit()]
-    found = sorted(numbered, key=lambda path: int(path.name.split("-")[1]))
-    whole = [path for path in found if (path / _MARK).is_file()]
-    for path in found:
-        if path not in whole:
-            shutil.rmtree(path, ignore_errors=True)  # another process may be at it
-    return whole[-1] if whole else None
+    found = {int(n): path for path in folder.glob("checkpoint-*") if (n := path.name.split("-")[1]).isdigit()}
+    whole = {number: path for number, path in found.items() if (path / _MARK).is_file()}
+    for number in found.keys() - whole.keys():
+        shutil.rmtree(found[number], ignore_errors=True)  # another process may be at it
+    return whole[max(whole)] if whole else None
 
 
 def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path) -> None:
-    """Leaves what was trained in `folder/model`; called by every process, written by the main one."""
-    weights = whole_weights(trainer)
+    """Leaves what was trained in `folder/model`, adapters merged; called by every process, written by the main one.
+
+    FSDP2 and DeepSpeed's ZeRO-3 leave every process with a part of each weight, so the whole is gathered in the memory
+    of the main one; ZeRO-3 gives it in its own precision.
+    """
+    weights, network = trainer.accelerator.get_state_dict(trainer.model_wrapped), trainer.model
     if trainer.accelerator.is_main_process:
-        save_model(trainer.model, tokenizer, folder, card, start, weights)
+        if configs := getattr(network, "peft_config", None):
+            plain = {
+                name.removeprefix("base_model.model.").replace(".base_layer.", "."): value
+                for name, value in weights.items()
+                if ".lora_" not in name
+            }
+            weights = merged_weights(plain, weights, configs["default"].lora_alpha / configs["default"].r)
+            network = network.get_base_model()
+        save_model(network, tokenizer, folder, card, start, weights)
     trainer.accelerator.wait_for_everyone()
 
 
 def save_model(
-    network: Any,
-    tokenizer: Any,
-    folder: Path,
-    card: dict[str, Any],
-    start: Path | None = None,
-    weights: dict[str, torch.Tensor] | None = None,
+    network: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path, weights: Any = None
 ) -> None:
-    """Leaves a plain model folder in `folder/model`, adapters merged, whole or not at all.
+    """Leaves a plain model folder in `folder/model`, whole or not at all, with the weights given or the network's own.
 
     `card` says what its prompts must look like, for whoever asks the model later. How pictures are prepared is taken
-    over from the folder that training started from. `weights` are given where the network holds only a part of them.
+    over from the folder that training started from.
     """
-    if weights is None:
-        plain = network.merge_and_unload() if hasattr(network, "merge_and_unload") else network
-    else:
-        plain = network.get_base_model() if hasattr(network, "get_base_model") else network
-    plain.config.use_cache = True
+    network.config.use_cache = True
     with _new_model(folder, card) as unfinished:
-        plain.save_pretrained(unfinished, state_dict=weights)
+        network.save_pretrained(unfinished, state_dict=weights)
         tokenizer.save_pretrained(unfinished)
-        for name in PROCESSOR_FILES:
-            if start and (start / name).is_file():
+        for name in multimodal.PROCESSOR_FILES:
+            if (start / name).is_file():
                 shutil.copyfile(start / name, unfinished / name)
 
 
@@ -320,7 +303,7 @@ def trainable_network(model: Path, settings: WeightSettings) -> Any:
     """
     steady_attention()
     unset_hf_deepspeed_config()  # an earlier training by ZeRO-3 would make this one load a part of each weight
-    network = network_class(model).from_pretrained(model, dtype=torch.float32)
+    network = multimodal.network_class(model).from_pretrained(model, dtype=torch.float32)
     network.config.use_cache = False
     top = None if settings.lora_rank or not settings.top_layers else _top_layers(network, settings)
     for name, parameter in network.named_parameters():
@@ -376,11 +359,3 @@ def _weighing_trainer(weigh: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return super().compute_loss(weighed, inputs, *args, **kwargs)
 
     return WeighingTrainer
-
-
-def round_weights(labels: torch.Tensor, number: int, weight: float) -> torch.Tensor:
-    """One for each label, but `weight` for those of the assistant's `number`-th answer (from 1) in each row."""
-    learnt = labels != -100
-    before = torch.nn.functional.pad(learnt, (1, 0))[:, :-1]
-    answers = (learnt & ~before).cumsum(1)
-    return torch.where(learnt & (answers == number), weight, 1.0)

@@ -24,7 +24,6 @@ from compeer.engine.multimodal import picture_reader
 from compeer.engine.network import defuse, load_tokenizer
 from compeer.errors import InputError
 from compeer.io import write_text
-from compeer.models.distributed import first_process
 from compeer.models.embedder import Embeds
 from compeer.models.training import last_checkpoint, lora_config, run_trainer, save_trained, trainable_network
 from compeer.policy.fast_rollouts import FastRollouts
@@ -33,7 +32,7 @@ from compeer.policy.metrics import STILL_STEPS, group_metrics, sample_rows, stil
 from compeer.policy.multimodal import MultimodalProcessor, blocks, drop_empty_patches
 from compeer.policy.prompt import refuse_direct, supporter_prompt
 from compeer.policy.rewards import JudgeAway, RewardedGroup, Rollout, Scorer, Weighted, completion_text, reward_group
-from compeer.progress import console
+from compeer.progress import console, first_process
 from compeer.reward import Judge
 from compeer.reward.conversation import with_whole_paths
 from compeer.ser.record import SerRecord

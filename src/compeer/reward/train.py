@@ -29,9 +29,9 @@ from compeer.engine.multimodal import PictureError, open_picture, picture_reader
 from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.io import write_text
-from compeer.models.distributed import first_process
 from compeer.models.resolve import model_folder
 from compeer.models.training import CARD, SftSettings, last_checkpoint, train_sft
+from compeer.progress import first_process
 from compeer.reasoning import STEPS
 from compeer.reward.conversation import JudgeForm, chats, pictures_of, record_case, with_whole_paths
 from compeer.reward.judge import LocalJudge
@@ -88,8 +88,6 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     title = "Training the judge"
     weigh = None
     if settings.kind == "unified" and settings.response_weight != 1:
-        from compeer.models.training import round_weights
-
         weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight)
     if not settings.evaluate_every or len({record.dialogue for record in usable}) < 2:
         chosen = training_chats(usable, settings, seed, images)
@@ -177,6 +175,14 @@ def _source_weight(record: SerRecord, settings: RewardSettings) -> float:
     labels: list[Any] = [] if settings.kind == "outcome" else [getattr(record.labels, part) for part in STEPS]
     labels += [] if settings.kind == "process" else [record.preference]
     return sum(settings.sources.get(label.source, 1.0) for label in labels) / len(labels)
+
+
+def round_weights(labels: torch.Tensor, number: int, weight: float) -> torch.Tensor:
+    """One for each label, but `weight` for those of the assistant's `number`-th answer (from 1) in each row."""
+    learnt = labels != -100
+    before = torch.nn.functional.pad(learnt, (1, 0))[:, :-1]
+    answers = (learnt & ~before).cumsum(1)
+    return torch.where(learnt & (answers == number), weight, 1.0)
 
 
 def tilted(weights: Sequence[float], wrong: Sequence[float], share: float) -> list[float]:
