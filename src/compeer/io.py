@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from threading import Lock
@@ -210,15 +210,28 @@ def folder_hash(folder: Path) -> str:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, which goes with the process, however that ends; an error if another process has it."""
-    with (folder / LOCK).open("w") as file:
+def locked(path: Path, busy: Callable[[], None]) -> Iterator[None]:
+    """Holds a file's lock, which goes with the process, however that ends.
+
+    Where another process has it, `busy` is called; unless that raises, the lock is waited for.
+    """
+    with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            do = "Wait for it, or stop it."
-            raise InputError("another run is at work in this folder.", file=folder, do=do) from None
+            busy()
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def only_one(folder: Path) -> AbstractContextManager[None]:
+    """Holds the folder's lock; an error if another process has it."""
+
+    def busy() -> None:
+        do = "Wait for it, or stop it."
+        raise InputError("another run is at work in this folder.", file=folder, do=do) from None
+
+    return locked(folder / LOCK, busy)
 
 
 def loaded_once(load: Callable[[], T]) -> Callable[[], T]:

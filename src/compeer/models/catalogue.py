@@ -13,18 +13,19 @@ and time, so that a gigabyte is not read at every start.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import shutil
 import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import ChainMap
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from compeer.engine.gguf import cache_folder, int8_folder, write_folder
 from compeer.errors import InputError
-from compeer.io import Frozen, file_hash, read_json, write_json
+from compeer.io import Frozen, file_hash, locked, read_json, write_json
 from compeer.progress import console
 
 
@@ -113,13 +114,9 @@ SMOLLM2, MINILM = PACKAGED_FILES = tuple(PackagedFile(**entry) for entry in _TAB
 PACKAGED_MODELS: dict[str, Adapters] = {name: Adapters(**entry) for name, entry in _TABLE["adapters"].items()}
 SMALL = tuple(name for name, adapters in PACKAGED_MODELS.items() if adapters.base == "embedded")
 BASES: dict[str, Base] = {name: Base(name=name, **entry) for name, entry in _TABLE["bases"].items()}
+KNOWN: ChainMap[str, Any] = ChainMap({"embedded": SMOLLM2}, PACKAGED_MODELS, BASES)
+"""All names that a model can have in the catalogue."""
 ADAPTERS = "adapter_model.safetensors"
-
-
-def known_model(name: str | Path) -> PackagedFile | Adapters | Base | None:
-    """What the catalogue has under a model's name: the embedded model, packaged adapters, or a base."""
-    known: dict[str, PackagedFile | Adapters | Base] = {"embedded": SMOLLM2, **PACKAGED_MODELS, **BASES}
-    return known.get(str(name))
 
 
 def best_supporter() -> str:
@@ -185,17 +182,11 @@ def remember(base: Base) -> None:
     write_json(_record(base), _mark(base))
 
 
-@contextmanager
-def only_process(base: Base) -> Iterator[None]:
-    """Waits until no other process works on the base; the lock goes with the process, however that ends."""
+def only_process(base: Base) -> AbstractContextManager[None]:
+    """Waits until no other process works on the base, and holds its lock."""
     base.path.parent.mkdir(parents=True, exist_ok=True)
-    with base.path.with_name(f".{base.file}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            console.print(f"  Another process is at work on {base.title}: waiting for it", highlight=False)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    what = f"  Another process is at work on {base.title}: waiting for it"
+    return locked(base.path.with_name(f".{base.file}.lock"), lambda: console.print(what, highlight=False))
 
 
 def remove(base: Base) -> int:

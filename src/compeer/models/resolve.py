@@ -19,23 +19,14 @@ import json
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from compeer.engine.gguf import (
-    cache_folder,
-    convert_adapter,
-    convert_folder,
-    family,
-    opened,
-    read_pairs,
-    split,
-    write_folder,
-    write_pairs,
-    write_settings,
-)
+from compeer.engine import gguf
+from compeer.engine.gguf import cache_folder
 from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
 from compeer.io import atomic_folder, file_hash, read_json, text_hash
@@ -44,12 +35,11 @@ from compeer.models.cache import AnswerCache
 from compeer.models.catalogue import (
     ADAPTERS,
     BASES,
+    KNOWN,
     PACKAGED_MODELS,
     SMOLLM2,
-    Adapters,
     base_file,
     base_folder,
-    known_model,
     packaged_adapters,
 )
 from compeer.models.client import EndpointModel
@@ -88,23 +78,21 @@ def check_local(
     if name.startswith(("http://", "https://", "@http")):
         do = f"Write it before the URL: NAME@{name.removeprefix('@')}"
         raise InputError("the model's name is missing.", field=field, do=do)
-    if model_mark(name) is None and not any((Path(name) / config).is_file() for config in configs):
+    if name not in KNOWN and not any((Path(name) / config).is_file() for config in configs):
         do = f"Give '{own}', a base's name (compeer models list), a model's folder, or NAME@http://host:8000/v1."
         raise InputError(f"there is no model '{name}': no such folder with a config.json in it.", field=field, do=do)
 
 
 def display_name(name: str | Path) -> str:
     """The name of a model for people."""
-    known = known_model(name)
-    if known is None:
-        return Path(name).resolve().name
-    return f"compeer-{name}" if isinstance(known, Adapters) else known.title
+    if str(name) in PACKAGED_MODELS:
+        return f"compeer-{name}"
+    return str(KNOWN[str(name)].title) if str(name) in KNOWN else Path(name).resolve().name
 
 
 def model_mark(name: str | Path) -> str | None:
     """The hash of a model that is known by its name; None for all other names."""
-    known = known_model(name)
-    return known.sha256 if known else None
+    return str(KNOWN[str(name)].sha256) if str(name) in KNOWN else None
 
 
 def folder_mark(folder: Path) -> str:
@@ -119,7 +107,7 @@ def model_folder(model: str | Path) -> Path:
     if name == "embedded":
         folder = cache_folder() / f"smollm2-135m-instruct-{SMOLLM2.sha256[:12]}"
         if not folder.is_dir():
-            write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
+            gguf.write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
         return folder
     if name in PACKAGED_MODELS:
         folder = cache_folder() / f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
@@ -201,35 +189,34 @@ def prepare(model: str | Path) -> ModelFiles | None:
     """The files of a model, made where they are missing; None for a folder that llama.cpp cannot run."""
     name = str(model)
     if name == "embedded":
-        tokenizer = _tokenizer(SMOLLM2.checked_path(), SMOLLM2.sha256)
+        whole = _one_file(SMOLLM2.checked_path(), SMOLLM2.sha256)
         if _has_eight_bits():
-            return _files(SMOLLM2.checked_path(), None, tokenizer)
+            return whole
 
         def split_in_two(to: Path) -> None:
-            write_pairs("llama", split(SMOLLM2.checked_path(), to / "base.gguf"), to / "offsets.gguf")
+            gguf.write_pairs("llama", gguf.split(whole.base, to / "base.gguf"), to / "offsets.gguf")
 
         made = _prepared(f"smollm2-{SMOLLM2.sha256[:12]}", split_in_two, "the packaged language model")
-        return _files(made / "base.gguf", made / "offsets.gguf", tokenizer)
+        return replace(whole, base=made / "base.gguf", adapter=made / "offsets.gguf")
     if name in PACKAGED_MODELS:
         return _over(PACKAGED_MODELS[name].base, packaged_adapters(name))
     if name in BASES:
-        path = base_file(BASES[name])
-        return _files(path, None, _tokenizer(path, BASES[name].sha256))
+        return _one_file(base_file(BASES[name]), BASES[name].sha256)
     if name.endswith(".gguf"):
         path = Path(name).absolute()
         if not path.is_file():
             raise InputError("there is no such file.", file=path, do="Give a GGUF file, or a base's name.")
-        opened(path)
+        gguf.opened(path)
         found = path.stat()  # by size and time: a gigabyte is not read at every start
-        return _files(path, None, _tokenizer(path, text_hash(f"{path} {found.st_size} {found.st_mtime_ns}")))
+        return _one_file(path, text_hash(f"{path} {found.st_size} {found.st_mtime_ns}"))
     folder = Path(name).absolute()
     if _are_adapters(folder):
         return _over(_named_base(folder), folder)
-    if not (folder / "config.json").is_file() or family(folder) is None:
+    if not (folder / "config.json").is_file() or gguf.family(folder) is None:
         return None
     mark = text_hash(" ".join(map(file_hash, [folder / "config.json", *sorted(folder.glob("*.safetensors"))])))
-    made = _prepared(f"model-{mark[:16]}", lambda to: convert_folder(folder, to / "base.gguf"), folder.name)
-    return _files(made / "base.gguf", None, folder, folder)
+    made = _prepared(f"model-{mark[:16]}", lambda to: gguf.convert_folder(folder, to / "base.gguf"), folder.name)
+    return ModelFiles(made / "base.gguf", None, folder, folder, _states())
 
 
 def _has_eight_bits() -> bool:
@@ -242,8 +229,14 @@ def _are_adapters(folder: Path) -> bool:
     return (folder / _CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
-def _files(base: Path, adapter: Path | None, tokenizer: Path, card: Path | None = None) -> ModelFiles:
-    return ModelFiles(base, adapter, tokenizer, card, cache_folder() / "engine" / "states")
+def _states() -> Path:
+    return cache_folder() / "engine" / "states"
+
+
+def _one_file(path: Path, mark: str) -> ModelFiles:
+    """A file that has all of a model; its tokenizer and chat template are laid into the cache."""
+    tokenizer = _prepared(f"tokenizer-{mark[:16]}", lambda to: gguf.write_settings(path, to))
+    return ModelFiles(path, None, tokenizer, states=_states())
 
 
 def _named_base(adapters: Path) -> str:
@@ -261,19 +254,14 @@ def _over(base: str, adapters: Path) -> ModelFiles:
         known = f"embedded, {', '.join(BASES)}, a GGUF file or a model's folder"
         do = f'Write it into compeer.json as "base": {known}.'
         raise InputError(f"these adapters are over a base that is not known: '{base}'.", file=adapters, do=do)
-    offsets = over.adapter
     mark = text_hash(f"{file_hash(adapters / ADAPTERS)} {over.base} {file_hash(adapters / _CONFIG)}")
 
     def convert(to: Path) -> None:
-        convert_adapter(adapters, over.base, to / "adapter.gguf", read_pairs(offsets) if offsets else None)
+        offsets = gguf.read_pairs(over.adapter) if over.adapter else None
+        gguf.convert_adapter(adapters, over.base, to / "adapter.gguf", offsets)
 
     made = _prepared(f"adapter-{mark[:16]}", convert)
-    return _files(over.base, made / "adapter.gguf", over.tokenizer, adapters)
-
-
-def _tokenizer(source: Path, mark: str) -> Path:
-    """A folder with a file's tokenizer and chat template."""
-    return _prepared(f"tokenizer-{mark[:16]}", lambda to: write_settings(source, to))
+    return replace(over, adapter=made / "adapter.gguf", card=adapters)
 
 
 def _prepared(name: str, make: Callable[[Path], None], title: str = "") -> Path:
