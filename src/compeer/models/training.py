@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,22 +92,19 @@ def train_sft(
     if not kept:
         what = f"none of {len(chats)} chats is at most {settings.max_length} tokens long."
         raise InputError(what, field="max_length", do="Raise it.")
-    read_of = {
-        "chats": len(kept),
-        "too_long": len(chats) - len(kept),
-        "tokens_a_chat": sum(lengths) / max(1, len(lengths)),
-    }
+    metrics: dict[str, Any] = {"chats": len(kept), "too_long": len(chats) - len(kept)}
+    metrics |= {"tokens_a_chat": sum(lengths) / max(1, len(lengths))}
     if not settings.steps:
         with _new_model(folder, model_card(model) | card) as unfinished:
             shutil.copytree(model, unfinished, dirs_exist_ok=True)
-        return {**read_of, "steps": 0, "loss_first": None, "loss_last": None}
+        return {**metrics, "steps": 0, "loss_first": None, "loss_last": None}
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
     batch = settings.batch * int(os.environ.get("WORLD_SIZE", "1"))
     order = reading_order([lengths[number] for number in kept], batch, settings.steps * batch, seed)
     network = trainable_network(model, settings)
-    trainer = (_weighing_trainer(weigh) if weigh else SFTTrainer)(
+    trainer = SFTTrainer(
         model=network,
         args=SFTConfig(
             **trainer_arguments(settings, folder, seed),
@@ -122,15 +120,20 @@ def train_sft(
         peft_config=lora_config(network, settings),
         callbacks=list(callbacks),
     )
+    if weigh:
+        trainer.model.register_forward_hook(partial(_weighed, weigh), with_kwargs=True)
     run_trainer(trainer, folder, settings, title)
     save_trained(trainer, tokenizer, folder, card, model)
-    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    return {
-        **read_of,
-        "steps": trainer.state.global_step,
-        "loss_first": losses[0] if losses else None,
-        "loss_last": losses[-1] if losses else None,
-    }
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row] or [None]
+    return {**metrics, "steps": trainer.state.global_step, "loss_first": losses[0], "loss_last": losses[-1]}
+
+
+def _weighed(
+    weigh: Callable[[torch.Tensor], torch.Tensor], _network: Any, _args: Any, inputs: dict[str, Any], outputs: Any
+) -> None:
+    """Multiplies the labels' log-probabilities with their weights, before TRL's trainer takes the mean."""
+    if outputs.get("log_probs") is not None:  # a label is predicted from the token before it
+        outputs["log_probs"] = outputs["log_probs"] * weigh(inputs["labels"])[:, 1:]
 
 
 def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> list[int]:
@@ -305,9 +308,8 @@ def trainable_network(model: Path, settings: WeightSettings) -> Any:
     unset_hf_deepspeed_config()  # an earlier training by ZeRO-3 would make this one load a part of each weight
     network = multimodal.network_class(model).from_pretrained(model, dtype=torch.float32)
     network.config.use_cache = False
-    top = None if settings.lora_rank or not settings.top_layers else _top_layers(network, settings)
     for name, parameter in network.named_parameters():
-        if _is_vision(name) or (top is not None and _layer(name) not in top):
+        if not _is_trained(name, network, settings):
             parameter.requires_grad = False
     return network
 
@@ -318,44 +320,22 @@ def lora_config(network: Any, settings: WeightSettings) -> Any:
         return None
     from peft import LoraConfig
 
-    top = _top_layers(network, settings)
     linear = [
         name
         for name, module in network.named_modules()
-        if isinstance(module, torch.nn.Linear) and _layer(name) in top and not _is_vision(name)
+        if isinstance(module, torch.nn.Linear) and _layer(name) is not None and _is_trained(name, network, settings)
     ]
     rank = settings.lora_rank
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=linear, task_type="CAUSAL_LM")
 
 
-def _is_vision(name: str) -> bool:
-    """Whether a parameter or module is part of a model's vision tower."""
-    return "visual" in name or "vision" in name
+def _is_trained(name: str, network: Any, settings: WeightSettings) -> bool:
+    """Whether a parameter or module is to be trained, by its name."""
+    if "visual" in name or "vision" in name:
+        return False
+    layer, layers = _layer(name), network.config.get_text_config().num_hidden_layers
+    return not settings.top_layers or (layer is not None and layer >= layers - settings.top_layers)
 
 
 def _layer(name: str) -> int | None:
     return next((int(part) for part in name.split(".") if part.isdigit()), None)
-
-
-def _top_layers(network: Any, settings: WeightSettings) -> list[int]:
-    layers = network.config.get_text_config().num_hidden_layers
-    return list(range(max(0, layers - (settings.top_layers or layers)), layers))
-
-
-def _weighing_trainer(weigh: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """TRL's trainer with weighted labels: log-probabilities are multiplied before the trainer takes their mean."""
-    from trl import SFTTrainer
-
-    class WeighingTrainer(SFTTrainer):  # type: ignore[misc]
-        def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-            weights = weigh(inputs["labels"])[:, 1:]  # a label is predicted from the token before it
-
-            def weighed(**given: Any) -> Any:
-                outputs = model(**given)
-                if outputs.get("log_probs") is not None:
-                    outputs["log_probs"] = outputs["log_probs"] * weights
-                return outputs
-
-            return super().compute_loss(weighed, inputs, *args, **kwargs)
-
-    return WeighingTrainer
