@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -74,22 +74,21 @@ class WordEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """A row of unit length for each text; zeros for a text without words."""
-        indices = [np.array([_index(word) for word in words(text)], dtype=np.int64) for text in texts]
-        frequency = np.zeros(NGRAM_DIMENSIONS)
-        for row in indices:
-            frequency[np.unique(row)] += 1
-        weights = np.log((1 + len(texts)) / (1 + frequency))
-        rows = np.zeros((len(texts), NGRAM_DIMENSIONS), dtype=np.float32)
-        for index, row in enumerate(indices):
-            rows[index, row] = weights[row]
+        present = np.array([_counts(words(text)) > 0 for text in texts], dtype=bool).reshape(-1, NGRAM_DIMENSIONS)
+        rows = present * np.log((1 + len(texts)) / (1 + present.sum(axis=0))).astype(np.float32)
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0))
 
 
+def _counts(pieces: Iterable[str]) -> Matrix:
+    """How many of the pieces of a text are hashed into each dimension."""
+    dimensions = np.fromiter(map(_dimension, pieces), dtype=np.int64)
+    return np.bincount(dimensions, minlength=NGRAM_DIMENSIONS).astype(np.float32)
+
+
 @lru_cache(maxsize=100_000)
-def _index(word: str) -> int:
-    """The dimension that a word, or some letters, is hashed into."""
-    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest()) % NGRAM_DIMENSIONS
+def _dimension(piece: str) -> int:
+    return int.from_bytes(hashlib.blake2b(piece.encode(), digest_size=4).digest()) % NGRAM_DIMENSIONS
 
 
 def is_latin(text: str) -> bool:
@@ -101,10 +100,7 @@ def is_latin(text: str) -> bool:
 
 def ngram_vector(text: str) -> Matrix:
     """Counts of the text's characters, pairs and triples, hashed into a vector of unit length."""
-    letters = [character for character in text.lower() if character.isalnum()]
-    vector = np.zeros(NGRAM_DIMENSIONS, dtype=np.float32)
-    for size in (1, 2, 3):
-        for start in range(len(letters) - size + 1):
-            vector[_index("".join(letters[start : start + size]))] += 1.0
+    letters = "".join(character for character in text.lower() if character.isalnum())
+    vector = _counts(letters[start : start + n] for n in (1, 2, 3) for start in range(len(letters) - n + 1))
     norm = float(np.linalg.norm(vector))
     return vector / norm if norm else vector
