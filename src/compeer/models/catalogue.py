@@ -23,7 +23,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from compeer.engine.gguf import cache_folder, int8_folder, write_folder
+from compeer.engine.gguf import cache_folder, int8_folder
 from compeer.errors import InputError
 from compeer.io import Frozen, file_hash, locked, read_json, write_json
 from compeer.progress import console
@@ -155,16 +155,6 @@ def base_file(base: Base) -> Path:
             raise InputError(f"this is not {base.title} as we know it: its hash differs.", file=base.path, do=do)
         remember(base)
     return base.path
-
-
-def base_folder(base: Base) -> Path:
-    """The folder of a base's weights for `transformers`, made on the first call (some minutes)."""
-    source = base_file(base)
-    if not base.folder.is_dir():
-        with only_process(base):
-            if not base.folder.is_dir():
-                write_folder(source, base.folder, base.title)
-    return base.folder
 
 
 def is_right(base: Base, path: Path) -> bool:

@@ -219,6 +219,7 @@ class EndpointModel:
         try:
             async with loop.limit:
                 answer = await self._ask(loop.turn, request, body)
+            self.counters.count(answer)
             if self._cache and isinstance(answer, Generation):
                 await asyncio.to_thread(self._cache.put, key, answer)  # the disk does not hold up the others
             future.set_result(answer)
@@ -237,12 +238,9 @@ class EndpointModel:
                 await self._gate.enter(self.counters)
             deadline += time.monotonic() - start  # waiting for the cap and the server is not counted
             found, wait = await self._call(body, request.prefix, deadline - time.monotonic())
-            if isinstance(found, Generation):
-                self.counters.count(found)
-                return found
             wait = max(wait or 0.0, pause * random.uniform(0.5, 1.0))
-            if not tries_left or found.kind in ("access", "refused") or time.monotonic() + wait >= deadline:
-                self.counters.count(found)
+            late = not tries_left or time.monotonic() + wait >= deadline
+            if isinstance(found, Generation) or late or found.kind in ("access", "refused"):
                 return found
             self.counters.retried[found.kind] += 1
             await asyncio.sleep(wait)

@@ -39,7 +39,7 @@ from compeer.models.catalogue import (
     PACKAGED_MODELS,
     SMOLLM2,
     base_file,
-    base_folder,
+    only_process,
     packaged_adapters,
 )
 from compeer.models.client import EndpointModel
@@ -113,7 +113,12 @@ def model_folder(model: str | Path) -> Path:
         folder = cache_folder() / f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
         return _made(folder, lambda to: _merge(name, to), f"Unpacking the packaged {name} (some seconds, once)")
     if name in BASES:
-        return base_folder(BASES[name])
+        base, source = BASES[name], base_file(BASES[name])
+        if not base.folder.is_dir():
+            with only_process(base):
+                if not base.folder.is_dir():
+                    gguf.write_folder(source, base.folder, base.title)
+        return base.folder
     folder = Path(model)
     if not (folder / "config.json").is_file():
         raise InputError(

@@ -149,9 +149,8 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
         sorted_ = [
             index for block in in_blocks(shuffled, 50 * batch) for index in sorted(block, key=lambda i: (lengths[i], i))
         ]
-        *whole, last = in_blocks(sorted_, batch)
-        if len(last) == batch:
-            whole, last = [*whole, last], []
+        whole = list(in_blocks(sorted_, batch))
+        last = whole.pop() if len(whole[-1]) < batch else []
         order += [index for number in rng.permutation(len(whole)).tolist() for index in whole[number]] + last
         epoch += 1
     return order[:count]
@@ -308,14 +307,16 @@ def trainable_network(model: Path, settings: WeightSettings) -> Any:
     unset_hf_deepspeed_config()  # an earlier training by ZeRO-3 would make this one load a part of each weight
     network = multimodal.network_class(model).from_pretrained(model, dtype=torch.float32)
     network.config.use_cache = False
+    layers = network.config.get_text_config().num_hidden_layers
+    lowest = max(0, layers - settings.top_layers) if settings.top_layers else -1
     for name, parameter in network.named_parameters():
-        if not _is_trained(name, network, settings):
+        if "visual" in name or "vision" in name or _layer(name) < lowest:
             parameter.requires_grad = False
     return network
 
 
 def lora_config(network: Any, settings: WeightSettings) -> Any:
-    """The adapters to train, or None to train the weights themselves."""
+    """The adapters to train, beside the matrices of all layers that are not frozen; None to train the weights."""
     if not settings.lora_rank:
         return None
     from peft import LoraConfig
@@ -323,19 +324,12 @@ def lora_config(network: Any, settings: WeightSettings) -> Any:
     linear = [
         name
         for name, module in network.named_modules()
-        if isinstance(module, torch.nn.Linear) and _layer(name) is not None and _is_trained(name, network, settings)
+        if isinstance(module, torch.nn.Linear) and module.weight.requires_grad and _layer(name) >= 0
     ]
     rank = settings.lora_rank
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=linear, task_type="CAUSAL_LM")
 
 
-def _is_trained(name: str, network: Any, settings: WeightSettings) -> bool:
-    """Whether a parameter or module is to be trained, by its name."""
-    if "visual" in name or "vision" in name:
-        return False
-    layer, layers = _layer(name), network.config.get_text_config().num_hidden_layers
-    return not settings.top_layers or (layer is not None and layer >= layers - settings.top_layers)
-
-
-def _layer(name: str) -> int | None:
-    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+def _layer(name: str) -> int:
+    """The number of the layer that a parameter or module belongs to; -1 outside all of them."""
+    return next((int(part) for part in name.split(".") if part.isdigit()), -1)
