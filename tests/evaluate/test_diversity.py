@@ -24,8 +24,9 @@ from compeer.evaluate.diversity import (
     read_replies,
     self_bleu,
 )
-from compeer.models.embedder import Matrix, WordEmbedder
+from compeer.models.embedder import Matrix
 from compeer.reasoning import parse_turn
+from compeer.ser.asking import WordEmbedder
 
 TEXT = st.lists(st.sampled_from(["a", "b", "c", "d.", "The"]), min_size=1, max_size=9).map(" ".join)
 HAN = st.text(alphabet="我你很难过ok 。", min_size=1, max_size=9).filter(lambda text: text.strip() != "")

@@ -9,11 +9,11 @@ import pytest
 from compeer.dialogue import Utterance
 from compeer.models import Request
 from compeer.models.base import Failure, Generation, Sampling
-from compeer.models.embedder import WordEmbedder
 from compeer.policy.rewards import JudgeAway, Scorer, Weighted
 from compeer.policy.sources import SeekerSource, facts_from_history
 from compeer.reasoning import ParsedTurn, parse_turn
 from compeer.reward import Score
+from compeer.ser.asking import WordEmbedder
 from compeer.ser.record import SerRecord
 from compeer.simulate import AgentTurn, View
 from compeer.simulate.emotion import RLVER, SAGE

@@ -24,8 +24,8 @@ from compeer.corpora import write_jsonlines
 from compeer.dialogue import Dialogue, Speaker, Utterance
 from compeer.errors import InputError
 from compeer.models import Request
-from compeer.models.embedder import WordEmbedder
 from compeer.models.training import model_card
+from compeer.ser.asking import WordEmbedder
 from compeer.simulate.seekers import card_messages
 from tests.support.scripted_model import ScriptedModel
 

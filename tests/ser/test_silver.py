@@ -10,9 +10,9 @@ import pytest
 
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
-from compeer.models.embedder import WordEmbedder
 from compeer.reasoning import EMOTIONS, STEPS, STRATEGIES
 from compeer.ser import SerRecord, SerSettings, build_ser, read_records
+from compeer.ser.asking import WordEmbedder
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PREFERENCES, SPLITS, StepLabel, is_judged
 from compeer.ser.sampling import Context, contexts_of, read_contexts

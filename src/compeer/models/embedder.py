@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from compeer.errors import InputError
 from compeer.models.catalogue import MINILM
-from compeer.statistics import words
 
 Matrix = npt.NDArray[np.float32]
 NGRAM_DIMENSIONS = 1024
@@ -69,18 +68,7 @@ class Embedder:
         return rows
 
 
-class WordEmbedder:
-    """A cheap stand-in for very large sets: hashed words, the rarer among the texts given the heavier."""
-
-    def embed(self, texts: Sequence[str]) -> Matrix:
-        """A row of unit length for each text; zeros for a text without words."""
-        present = np.array([_counts(words(text)) > 0 for text in texts], dtype=bool).reshape(-1, NGRAM_DIMENSIONS)
-        rows = present * np.log((1 + len(texts)) / (1 + present.sum(axis=0))).astype(np.float32)
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0))
-
-
-def _counts(pieces: Iterable[str]) -> Matrix:
+def hashed_counts(pieces: Iterable[str]) -> Matrix:
     """How many of the pieces of a text are hashed into each dimension."""
     dimensions = np.fromiter(map(_dimension, pieces), dtype=np.int64)
     return np.bincount(dimensions, minlength=NGRAM_DIMENSIONS).astype(np.float32)
@@ -101,6 +89,6 @@ def is_latin(text: str) -> bool:
 def ngram_vector(text: str) -> Matrix:
     """Counts of the text's characters, pairs and triples, hashed into a vector of unit length."""
     letters = "".join(character for character in text.lower() if character.isalnum())
-    vector = _counts(letters[start : start + n] for n in (1, 2, 3) for start in range(len(letters) - n + 1))
+    vector = hashed_counts(letters[start : start + n] for n in (1, 2, 3) for start in range(len(letters) - n + 1))
     norm = float(np.linalg.norm(vector))
     return vector / norm if norm else vector

@@ -15,15 +15,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from pydantic import ValidationError
 
 from compeer.errors import InputError, from_validation
 from compeer.io import Model
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.models.catalogue import SMOLLM2
-from compeer.models.embedder import Embedder, Embeds, Matrix, WordEmbedder
+from compeer.models.embedder import NGRAM_DIMENSIONS, Embedder, Embeds, Matrix, hashed_counts
 from compeer.pipeline import Done, Stage, ask_through, work_through
-from compeer.statistics import generator
+from compeer.statistics import generator, words
 
 T = TypeVar("T")
 
@@ -193,3 +194,14 @@ def refuse_embedded(model: TextModel, what: str) -> None:
             f"the embedded model is too small to {what}.",
             do="Name another (--model: an endpoint, or a larger one's folder).",
         )
+
+
+class WordEmbedder:
+    """A cheap stand-in for very large sets: hashed words, the rarer among the texts given the heavier."""
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        """A row of unit length for each text; zeros for a text without words."""
+        present = np.array([hashed_counts(words(text)) > 0 for text in texts], dtype=bool).reshape(-1, NGRAM_DIMENSIONS)
+        rows = present * np.log((1 + len(texts)) / (1 + present.sum(axis=0))).astype(np.float32)
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0))
