@@ -56,7 +56,7 @@ class AnswerCache:
         """The answer kept under a key; None if there is none, or it is not what was put there."""
         with self._lock, self._readable_errors():
             row = self._file.execute("SELECT answers, digest FROM answers WHERE key = ?", (key,)).fetchone()
-        if row is None or not isinstance(row[0], bytes) or row[1] != _digest(key, row[0]).encode():
+        if row is None or not isinstance(row[0], bytes) or row[1] != cache_key("answers", key, row[0]).encode():
             return None
         (answer,) = json.loads(row[0])
         return Generation(**answer)
@@ -66,7 +66,7 @@ class AnswerCache:
         text = json.dumps([asdict(answer)])
         with self._lock, self._readable_errors(), self._file:
             self._file.execute("BEGIN IMMEDIATE")
-            row = (key, text, _digest(key, text.encode()))
+            row = (key, text, cache_key("answers", key, text))
             self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", row)
 
     def close(self) -> None:
@@ -78,10 +78,8 @@ class AnswerCache:
         """Makes sure that the file is ours and that many can use it."""
         with self._file:
             self._file.execute("BEGIN IMMEDIATE")
-            mark, version, tables = (
-                self._file.execute(query).fetchone()[0]
-                for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
-            )
+            marks = "pragma_application_id, pragma_user_version, (SELECT count(*) FROM sqlite_master)"
+            mark, version, tables = self._file.execute(f"SELECT * FROM {marks}").fetchone()
             do = "Give another name for the cache."
             if mark != _APPLICATION and (mark or tables):
                 raise InputError("this database belongs to another program.", file=self._path, do=do)
@@ -113,7 +111,3 @@ class AnswerCache:
         except sqlite3.DatabaseError as error:
             do = "Move it away, or give another name for the cache; what it held will be asked again."
             raise InputError(f"this is no readable cache: {error}.", file=self._path, do=do) from error
-
-
-def _digest(key: str, answers: bytes) -> str:
-    return cache_key("answers", key, answers)

