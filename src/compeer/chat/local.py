@@ -127,7 +127,12 @@ class LocalWriter:
         if (needed := len(ids) + sampling.max_tokens) > self._limit:
             raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self._limit}", passing=False)
         text = _Text(self._tokenizer, sampling.stop, request.prefix, put)
-        matcher = self._matcher(request)
+        matcher = None
+        if request.grammar is not None:
+            matcher = self._grammars.matcher(request.grammar, self._tokens(request.prefix))
+            if matcher.is_error():
+                what = "what the output begins with does not follow its grammar"
+                raise NotWritten(what if request.prefix else "the grammar cannot be used", passing=False)
         return Row(tuple(ids), sampling, request.seed, text.hear, put, matcher, self._adapter, pictures)
 
     def _beginning(self, task: Task) -> list[int]:
@@ -141,21 +146,11 @@ class LocalWriter:
         text: str = self._tokenizer.apply_chat_template(
             defuse(self._tokenizer, messages), tokenize=False, add_generation_prompt=True
         )
-        ids: list[int] = self._tokenizer(text + prefix, add_special_tokens=False)["input_ids"]
-        return ids
+        return self._tokens(text + prefix)
 
-    def _matcher(self, request: Request) -> Any:
-        """Follows the request's grammar, its prefix already read; None without a grammar."""
-        if request.grammar is None:
-            return None
-        own = self._grammars.matcher(request.grammar)
-        if own.is_error():
-            raise NotWritten("the grammar cannot be used", passing=False)
-        if request.prefix:
-            own.consume_tokens(self._tokenizer(request.prefix, add_special_tokens=False)["input_ids"])
-        if own.is_error():
-            raise NotWritten("what the output begins with does not follow its grammar", passing=False)
-        return own
+    def _tokens(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
 
 
 class _Text:
