@@ -27,7 +27,7 @@ test-all: $(READY)
 	  own.joinpath('over.pth').write_text(f'import site; site.addsitedir({below!r})')"
 	$(ALL)/bin/python -c "import compeer.models"
 	$(ALL)/bin/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation --requirement locks/extras.txt
-	$(ALL)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(ALL)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -111,7 +111,8 @@ def test_killed_anywhere_it_goes_on_and_ends_the_same(
     changes = tiny_changes(tiny_learner)
     command = [sys.executable, "-c", KILLED, str(tmp_path), *changes]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["2-judge True False", "4-grpo True False"], done.stderr
+    own = [line for line in done.stdout.splitlines() if line[:2] in ("2-", "4-")]  # DeepSpeed, where it is, prints too
+    assert own == ["2-judge True False", "4-grpo True False"], done.stderr
     run_recipe(load_recipe("demo", changes), tmp_path)
     assert "going on from where it was stopped" in capsys.readouterr().err
     assert comparable(tmp_path / "tiny") == comparable(undisturbed)

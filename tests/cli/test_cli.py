@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -170,6 +172,8 @@ def test_doctor_says_what_to_do_about_a_missing_model(monkeypatch: pytest.Monkey
 
 
 def test_the_installed_command_answers() -> None:
-    command = Path(sys.executable).parent / "compeer"
-    done = subprocess.run([str(command), "--version"], capture_output=True, text=True, check=True)
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = shutil.which("compeer", path=places)
+    assert command
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("compeer ")
