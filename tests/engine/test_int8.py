@@ -74,7 +74,7 @@ def test_heads_turn_in_pairs_and_keep_their_length(family: str) -> None:
     torch.testing.assert_close(found[1, :, one], expected)
 
 
-def modelin_eight_bits(family: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Int8:
+def model_in_eight_bits(family: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Int8:
     """A random model of two layers, in eight bits although it is small."""
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
@@ -96,26 +96,39 @@ def modelin_eight_bits(family: str, folder: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"] if FAST else [])
 def test_a_few_tokens_are_computed_as_many_are(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from compeer.engine.fused import Fused  # needs numba, which comes where there are such processors
+
     monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / "cache"))
-    model = modelin_eight_bits(family, tmp_path, monkeypatch)
-    whole = model._few
-    assert whole is not None
+    model = model_in_eight_bits(family, tmp_path, monkeypatch)
     rng = np.random.default_rng(0)
+    ids = [int(one) for one in rng.integers(300, size=24)]
     down, up = rng.normal(size=(2, 4, 64)).astype(np.float32) / 4
     narrow = {f"blk.{layer}.qkv": Narrow([(0, down, up.T), (96, down, up[:, :32].T)], 128) for layer in range(2)}
-    ids = [int(one) for one in rng.integers(300, size=24)]
-    for own in ({}, narrow):
-        model._used = own
-        fused = whole.with_adapters({name: one.pair() for name, one in own.items()})
-        found = {}
-        for few in (None, fused):
-            model._few = few
-            model.clear()
-            for sequence in (0, 1):
-                model.decode([sequence] * 16, range(16), ids[:16], [False] * 16)
-            one_by_one = [model.decode([0], [16 + n], [ids[16 + n]], [True])[0] for n in range(8)]
-            together = model.decode([1] * 8 + [2], [*range(16, 24), 0], [*ids[16:], ids[0]], [True] * 9)
-            found[few] = np.stack([*one_by_one, *together])
-        apart = np.linalg.norm(found[None] - found[fused], axis=1) / np.linalg.norm(found[None], axis=1)
-        assert apart.max() < 0.1, apart  # a number that lies between two is rounded up by one, down by the other
-        assert np.array_equal(found[fused][:8], found[fused][8:16])  # whoever is computed beside it
+    monkeypatch.setattr(model, "_narrow", lambda adapter: dict(narrow) if adapter else {})
+    whole = model._variants[None][0]
+
+    def computed(adapter: Path | None, *changed: object) -> np.ndarray:
+        """The logits after eight tokens that are computed one by one, then together with another sequence's."""
+        model.use(adapter)
+        if changed:
+            model._matrices, model._used, model._few = changed
+        model.clear()
+        for sequence in (0, 1):
+            model.decode([sequence] * 16, range(16), ids[:16], [False] * 16)
+        one_by_one = [model.decode([0], [16 + n], [ids[16 + n]], [True])[0] for n in range(8)]
+        return np.stack([*one_by_one, *model.decode([1] * 8 + [2], [*range(16, 24), 0], [*ids[16:], 0], [True] * 9)])
+
+    def apart(one: np.ndarray, other: np.ndarray) -> float:
+        return float((np.linalg.norm(one - other, axis=1) / np.linalg.norm(one, axis=1)).max())
+
+    for adapter, beside in ((None, {}), (tmp_path / "adapter", narrow)):
+        fused = computed(adapter)
+        assert model._few is not None
+        assert np.array_equal(fused[:8], fused[8:16])  # whoever is computed beside it
+        # a number that lies between two may be rounded up by one and down by the other
+        assert apart(computed(adapter, model._matrices, model._used, None), fused) < 0.1
+        assert apart(computed(adapter, whole, beside, None), fused) < 0.1
+    assert apart(computed(None), fused) > 0.2
+    for threads in (1, 2):
+        monkeypatch.setattr(Fused, "_threads", lambda _, own=threads: own)
+        assert np.array_equal(computed(tmp_path / "adapter"), fused)

@@ -2,7 +2,7 @@
 
 A token of a small model costs torch thousands of short operations, and what lies between them takes longer than they
 do. Here numba compiles the whole pass when it is first needed, once for a machine. It computes what `int8.py` computes,
-on the same weights, in one thread: a busy machine delays it less, and a token's numbers do not depend on its batch.
+on the same weights. A token's numbers depend neither on its batch nor on how many threads share the work.
 `vpdpbusd`, which multiplies 64 numbers of eight bits and adds them up, is asked for by name: no compiler finds it
 where it is not written down.
 """
@@ -10,8 +10,10 @@ where it is not written down.
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from copy import copy
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +28,15 @@ from compeer.engine.matrices import TOP, WIDTH, ZERO
 
 Array = npt.NDArray[Any]
 
+_BUSY = 2.5
+"""From this load on, the other core is others'."""
+
 binding.initialize_native_asmparser()
 compiled = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 
 
 class Matrices(NamedTuple):
-    """One matrix of every layer, and what adapters add to it. All but the weights are float32."""
+    """One matrix of every layer. All but the weights are float32."""
 
     weight: Array
     """(layers, outputs, inputs) in eight bits."""
@@ -39,18 +44,30 @@ class Matrices(NamedTuple):
     """(layers, outputs)"""
     excess: Array
     """(layers, outputs): what counting the other factor from -128 adds to a product."""
-    down: Array
-    """(layers, rank, inputs)"""
-    up: Array
-    """(layers, rank, outputs)"""
+
+
+class Room(NamedTuple):
+    """A thread's numbers in eight bits, what these leave out, and the largest number of each token."""
+
+    eight: Array
+    rest: Array
+    tops: Array
+
+
+class Shared(NamedTuple):
+    """What threads write for each other, and how often they have come to a point where they wait."""
+
+    qkv: Array
+    attended: Array
+    both: Array
+    inner: Array
+    added: Array
+    waiting: Array
 
 
 def _matrices(weight: Array, scale: Array) -> Matrices:
-    """Matrices without adapters."""
-    layers, outputs, inputs = weight.shape
-    excess = (ZERO * weight.sum(2, dtype=np.int32)).astype(np.float32)
-    none = np.zeros((layers, 0, inputs), np.float32), np.zeros((layers, 0, outputs), np.float32)
-    return Matrices(weight, scale, excess, *none)
+    """Weights and scales with what follows from them."""
+    return Matrices(weight, scale, (ZERO * weight.sum(2, dtype=np.int32)).astype(np.float32))
 
 
 @intrinsic
@@ -94,30 +111,58 @@ def _rounded(numbers: Array, eight: Array, rest: Array) -> np.float32:
     return top
 
 
+@intrinsic
+def _arrive(_: Any, count: Any) -> Any:
+    """Adds one to a number that threads share."""
+
+    def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        place = context.make_array(signature.args[0])(context, builder, given[0]).data
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "seq_cst")
+
+    return types.int64(count), write
+
+
+@intrinsic
+def _arrived(_: Any, count: Any) -> Any:
+    """The number that threads share; who asks leaves the core to others first."""
+
+    def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        place = context.make_array(signature.args[0])(context, builder, given[0]).data
+        builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "pause", "", side_effect=True), [])
+        return builder.load_atomic(place, "seq_cst", 8)
+
+    return types.int64(count), write
+
+
 @compiled
-def _times(layer: int, numbers: Array, own: Matrices, fine: bool, found: Array) -> None:
-    """Numbers, a row a token, times the matrix of a layer; `fine` numbers have sixteen bits in two parts."""
-    count, inputs = numbers.shape
-    outputs = own.scale.shape[1]
-    eight, tops = np.empty((2, count, inputs), np.uint8), np.empty(count, np.float32)
-    for token in range(count):
-        tops[token] = _rounded(numbers[token], eight[0, token], eight[1, token])
-    for output in range(outputs):
+def _wait(count: Array, until: int) -> None:
+    """Waits for the other threads to come as far."""
+    _arrive(count)
+    while _arrived(count) < until:
+        pass
+
+
+@compiled
+def _prepared(numbers: Array, room: Room) -> None:
+    """Numbers, a row a token, in eight bits."""
+    for token in range(len(numbers)):
+        room.tops[token] = _rounded(numbers[token], room.eight[token], room.rest[token])
+
+
+@compiled
+def _times(layer: int, count: int, own: Matrices, fine: bool, room: Room, start: int, end: int, found: Array) -> None:
+    """What was prepared times a layer's matrix, from an output to another; `fine` numbers have sixteen bits."""
+    outputs, inputs = own.weight.shape[1:]
+    width = room.eight.shape[1]
+    for output in range(start, end):
         first = (layer * outputs + output) * inputs
         excess, scale = own.excess[layer, output], own.scale[layer, output]
         for token in range(count):
-            value = np.float32(_product(eight, token * inputs, own.weight, first, inputs)) - excess
+            value = np.float32(_product(room.eight, token * width, own.weight, first, inputs)) - excess
             if fine:
-                rest = np.float32(_product(eight, (count + token) * inputs, own.weight, first, inputs)) - excess
+                rest = np.float32(_product(room.rest, token * width, own.weight, first, inputs)) - excess
                 value += rest * np.float32(0.5 / TOP)
-            found[token, output] = value * (scale * tops[token])
-    for token in range(count):
-        for n in range(own.down.shape[1]):
-            narrow = np.float32(0)
-            for k in range(inputs):
-                narrow += numbers[token, k] * own.down[layer, n, k]
-            for output in range(outputs):
-                found[token, output] += narrow * own.up[layer, n, output]
+            found[token, output] = value * (scale * room.tops[token])
 
 
 @compiled
@@ -132,22 +177,21 @@ def _normed(hidden: Array, weight: Array, eps: float, found: Array) -> None:
 
 
 @compiled
-def _turned(heads: Array, cosines: Array, sines: Array, apart: int) -> None:
-    """Turns heads by a position; the two numbers of a pair stand so far apart."""
-    for head in range(len(heads)):
-        for n in range(len(cosines)):
-            one = 2 * n if apart == 1 else n
-            x, y = heads[head, one], heads[head, one + apart]
-            heads[head, one] = x * cosines[n] - y * sines[n]
-            heads[head, one + apart] = x * sines[n] + y * cosines[n]
+def _turned(head: Array, cosines: Array, sines: Array, apart: int) -> None:
+    """Turns a head by a position; the two numbers of a pair stand so far apart."""
+    for n in range(len(cosines)):
+        one = 2 * n if apart == 1 else n
+        x, y = head[one], head[one + apart]
+        head[one] = x * cosines[n] - y * sines[n]
+        head[one + apart] = x * sines[n] + y * cosines[n]
 
 
 @compiled
-def _attended(asked: Array, keys: Array, values: Array, weights: Array, found: Array) -> None:
-    """What one head finds among keys and values, (positions, size), of which there are as many as `weights`."""
+def _attended(asked: Array, keys: Array, values: Array, weights: Array, until: int, found: Array) -> None:
+    """What one head finds among the first keys and values, (positions, size); `weights` is room to work."""
     size = len(asked)
     by, most, total = np.float32(1) / np.sqrt(np.float32(size)), np.float32(-1e30), np.float32(0)
-    for at in range(len(weights)):
+    for at in range(until):
         product = np.float32(0)
         for n in range(size):
             product += asked[n] * keys[at, n]
@@ -155,7 +199,7 @@ def _attended(asked: Array, keys: Array, values: Array, weights: Array, found: A
         most = max(most, weights[at])
     for n in range(size):
         found[n] = 0
-    for at in range(len(weights)):
+    for at in range(until):
         weight = np.exp(weights[at] - most)
         total += weight
         for n in range(size):
@@ -166,7 +210,7 @@ def _attended(asked: Array, keys: Array, values: Array, weights: Array, found: A
 
 @compiled
 def _all_layers(
-    hidden: Array,
+    given: Array,
     sequences: Array,
     positions: Array,
     cells: Array,
@@ -178,40 +222,76 @@ def _all_layers(
     queries: int,
     apart: int,
     eps: float,
+    shared: Shared,
+    thread: int,
+    threads: int,
 ) -> None:
-    """Norms are (layers, 2, size), biases (layers, outputs), cosines and sines (positions, half a head)."""
+    """One thread's part: it computes its share of every matrix and of the heads, and waits where it needs the others'.
+
+    Norms are (layers, 2, size), biases (layers, outputs), cosines and sines (positions, half a head).
+    """
     first, output, gate_up, down = matrices
-    count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
-    normed, both = np.empty_like(hidden), np.empty((count, gate_up.scale.shape[1]), np.float32)
-    qkv = np.empty((count, queries + 2 * keys, size), np.float32)
-    attended = np.empty((count, queries, size), np.float32)
-    weights, inner = np.empty(positions.max() + 1, np.float32), np.empty((count, both.shape[1] // 2), np.float32)
+    count, keys, size = len(given), cells.shape[3], cells.shape[5]
+    hidden, normed, waited = given.copy(), np.empty_like(given), 0
+    wide = max(down.weight.shape[2], given.shape[1], queries * size)
+    room = Room(
+        np.empty((count, wide), np.uint8),
+        np.empty((count, wide), np.uint8),
+        np.empty(count, np.float32),
+    )
+    weights = np.empty(positions.max() + 1, np.float32)
+    heads, mine, inner = queries + 2 * keys, output.scale.shape[1], down.weight.shape[2]
+    flat = shared.qkv.reshape(count, -1)
     for layer in range(len(cells)):
         _normed(hidden, norms[layer, 0], eps, normed)
-        _times(layer, normed, first, False, qkv.reshape(count, -1))
+        _prepared(normed, room)
+        start, end = heads * thread // threads, heads * (thread + 1) // threads
+        _times(layer, count, first, False, room, start * size, end * size, flat)
         for token in range(count):
             sequence, position = sequences[token], positions[token]
-            for head in range(queries + 2 * keys):
+            for head in range(start, end):
+                own = shared.qkv[token, head]
                 for n in range(size):
-                    qkv[token, head, n] += biases[layer, head * size + n]
-            _turned(qkv[token, : queries + keys], cosines[position], sines[position], apart)
-            cells[layer, 0, sequence, :, position] = qkv[token, queries : queries + keys]
-            cells[layer, 1, sequence, :, position] = qkv[token, queries + keys :]
-        for token in range(count):
-            own, until = cells[layer, :, sequences[token]], positions[token] + 1
-            for head in range(queries):
-                key = head // (queries // keys)
-                _attended(qkv[token, head], own[0, key], own[1, key], weights[:until], attended[token, head])
-        _times(layer, attended.reshape(count, -1), output, False, normed)
-        hidden += normed
+                    own[n] += biases[layer, head * size + n]
+                if head < queries + keys:
+                    _turned(own, cosines[position], sines[position], apart)
+                if head >= queries:
+                    value = (head - queries) // keys
+                    cells[layer, value, sequence, head - queries - value * keys, position] = own
+        waited += threads
+        _wait(shared.waiting, waited)
+        for part in range(thread, count * queries, threads):
+            token, head = part // queries, part % queries
+            key, sequence = head // (queries // keys), sequences[token]
+            known = cells[layer, 0, sequence, key], cells[layer, 1, sequence, key]
+            own = shared.attended[token, head * size : (head + 1) * size]
+            _attended(shared.qkv[token, head], *known, weights, positions[token] + 1, own)
+        waited += threads
+        _wait(shared.waiting, waited)
+        _prepared(shared.attended, room)
+        start, end = mine * thread // threads, mine * (thread + 1) // threads
+        _times(layer, count, output, False, room, start, end, shared.added)
+        waited += threads
+        _wait(shared.waiting, waited)
+        hidden += shared.added
         _normed(hidden, norms[layer, 1], eps, normed)
-        _times(layer, normed, gate_up, False, both)
+        _prepared(normed, room)
+        begin, until = inner * thread // threads, inner * (thread + 1) // threads
+        _times(layer, count, gate_up, False, room, begin, until, shared.both)
+        _times(layer, count, gate_up, False, room, begin + inner, until + inner, shared.both)
         for token in range(count):
-            for n in range(inner.shape[1]):
-                gate = both[token, n]
-                inner[token, n] = gate / (np.float32(1) + np.exp(-gate)) * both[token, n + inner.shape[1]]
-        _times(layer, inner, down, True, normed)
-        hidden += normed
+            for n in range(begin, until):
+                gate = shared.both[token, n]
+                shared.inner[token, n] = gate / (np.float32(1) + np.exp(-gate)) * shared.both[token, n + inner]
+        waited += threads
+        _wait(shared.waiting, waited)
+        _prepared(shared.inner, room)
+        _times(layer, count, down, True, room, start, end, shared.added)
+        waited += threads
+        _wait(shared.waiting, waited)
+        hidden += shared.added
+    if thread == 0:
+        given[:] = hidden
 
 
 class Fused:
@@ -241,25 +321,33 @@ class Fused:
         # Llama's files turn neighbours together, Qwen2's the two halves of a head
         apart = 1 if family == "llama" else turns.shape[1]
         self._rest = norms, stacked("qkv.bias", outputs), *turned, queries, apart, eps
-
-    def with_adapters(self, pairs: Mapping[str, tuple[Array, Array]]) -> Fused:
-        """The same layers with narrow pairs, (rank, inputs) and (rank, outputs), by the matrix they are added to."""
-        found = copy(self)
-        found._parts = {}
-        for part, whole in self._parts.items():
-            own = [pairs.get(f"blk.{layer}.{part}") for layer in range(len(whole.scale))]
-            rank = max((len(pair[0]) for pair in own if pair), default=0)
-            down, up = (np.zeros((len(own), rank, one.shape[2]), np.float32) for one in (whole.down, whole.up))
-            for layer, pair in enumerate(own):
-                if pair:
-                    down[layer, : len(pair[0])], up[layer, : len(pair[1])] = pair
-            found._parts[part] = whole._replace(down=down, up=up)
-        return found
+        self._most_threads = min(2, torch.get_num_threads())
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="compeer-layers")
 
     def run(self, hidden: Array, sequences: Sequence[int], positions: Sequence[int], cells: Array) -> None:
         """Takes tokens, (tokens, size), through all layers in place, and keeps their keys and values in `cells`.
 
         A sequence's tokens stand in their order.
         """
-        matrices = tuple(self._parts.values())
-        _all_layers(hidden, np.array(sequences), np.array(positions), cells, matrices, *self._rest)
+        count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
+        parts = tuple(self._parts.values())
+        queries, both = self._rest[4], parts[2].scale.shape[1]
+        sizes = (
+            (count, queries + 2 * keys, size),
+            (count, queries * size),
+            (count, both),
+            (count, both // 2),
+            hidden.shape,
+        )
+        qkv, attended, both, inner, added = (np.empty(one, np.float32) for one in sizes)
+        shared = Shared(qkv, attended, both, inner, added, np.zeros(1, np.int64))
+        threads = self._threads()
+        work = partial(_all_layers, hidden, np.array(sequences), np.array(positions), cells, parts, *self._rest, shared)
+        others = [self._pool.submit(work, thread, threads) for thread in range(1, threads)]
+        work(0, threads)
+        for other in others:
+            other.result()
+
+    def _threads(self) -> int:
+        """How many to use: where others are at work a second one mostly waits. No number changes by it."""
+        return self._most_threads if os.getloadavg()[0] < _BUSY else 1

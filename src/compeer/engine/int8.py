@@ -10,11 +10,11 @@ eight bits, and comes in two parts of eight bits. A few tokens of a small model 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -64,51 +64,44 @@ def is_supported(path: Path) -> bool:
     return has_eight_bits() and path.is_file() and (int8_folder(path).is_dir() or _shape(opened(path)) is not None)
 
 
+_Variant: TypeAlias = "tuple[dict[str, Matrix], dict[str, Narrow], Fused | None]"
+"""Matrices, what adapters add to them, and the layers as one function."""
+
+
 class Int8:
     """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
 
-    block = 64
-    """Prompts are read in blocks of so many tokens."""
-
     def __init__(self, path: Path, sequences: int, width: int) -> None:
         self.path, self.sequences = path, sequences
-        self.mark = f"int8 1 {torch.__version__}"
+        self.mark = f"int8 2 {torch.__version__}"
         self._shape, self._embedding, weights = _weights(path)
         shape = self._shape
         self.width, self.vocabulary = min(width, shape.limit), shape.vocabulary
-        names = sorted(name for name in weights if weights[name].ndim == 2)
-
-        def matrix(name: str) -> Matrix:
-            return Matrix(weights.pop(name), weights.pop(f"{name}.scale", None), name.endswith("ffn_down"))
-
-        with ThreadPoolExecutor() as pool:  # laying out takes longer than reading
-            self._matrices = dict(zip(names, pool.map(matrix, names), strict=True))
-        self._vectors = {name: value.clone() for name, value in weights.items()}
+        self._matrices, self._vectors = _laid_out(weights)
         frequencies = shape.rope ** (-torch.arange(0, shape.size, 2, dtype=torch.float64) / shape.size)
         turns = torch.outer(torch.arange(self.width, dtype=torch.float64), frequencies)
         self._turns = torch.polar(torch.ones_like(turns), turns).to(torch.complex64)
         cells = (shape.layers, 2, sequences, shape.keys, self.width, shape.size)
         self._cells = torch.empty(cells)  # memory is taken as it is written
         self._lengths = [0] * sequences
-        self._adapters: dict[Path | None, dict[str, Narrow]] = {None: {}}
+        self._few = self._compiled(self._matrices)
+        self.block = 128 if self._few else 64
+        """Prompts are read in blocks of so many tokens: small models read large ones faster."""
         self._used: dict[str, Narrow] = {}
-        self._fused: dict[Path | None, Fused | None] = {None: self._compiled()}
-        self._few = self._fused[None]
+        self._variants: dict[Path | None, _Variant] = {None: (self._matrices, self._used, self._few)}
 
     def close(self) -> None:
         """Gives all memory back."""
-        self._matrices.clear()
-        self._adapters, self._used = {None: {}}, {}
-        self._fused, self._few = {None: None}, None
+        self._variants.clear()
+        self._matrices, self._used, self._few = {}, {}, None
         self._cells = torch.empty(0)
 
     def use(self, adapter: Path | None) -> None:
         """Computes with these adapters from now on, or without any; a file is loaded once."""
-        if adapter not in self._adapters:
-            self._adapters[adapter] = self._narrow(adapter)
-            whole, own = self._fused[None], self._adapters[adapter]
-            self._fused[adapter] = whole and whole.with_adapters({name: one.pair() for name, one in own.items()})
-        self._used, self._few = self._adapters[adapter], self._fused[adapter]
+        if adapter and adapter not in self._variants:
+            with torch.inference_mode(False):  # the threads that unpack a file do not inherit it
+                self._variants[adapter] = self._variant(adapter)
+        self._matrices, self._used, self._few = self._variants[adapter]
 
     @torch.inference_mode()
     def decode(
@@ -186,10 +179,10 @@ class Int8:
         scale = self._embedding.get("embedding.scale")
         return rows if scale is None else rows * scale[list(tokens), None]
 
-    def _compiled(self) -> Fused | None:
+    def _compiled(self, matrices: dict[str, Matrix]) -> Fused | None:
         """All layers as one function for a few tokens, on the same weights; None where they are large, or float32."""
         numbers = range(self._shape.layers)
-        parts = {part: [self._matrices[f"blk.{n}.{part}"] for n in numbers] for part in _PARTS}
+        parts = {part: [matrices[f"blk.{n}.{part}"] for n in numbers] for part in _PARTS}
         if any(one.packed or one.plain or one.inputs % WIDTH for own in parts.values() for one in own):
             return None
         try:
@@ -199,16 +192,26 @@ class Int8:
         stacks = {part: together(own) for part, own in parts.items()}
         return Fused(stacks, self._vectors, self._turns, self._shape.heads, self._shape.family, self._shape.eps)
 
-    def _narrow(self, adapter: Path | None) -> dict[str, Narrow]:
+    def _variant(self, adapter: Path) -> _Variant:
+        """The model with adapters: beside its matrices, or in them where these are small."""
+        whole, _, few = self._variants[None]
+        pairs = self._narrow(adapter)
+        if few is None:
+            return whole, pairs, None
+        output = {name: pairs.pop(name) for name in list(pairs) if name == "output"}
+        matrices, _ = _laid_out(_made(self.path, pairs)[2])
+        return matrices, output, self._compiled(matrices)
+
+    def _narrow(self, adapter: Path) -> dict[str, Narrow]:
         """The matrices of an adapter file, by the matrix that they are added to."""
         found = {}
-        pairs = {name.removesuffix(".weight"): pair for name, pair in read_pairs(adapter).items()} if adapter else {}
+        pairs = {name.removesuffix(".weight"): pair for name, pair in read_pairs(adapter).items()}
         shape = self._shape
         rows = {"attn_q": shape.heads * shape.size, **dict.fromkeys(("attn_k", "attn_v"), shape.keys * shape.size)}
         for layer in range(shape.layers):
             for name, parts in _PARTS.items():
                 own: list[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]] = []
-                start, whole = 0, self._matrices[f"blk.{layer}.{name}"]
+                start, whole = 0, self._variants[None][0][f"blk.{layer}.{name}"]
                 for part in parts:
                     if pair := pairs.pop(f"blk.{layer}.{part}", None):
                         own.append((start, *pair))
@@ -306,8 +309,22 @@ def _weights(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, tor
     return shape, load_file(folder / "embedding.safetensors"), load_file(folder / "weights.safetensors")
 
 
-def _made(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """The same from the file, in eight bits unless it is small."""
+def _laid_out(weights: dict[str, torch.Tensor]) -> tuple[dict[str, Matrix], dict[str, torch.Tensor]]:
+    """Weights as matrices, and what is left of them as vectors."""
+    names = sorted(name for name in weights if weights[name].ndim == 2)
+
+    def matrix(name: str) -> Matrix:
+        return Matrix(weights.pop(name), weights.pop(f"{name}.scale", None), name.endswith("ffn_down"))
+
+    with ThreadPoolExecutor() as pool:  # laying out takes longer than reading
+        matrices = dict(zip(names, pool.map(matrix, names), strict=True))
+    return matrices, {name: value.clone() for name, value in weights.items()}
+
+
+def _made(
+    path: Path, pairs: Mapping[str, Narrow] | None = None
+) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The same from the file, in eight bits unless it is small; narrow pairs are added before it is rounded."""
     reader = opened(path)
     shape = _shape(reader)
     if shape is None:
@@ -322,6 +339,8 @@ def _made(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.
 
     with progress_in_bytes("Preparing it in eight bits (once)", 0 if small else size) as advance:
         for name, values in _named(tensors, shape, rows):
+            if pairs and name in pairs:
+                values = values.float() + pairs[name].product()
             found[name] = values.float() if small or values.ndim == 1 else values
             if not small and values.ndim == 2:
                 found[name], found[f"{name}.scale"] = in_eight(values)

@@ -89,6 +89,6 @@ class Narrow:
     def added(self, numbers: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
         return found.addmm_(numbers @ self._down, self._up)
 
-    def pair(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Both matrices, (rank, inputs) and (rank, outputs)."""
-        return self._down.t().numpy(), self._up.numpy()
+    def product(self) -> torch.Tensor:
+        """What they add to the matrix, (outputs, inputs)."""
+        return (self._down @ self._up).t()
