@@ -48,6 +48,7 @@ $(READY): pyproject.toml constraints.txt locks/dev.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -c "from compeer.models.catalogue import SMALL; from compeer.models.resolve import model_folder; [model_folder(name) for name in SMALL]"
+	-@COMPEER_GUARD=small $(BIN)/compeer say "Hello." --model supporter >/dev/null  # compiles what runs small models here
 	@touch $@
 
 LOCK := uv --config-file locks/uv.toml pip compile pyproject.toml locks/more.in --constraint constraints.txt \

@@ -176,8 +176,9 @@ def main() -> None:
         call = [sys.executable, __file__, *sys.argv[1:], "--engines", engine, "--alone"]
         chosen = {**os.environ, "COMPEER_CPU": engine if engine == "llama.cpp" else ""}
         done = subprocess.run(call, capture_output=True, text=True, env=chosen)
-        found[engine] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else done.stderr[-300:]
-        print(engine, found[engine], file=sys.stderr, flush=True)
+        own = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else done.stderr[-300:]
+        found[engine.replace(".", "_")] = own
+        print(engine, own, file=sys.stderr, flush=True)
     packages = ("torch", "transformers", "numba", "xllamacpp", "openvino-genai")
     machine = {"processor": platform.machine(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
     settings = {key: getattr(options, key) for key in ("model", "prompt", "tokens", "rows", "repeats")}
