@@ -106,6 +106,7 @@ def test_a_few_tokens_are_computed_as_many_are(family: str, tmp_path: Path, monk
     narrow = {f"blk.{layer}.qkv": Narrow([(0, down, up.T), (96, down, up[:, :32].T)], 128) for layer in range(2)}
     monkeypatch.setattr(model, "_narrow", lambda adapter: dict(narrow) if adapter else {})
     whole = model._variants[None][0]
+    (tmp_path / "adapter").write_bytes(b"the pairs are those above")
 
     def computed(adapter: Path | None, *changed: object) -> np.ndarray:
         """The logits after eight tokens that are computed one by one, then together with another sequence's."""

@@ -64,6 +64,7 @@ def is_supported(path: Path) -> bool:
     return has_eight_bits() and path.is_file() and (int8_folder(path).is_dir() or _shape(opened(path)) is not None)
 
 
+_Weights: TypeAlias = tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]
 _Variant: TypeAlias = "tuple[dict[str, Matrix], dict[str, Narrow], Fused | None]"
 """Matrices, what adapters add to them, and the layers as one function."""
 
@@ -199,7 +200,7 @@ class Int8:
         if few is None:
             return whole, pairs, None
         output = {name: pairs.pop(name) for name in list(pairs) if name == "output"}
-        matrices, _ = _laid_out(_made(self.path, pairs)[2])
+        matrices, _ = _laid_out(_weights(self.path, adapter, pairs)[2])
         return matrices, output, self._compiled(matrices)
 
     def _narrow(self, adapter: Path) -> dict[str, Narrow]:
@@ -289,16 +290,19 @@ def _shape(reader: Any) -> _Shape | None:
     )
 
 
-def _weights(path: Path) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """A file's shape, its embedding, and its other weights; of a large file they are made once, into the cache."""
+def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow] | None = None) -> _Weights:
+    """A file's shape, its embedding, and its other weights; of a large file they are made once, into the cache.
+
+    Where an adapter's narrow pairs are given, they are added before the weights are rounded.
+    """
     from safetensors.torch import load_file, save_file
 
     if path.stat().st_size < _SMALL:
-        return _made(path)
-    folder = int8_folder(path)
+        return _made(path, pairs)
+    folder = int8_folder(adapter or path)
     if not folder.is_dir():
         with atomic_folder(folder) as unfinished:
-            shape, embedding, weights = _made(path)
+            shape, embedding, weights = _made(path, pairs)
             check_room(path, folder, sum(one.nbytes for one in (*embedding.values(), *weights.values())))
             save_file(embedding, unfinished / "embedding.safetensors")
             save_file(weights, unfinished / "weights.safetensors")
@@ -321,10 +325,8 @@ def _laid_out(weights: dict[str, torch.Tensor]) -> tuple[dict[str, Matrix], dict
     return matrices, {name: value.clone() for name, value in weights.items()}
 
 
-def _made(
-    path: Path, pairs: Mapping[str, Narrow] | None = None
-) -> tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """The same from the file, in eight bits unless it is small; narrow pairs are added before it is rounded."""
+def _made(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
+    """The same from the file, in eight bits unless it is small."""
     reader = opened(path)
     shape = _shape(reader)
     if shape is None:
