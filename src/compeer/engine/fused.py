@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +29,10 @@ from compeer.engine.matrices import TOP, WIDTH, ZERO
 
 Array = npt.NDArray[Any]
 
-_BUSY = 2.5
-"""From this load on, the other core is others'."""
+_RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1
+"""Where Linux says how many threads of all are running at this moment."""
+_PATIENCE = 1 << 30
+"""So often a thread looks for the others: about a minute."""
 
 binding.initialize_native_asmparser()
 compiled = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -136,10 +139,12 @@ def _arrived(_: Any, count: Any) -> Any:
 
 @compiled
 def _wait(count: Array, until: int) -> None:
-    """Waits for the other threads to come as far."""
+    """Waits for the other threads to come as far; not for ever, for one may have failed."""
     _arrive(count)
-    while _arrived(count) < until:
-        pass
+    for _ in range(_PATIENCE):
+        if _arrived(count) >= until:
+            return
+    raise RuntimeError("a thread has failed")
 
 
 @compiled
@@ -349,5 +354,9 @@ class Fused:
             other.result()
 
     def _threads(self) -> int:
-        """How many to use: where others are at work a second one mostly waits. No number changes by it."""
-        return self._most_threads if os.getloadavg()[0] < _BUSY else 1
+        """How many to use: a second one only helps where nobody else wants its core now. No number changes by it."""
+        try:
+            running = int(_RUNNING.read_text("ascii").split()[3].partition("/")[0])
+        except (OSError, ValueError, IndexError):
+            return 1
+        return self._most_threads if running < _CORES else 1
