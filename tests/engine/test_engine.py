@@ -486,14 +486,14 @@ def test_the_packaged_supporter_says_on_a_cpus_engine_what_it_says_on_torch(
         theirs = torch.softmax(network(torch.tensor([ids])).logits[0], -1)
     same = 0
     distances = []
-    places = range(8, len(ids), 4)
+    places = range(8, len(ids))
     for place in places:
         ours = torch.softmax(engine.logits(ids[: place + 1]).result(), -1)
         distances.append(float((ours - theirs[place]).abs().sum()) / 2)
         same += int(ours.argmax() == theirs[place].argmax())
     engine.close()
     assert sum(distances) / len(distances) < (0.08 if engine == "llama.cpp" else 0.12)
-    assert same >= 0.9 * len(places)
+    assert same >= 0.85 * len(places)
 
 
 def test_improbable_tokens_are_left_out_row_by_row() -> None:
