@@ -36,17 +36,19 @@ _PATIENCE = 1 << 30
 
 binding.initialize_native_asmparser()
 compiled = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+exact = njit(nogil=True, cache=True, error_model="numpy")
+"""For loops of which a token or a thread may have the middle or the end, which fast mathematics may round otherwise."""
 
 
 class Matrices(NamedTuple):
-    """One matrix of every layer. All but the weights are float32."""
+    """One matrix of every layer."""
 
     weight: Array
     """(layers, outputs, inputs) in eight bits."""
     scale: Array
-    """(layers, outputs)"""
+    """(layers, outputs), float32"""
     excess: Array
-    """(layers, outputs): what counting the other factor from -128 adds to a product."""
+    """(layers, outputs), whole numbers: what counting the other factor from -128 adds to a product."""
 
 
 class Room(NamedTuple):
@@ -70,7 +72,7 @@ class Shared(NamedTuple):
 
 def _matrices(weight: Array, scale: Array) -> Matrices:
     """Weights and scales with what follows from them."""
-    return Matrices(weight, scale, (ZERO * weight.sum(2, dtype=np.int32)).astype(np.float32))
+    return Matrices(weight, scale, ZERO * weight.sum(2, dtype=np.int32))
 
 
 @intrinsic
@@ -127,7 +129,7 @@ def _arrive(_: Any, count: Any) -> Any:
 
 @intrinsic
 def _arrived(_: Any, count: Any) -> Any:
-    """The number that threads share; who asks leaves the core to others first."""
+    """The number that threads share, after a pause."""
 
     def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, given[0]).data
@@ -154,7 +156,7 @@ def _prepared(numbers: Array, room: Room) -> None:
         room.tops[token] = _rounded(numbers[token], room.eight[token], room.rest[token])
 
 
-@compiled
+@exact
 def _times(layer: int, count: int, own: Matrices, fine: bool, room: Room, start: int, end: int, found: Array) -> None:
     """What was prepared times a layer's matrix, from an output to another; `fine` numbers have sixteen bits."""
     outputs, inputs = own.weight.shape[1:]
@@ -163,9 +165,9 @@ def _times(layer: int, count: int, own: Matrices, fine: bool, room: Room, start:
         first = (layer * outputs + output) * inputs
         excess, scale = own.excess[layer, output], own.scale[layer, output]
         for token in range(count):
-            value = np.float32(_product(room.eight, token * width, own.weight, first, inputs)) - excess
+            value = np.float32(_product(room.eight, token * width, own.weight, first, inputs) - excess)
             if fine:
-                rest = np.float32(_product(room.rest, token * width, own.weight, first, inputs)) - excess
+                rest = np.float32(_product(room.rest, token * width, own.weight, first, inputs) - excess)
                 value += rest * np.float32(0.5 / TOP)
             found[token, output] = value * (scale * room.tops[token])
 
@@ -213,7 +215,7 @@ def _attended(asked: Array, keys: Array, values: Array, weights: Array, until: i
         found[n] /= total
 
 
-@compiled
+@exact
 def _all_layers(
     given: Array,
     sequences: Array,
