@@ -1,5 +1,6 @@
 """Matrices in eight bits: what they round, and that a token's products are its own."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -133,3 +134,12 @@ def test_a_few_tokens_are_computed_as_many_are(family: str, tmp_path: Path, monk
     for threads in (1, 2):
         monkeypatch.setattr(Fused, "_threads", lambda _, own=threads: own)
         assert np.array_equal(computed(tmp_path / "adapter"), fused)
+
+
+@pytest.mark.parametrize("family", ["llama"] if FAST else [])
+def test_without_numba_torch_computes_all(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "compeer.engine.fused", None)
+    model = model_in_eight_bits(family, tmp_path, monkeypatch)
+    assert model._few is None
+    assert model.decode([0] * 3, range(3), [5, 6, 7], [False, False, True]).shape == (1, 300)

@@ -188,7 +188,7 @@ class Int8:
             return None
         try:
             from compeer.engine.fused import Fused
-        except ImportError:
+        except (ImportError, RuntimeError):  # numba is not there, or finds no folder to keep what it compiles
             return None
         stacks = {part: together(own) for part, own in parts.items()}
         return Fused(stacks, self._vectors, self._turns, self._shape.heads, self._shape.family, self._shape.eps)
