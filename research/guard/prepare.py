@@ -285,9 +285,9 @@ def measured_windows(corpora: Path) -> list[tuple[str, ...]]:
     return list(dict.fromkeys([*found, *((text,) for _, _, text in seeker_utterances(smile))]))
 
 
-def further(writers: Sequence[str], everyday: Sequence[Text]) -> list[dict[str, object]]:
+def further(writers: Sequence[str], everyday: Sequence[Text], seed: int) -> list[dict[str, object]]:
     """Chats for an adapter that goes on: what new writers wrote twice, all replies, and a sample of what it knows."""
-    rng = random.Random(7)
+    rng = random.Random(seed)
     conversations, texts = read_conversations("train"), read_texts()
     new = [text for text in conversations if text.writer.split("-")[1] in writers]
     old = rng.sample([text for text in conversations if text not in new], 1_800)
@@ -318,7 +318,10 @@ def main() -> None:
     parser.add_argument("corpora", type=Path, nargs="?", help="without it, no everyday talk and no windows to measure")
     parser.add_argument("--texts", type=int, default=4_000, help="how many of the labelled texts go in beside")
     parser.add_argument("--everyday", type=int, default=1_000, help="how many conversations of each corpus")
-    parser.add_argument("--further", nargs="+", metavar="WRITER", help="go on from guard-first with what these wrote")
+    parser.add_argument("--further", nargs="+", metavar="WRITER", help="go on with what these wrote")
+    parser.add_argument("--start", default="guard-first", help="the adapter to go on from")
+    parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--name", default="guard-1.5b")
     parser.add_argument("--plain", action="store_true", help="no reasons; each conversation twice instead")
     options = parser.parse_args()
     conversations, texts = read_conversations("train"), read_texts()
@@ -344,21 +347,24 @@ def main() -> None:
             rows.append({"messages": chat, "times": times})
     job: dict[str, object] = {"rate": 2e-4, "seed": 1}
     if options.further:
-        rows, job = further(options.further, everyday), {"start": "guard-first", "rate": 1e-4, "seed": 2}
+        seed = 7 + len(options.start)
+        rows = further(options.further, everyday, seed)
+        job = {"start": options.start, "rate": options.rate, "seed": seed}
     options.to.mkdir(parents=True, exist_ok=True)
     write_lines(options.to / "chats.jsonl", rows)
-    job |= {"train": "guard-1.5b", "chats": str(options.to / "chats.jsonl"), "rank": 8, "epochs": 1}
+    job |= {"train": options.name, "chats": str(options.to / "chats.jsonl"), "rank": 8, "epochs": 1}
     asked = [
         one for part in ("held_out", "tune", "sealed") for one in read_replies(FOLDER / "texts" / "replies" / part)
     ]
     write_lines(options.to / "replies.jsonl", ({"prompt": reply_prompt((one.seeker,), one.text)} for one in asked))
-    checked = {"first": "guard-1.5b", "prompts": str(options.to / "replies.jsonl"), "words": [FINE, *CATEGORIES]}
-    plan = [{**job, "batch": 32, "micro": 16}, {**checked, "out": "replies"}]
+    checked = {"first": options.name, "prompts": str(options.to / "replies.jsonl"), "words": [FINE, *CATEGORIES]}
+    plan = [{**job, "batch": 32, "micro": 8}, {**checked, "out": f"replies-{options.name}"}]
     if options.corpora:
         windows = options.to / "windows.jsonl"
         write_lines(windows, ({"messages": window} for window in measured_windows(options.corpora)))
-        plan.append({"levels": "guard-1.5b", "windows": str(windows), "out": "levels"})
-        plan.append({**plan[-1], "why": WHY, "after_why": AFTER_WHY, "out": "levels-why"})
+        plan.append({"levels": options.name, "windows": str(windows), "out": f"levels-{options.name}"})
+        if reasons and not options.further:
+            plan.append({**plan[-1], "why": WHY, "after_why": AFTER_WHY, "out": f"levels-why-{options.name}"})
     write_json(options.to / "plan.json", plan)
 
 

@@ -29,8 +29,8 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 6
-"""Which sample of fresh moments is to be read; those of `reward.json` to `fifth.json` came before."""
+READING = 7
+"""Which sample of fresh moments is to be read; those of `reward.json` to `sixth.json` came before."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -241,23 +241,28 @@ def prepare(corpora: Path, work: Path) -> None:
 
 
 def fresh_moments(corpora: Path, contexts: dict[str, Any], reading: int, each: int = 160) -> list[dict[str, Any]]:
-    """Moments of the test splits that no other file and no earlier reading holds.
+    """Moments of the test splits that no earlier reading holds, `each` of a language.
 
-    One a dialogue, and second ones where dialogues run out (38 of the fourth reading's Chinese ones).
+    One a dialogue, and second ones where dialogues run out. Where moments run out (Chinese, from the seventh reading
+    on) those follow whose outputs are the judges' test.
     """
     found: dict[str, list[dict[str, Any]]] = {"en": [], "zh": []}
     for row in all_moments(corpora, "test"):
         if row["id"] not in contexts:
             found[row["language"]].append(row)
+    tested = [row for row in contexts.values() if row["split"] == "test"]
     kept: list[dict[str, Any]] = []
+    last: list[dict[str, Any]] = []
     for number in range(1, reading + 1):
-        rng, read = random.Random(10 + number), {row["id"] for row in kept}
-        for rows in found.values():
+        rng, read, last = random.Random(10 + number), {row["id"] for row in kept}, []
+        for language, rows in found.items():
             rng.shuffle(rows)
             unread = [row for row in rows if row["id"] not in read]
             first = sorted({_dialogue(row): row for row in unread}.values(), key=lambda row: row["id"])
-            kept += (first + [row for row in unread if row not in first])[:each]
-    return kept[-2 * each :]
+            spare = [row for row in tested if row["language"] == language and row["id"] not in read]
+            last += (first + [row for row in unread if row not in first] + spare)[:each]
+        kept += last
+    return last
 
 
 def _dialogue(row: dict[str, Any]) -> str:
