@@ -40,7 +40,6 @@ from compeer.safety.large import (
     large_reader,
     mean,
     packaged_folder,
-    raised,
     reply_prompt,
 )
 from compeer.safety.output import check_rules
@@ -83,7 +82,7 @@ class Recorded:
         asked, first, other = (_lines(path) for path in (windows, levels, second or levels))
         for one, again in zip(first, other, strict=True):
             if is_unsure(one["levels"][0]):
-                one["levels"] = raised(one["levels"], again["levels"])
+                one["levels"] = mean(one["levels"], again["levels"])
         self._found = {tuple(window["messages"]): one for window, one in zip(asked, first, strict=True)}
         card = json.loads((packaged_folder() / "compeer.json").read_text("utf-8"))
         self._thresholds = card["thresholds"]

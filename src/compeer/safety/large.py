@@ -4,9 +4,8 @@ It answers with a level, and where there is danger with its kind ("crisis: suici
 probabilities of the words that it may answer with are read off where the answer begins. The conversation stands right
 behind the instruction, so that of a conversation that goes on only the new messages are computed. It is there if the
 base was fetched (`compeer models get qwen-1.5b`) and the adapter lies in `weights/guard-1.5b`. Where it is not sure, a
-second adapter (`second/` in its folder), trained otherwise, is asked too: the mean of both counts where it is higher. A
-few words must be plainer than a long message to count. They also read what the supporter is about to say, and name its
-fault, by the mean of both.
+second adapter (`second/` in its folder), trained otherwise, is asked too, and the mean of both counts. A few words must
+be plainer than a long message to count. They also read what the supporter is about to say, and name its fault.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class LargeReader:
         ids = self._prompt_ids(prompt(messages))
         levels = self._engine.probabilities(ids, self._levels)
         if self._second and is_unsure(levels[0]):
-            levels = raised(levels, self._second[0].probabilities(ids, self._levels))
+            levels = mean(levels, self._second[0].probabilities(ids, self._levels))
         guess = as_guess(levels, (), self._thresholds, messages)
         if guess.danger < LEAST:  # what kind it is does not matter: it is no danger by any count
             return guess
@@ -154,11 +153,6 @@ def is_unsure(harmless: float) -> bool:
 def mean(first: Sequence[float], second: Sequence[float]) -> list[float]:
     """What two adapters say together."""
     return [(one + other) / 2 for one, other in zip(first, second, strict=True)]
-
-
-def raised(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """The levels that two adapters say together: their mean, unless the first finds more danger alone."""
-    return min(mean(first, second), list(first))
 
 
 def as_guess(
