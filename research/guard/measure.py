@@ -3,14 +3,15 @@
     python research/guard/measure.py tune --json tune.json          # as often as you like
     python research/guard/measure.py sealed --json sealed.json      # once, after thresholds are frozen in a commit
     python research/guard/measure.py replies --part held_out        # bad and good replies that nothing was learnt from
-    python research/guard/measure.py load --processes 8             # the same 200 conversations, idle and busy
+    python research/guard/measure.py load --processes 8             # the 200 shortest conversations, idle and busy
     … --small                                                       # without the large reader
     … --recorded ASKED ANSWERS [SECOND]                             # the large reader's answers, computed on a GPU
 
 On a CPU the large reader takes seconds a message; `prepare.py` writes the windows and replies that are measured, a GPU
 job answers them, and `--recorded` reads both. Writes counts and ids, never texts. Of replies `tune` may be looked at;
 `sealed`, of replies too, is measured once: it refuses to run where files are changed that are not committed, and names
-the commit. `load` compares the levels of 200 conversations with and without so many busy processes beside.
+the commit. `load` compares the levels of 200 conversations with and without so many busy processes beside, and with
+recorded ones.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import operator
 import platform
 import subprocess
 import time
@@ -144,10 +146,13 @@ def _busy() -> None:
         sum(range(1_000_000))
 
 
-def under_load(processes: int) -> dict[str, object]:
-    """Whether 200 conversations get the same levels and reasons with busy processes beside."""
-    talks = [text.messages for text in read_conversations("tune")[:200]]
+def under_load(processes: int, recorded: Reads | None) -> dict[str, object]:
+    """Whether the 200 shortest conversations get the same levels and reasons with busy processes beside."""
+    chosen = sorted(read_conversations("tune"), key=lambda text: sum(map(len, text.messages)))[:200]
+    talks = [text.messages for text in chosen]
+    start = time.perf_counter()
     idle = [Detector().detect(messages) for messages in talks]
+    between = time.perf_counter()
     others = [multiprocessing.Process(target=_busy, daemon=True) for _ in range(processes)]
     for other in others:
         other.start()
@@ -156,9 +161,13 @@ def under_load(processes: int) -> dict[str, object]:
     finally:
         for other in others:
             other.terminate()
-    same = sum(one == other for one, other in zip(idle, busy, strict=True))
-    degraded = sum(bool(risk.degraded) for risk in busy)
-    return {"conversations": len(talks), "same": same, "degraded": degraded, "processes": processes}
+    seconds = {"idle": round(between - start, 1), "busy": round(time.perf_counter() - between, 1)}
+    found = {"conversations": len(talks), "messages": sum(map(len, talks)), "processes": processes, "seconds": seconds}
+    found |= {"same": sum(map(operator.eq, idle, busy)), "degraded": sum(bool(risk.degraded) for risk in busy)}
+    if recorded:
+        kept = (Detector(recorded).detect(messages) for messages in talks)
+        found["level_as_recorded"] = sum(one.level == other.level for one, other in zip(idle, kept, strict=True))
+    return {"commit": commit(clean=False), "machine": platform.machine(), **found}
 
 
 def main() -> None:
@@ -172,7 +181,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.what == "load":
-        found = under_load(options.processes)
+        found = under_load(options.processes, Recorded(*options.recorded) if options.recorded else None)
         print(json.dumps(found))
     elif options.what == "replies":
         if options.recorded:
