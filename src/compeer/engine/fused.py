@@ -1,10 +1,9 @@
-"""All layers of a small model in eight bits as one compiled function, for a few tokens at a time.
+"""All layers of a small model in eight bits as one compiled function, for a few tokens; products with a large one's.
 
 A token of a small model costs torch thousands of short operations, and what lies between them takes longer than they
-do. Here numba compiles the whole pass when it is first needed, once for a machine. It computes what `int8.py` computes,
-on the same weights. A token's numbers depend neither on its batch nor on how many threads share the work.
-`vpdpbusd`, which multiplies 64 numbers of eight bits and adds them up, is asked for by name: no compiler finds it
-where it is not written down.
+do. Here numba compiles the whole pass when it is first needed, once for a machine. It computes what `int8.py` computes.
+A token's numbers depend neither on its batch nor on how many threads share the work. `vpdpbusd`, which multiplies 64
+numbers of eight bits and adds them up, is asked for by name.
 """
 
 # mypy: disallow-untyped-decorators=False
@@ -31,6 +30,8 @@ Array = npt.NDArray[Any]
 
 _RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1
 """Where Linux says how many threads of all are running at this moment."""
+_pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")
+"""Beside who calls; more threads do not read a large matrix faster."""
 _PATIENCE = 1 << 30
 """So often a thread looks for the others: about a minute."""
 
@@ -41,7 +42,7 @@ exact = njit(nogil=True, cache=True, error_model="numpy")
 
 
 class Matrices(NamedTuple):
-    """One matrix of every layer."""
+    """One matrix of every layer, or a single one without the first dimension."""
 
     weight: Array
     """(layers, outputs, inputs) in eight bits."""
@@ -299,6 +300,36 @@ def _all_layers(
         hidden += shared.added
     if thread == 0:
         given[:] = hidden
+
+
+@exact
+def _few(own: Matrices, eight: Array, start: int, end: int, found: Array) -> None:
+    count, inputs = eight.shape
+    for output in range(start, end):
+        for token in range(count):
+            whole = _product(eight, token * inputs, own.weight, output * inputs, inputs) - own.excess[output]
+            found[token, output] = np.float32(whole) * own.scale[output]
+
+
+def sums_of(weight: Array, scale: Array) -> Matrices:
+    """A matrix with what counting the other factor from -128 adds to each of its products."""
+    outputs, inputs = weight.shape
+    found = np.empty((1, outputs), np.float32)
+    plain = Matrices(weight, np.ones_like(scale), np.zeros(outputs, np.int32))
+    _few(plain, np.ones((1, inputs), np.uint8), 0, outputs, found)
+    return Matrices(weight, scale, (ZERO * found[0]).astype(np.int32))
+
+
+def few_tokens(own: Matrices, eight: Array) -> Array:
+    """Tokens, (tokens, inputs) from 0 to 255, times a matrix, which is read once for all of them."""
+    found = np.empty((len(eight), len(own.scale)), np.float32)
+    threads = min(torch.get_num_threads(), 4)
+    cuts = [len(own.scale) * n // threads for n in range(threads + 1)]
+    others = [_pool.submit(_few, own, eight, cuts[n], cuts[n + 1], found) for n in range(1, threads)]
+    _few(own, eight, 0, cuts[1], found)
+    for other in others:
+        other.result()
+    return found
 
 
 class Fused:

@@ -309,7 +309,7 @@ def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow
             (unfinished / "shape.json").write_text(shape.model_dump_json(), "utf-8")
         del embedding, weights
     shape = _Shape.model_validate_json((folder / "shape.json").read_text("utf-8"))
-    # these tensors stay in their files until they are needed; the second file is let go when all of it is laid out
+    # these tensors stay in their files until they are needed, where the system may let them go again
     return shape, load_file(folder / "embedding.safetensors"), load_file(folder / "weights.safetensors")
 
 

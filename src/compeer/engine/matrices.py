@@ -6,11 +6,13 @@ so a token's products do not depend on what else is in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import torch
 
 _ROWS = 4096
@@ -20,6 +22,10 @@ WIDTH = 64
 """So many numbers the processor multiplies at once."""
 _LARGE = 4 << 20
 """Matrices of so many numbers are laid out for their kernel; to smaller ones its calls cost more than they save."""
+_FEW = 4
+"""So many tokens are multiplied with the matrix as it lies in its file, twice as fast as with one that is laid out."""
+_ROOM = 5 << 30
+"""Memory that must be free for that: both stand in memory then."""
 
 
 def in_eight(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -43,6 +49,7 @@ class Matrix:
             self.scale = scale / TOP
         self.plain = scale is None
         self.weight = torch.ops.onednn.qlinear_prepack(weight, None) if self.packed else weight.clone().t()
+        self._rows = few_rows(weight, self.scale) if self.packed else None
         self._zeros = torch.zeros(self.outputs, dtype=torch.long)
 
     def times(self, numbers: torch.Tensor) -> torch.Tensor:
@@ -63,9 +70,22 @@ class Matrix:
         if not self.packed:
             return torch._int_mm(eight, self.weight).float().mul_(self.scale)
         above = eight.view(torch.uint8).bitwise_xor_(ZERO)  # the same numbers, counted from -128
+        if self._rows and len(above) <= _FEW:
+            return torch.from_numpy(self._rows(above.numpy()))
         rest: tuple[Any, ...] = (self.weight, self.scale, self._zeros, None, 1.0, 0, torch.float32, "none", [], "")
         found: torch.Tensor = torch.ops.onednn.qlinear_pointwise(above, 1.0, ZERO, *rest)
         return found
+
+
+def few_rows(weight: torch.Tensor, scale: torch.Tensor) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None:
+    """A compiled product of a few tokens with a matrix; None where there is no compiler or too little memory for it."""
+    if weight.shape[1] % WIDTH or psutil.virtual_memory().available < _ROOM:
+        return None
+    try:
+        from compeer.engine.fused import few_tokens, sums_of
+    except (ImportError, RuntimeError):  # numba is not there, or finds no folder to keep what it compiles
+        return None
+    return partial(few_tokens, sums_of(weight.numpy(), scale.numpy()))
 
 
 def together(own: Sequence[Matrix]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
