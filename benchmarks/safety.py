@@ -1,4 +1,4 @@
-"""What looking for danger costs: a message without and with the embedder, and a very long message beside a short one.
+"""What looking for danger costs: a message with the small and the packaged reader, and a long one beside a short one.
 
 Every message of the open safety cases is looked at alone, as one more message of a conversation would be, one after the
 other in one process; a first round warms up and does not count. A detector remembers what it has read, so each message
@@ -62,7 +62,7 @@ def main() -> None:
     cases = read_cases(cases_path("open"))
     messages = [message for case in cases if case.reply is None for message in case.messages]
     replies = [case.reply for case in cases if case.reply is not None]
-    detectors = {"rules": Detector(classifier=None), "rules_and_classifier": Detector()}
+    detectors = {"small_reader": Detector(classifier=None), "packaged": Detector()}
     found: dict[str, object] = {
         "machine": platform.machine(),
         "python": platform.python_version(),
