@@ -30,7 +30,12 @@ writes a reason first, as `research/guard/prepare.py` asks for it), and
 
     {"first": "guard-a", "prompts": "replies.jsonl", "words": ["fine", "dosage"], "out": "replies"}
 
-those of words that an answer to a prompt may begin with. `grpo.py` has the GRPO job, `prefer.py` that of
+those of words that an answer to a prompt may begin with.
+
+    {"likelihood": "again-3", "prompts": "six.jsonl", "outputs": "six", "out": "likely-six"}
+
+writes what an adapter gives to outputs: {"id", "number", "supporter", "log", "tokens"}, `outputs` a write job's, or a
+file of such rows. `grpo.py` has the GRPO job, `prefer.py` that of
 preference training, `talks.py` that of conversations with simulated seekers. A train job with "start" goes on from
 that adapter.
 With "compile" a job lets torch compile the layers that it trains (the first steps take a minute). A supporter is the
@@ -563,6 +568,36 @@ def first_words(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], fo
     log({"first": job["out"], "prompts": len(asked)})
 
 
+@torch.no_grad()
+def likelihood(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any) -> None:
+    """The log probability of outputs, and of their responses alone, after their prompts."""
+    from grpo import log_probabilities
+
+    path = folder / f"{job['out']}.jsonl"
+    if path.is_file():
+        return
+    lay_on(twin, network, None if job["likelihood"] == "base" else folder / "adapters" / job["likelihood"], 1.0)
+    twin.set_attn_implementation("eager")
+    prompts = {row["id"]: row["prompt"] for row in _rows(Path(job["prompts"]))}
+    given = Path(job["outputs"])
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in _rows(given) if given.suffix == ".jsonl" else written_rows(folder / f"{job['outputs']}.jsonl"):
+        if row.get("id") in prompts:
+            groups.setdefault(row["id"], []).append(row)
+    started = time.time()
+    with path.open("w", encoding="utf-8") as file:
+        for id_, rows in groups.items():
+            texts = [tokenizer(row["text"] + "<|im_end|>", add_special_tokens=False)["input_ids"] for row in rows]
+            found = log_probabilities(twin, encode(tokenizer, prompts[id_])[0], texts, 1.0)
+            for row, own in zip(rows, found.split([len(one) for one in texts]), strict=True):
+                reply = len(tokenizer(row["text"].rpartition("Response:")[2] + "<|im_end|>")["input_ids"])
+                kept = {key: row[key] for key in ("id", "number", "supporter")}
+                kept |= {"log": float(own.sum()), "tokens": len(own), "reply": float(own[-reply:].sum())}
+                file.write(json.dumps(kept) + "\n")
+    twin.set_attn_implementation("sdpa")
+    log({"likelihood": job["out"], "groups": len(groups), "seconds": round(time.time() - started, 1)})
+
+
 def work(base: Path, plan: Path, folder: Path) -> None:
     """Does the jobs of a plan; one that finds no memory waits and tries again, one that fails is left out."""
     import copy
@@ -608,6 +643,8 @@ def work(base: Path, plan: Path, folder: Path) -> None:
                 judge(network, twin, tokenizer, base, job, folder, log)
             elif "levels" in job:
                 levels(network, twin, tokenizer, job, folder, log)
+            elif "likelihood" in job:
+                likelihood(network, twin, tokenizer, job, folder, log)
             elif "first" in job:
                 first_words(network, twin, tokenizer, job, folder, log)
             elif "score" in job:

@@ -1,8 +1,10 @@
 """Lets the packaged supporter answer histories as people get it: quantised base, CPU engine, grammar and guard.
 
     python research/supporter/in_use.py WORK/use-contexts.jsonl OUT.jsonl [--model supporter-1.5b] [--count 40]
+        [--best-of 4] [--share 2/5]
 
-Languages take turns, so that a run that is ended early has both; it goes on where it was ended. Each line is
+Languages take turns, so that a run that is ended early has both; it goes on where it was ended. `--share 2/5` answers
+every fifth history from the second on, so that five processes share a file of contexts. Each line is
 {"id", "number", "supporter", "text", "seconds", "replaced"}: `replaced` says that the guard
 replied instead or held back a step. `reading.py` reads the file beside what a GPU wrote.
 """
@@ -17,19 +19,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from compeer.chat import TurnDone, TurnRequest
-from compeer.chat.conversation import GuardedSupporter
-from compeer.chat.local import local_supporter
+from compeer.chat import Supporter, TurnDone, TurnRequest
+from compeer.chat.resolve import resolve_judge, resolve_supporter
+from compeer.chat.turn import SAMPLING
 from compeer.dialogue import Utterance
 from compeer.reasoning import render_turn
 from compeer.safety import Guard
 
 
-async def answer(supporter: GuardedSupporter, context: dict[str, Any]) -> dict[str, Any]:
+async def answer(supporter: Supporter, context: dict[str, Any], best_of: int) -> dict[str, Any]:
     """One turn, whole."""
     history = tuple(Utterance.model_validate(one) for one in context["history"])
+    sampling = SAMPLING.model_copy(update={"temperature": 0.7}) if best_of > 1 else SAMPLING
     start = time.perf_counter()
-    async for event in supporter.converse(TurnRequest(history)):
+    async for event in supporter.converse(TurnRequest(history, best_of=best_of, sampling=sampling)):
         if isinstance(event, TurnDone):
             text = render_turn(event.turn) if event.turn else f"Response: {event.reply}"
             seconds = round(time.perf_counter() - start, 1)
@@ -44,16 +47,21 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="supporter-1.5b")
     parser.add_argument("--count", type=int, default=40, help="histories of each language")
+    parser.add_argument("--best-of", type=int, default=1, help="outputs that the packaged judge chooses from")
+    parser.add_argument("--share", default="1/1", help="which part of the histories, of how many")
     options = parser.parse_args()
+    first, parts = map(int, options.share.split("/"))
     rows = [json.loads(line) for line in options.contexts.read_text(encoding="utf-8").splitlines()]
     chosen = [[row for row in rows if row["language"] == language][: options.count] for language in ("en", "zh")]
     done = {json.loads(line)["id"] for line in options.out.open(encoding="utf-8")} if options.out.is_file() else set()
-    supporter = local_supporter(options.model, Guard())
+    judge = resolve_judge("judge-1.5b") if options.best_of > 1 else None
+    supporter = resolve_supporter(options.model, Guard(), judge)
     with options.out.open("a", encoding="utf-8") as file:
-        for context in chain.from_iterable(zip(*chosen, strict=False)):
+        for context in list(chain.from_iterable(zip(*chosen, strict=False)))[first - 1 :: parts]:
             if context["id"] not in done:
                 row = {"id": context["id"], "number": 0, "supporter": options.model}
-                file.write(json.dumps(row | asyncio.run(answer(supporter, context)), ensure_ascii=False) + "\n")
+                row |= asyncio.run(answer(supporter, context, options.best_of))
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
     supporter.close()
 

@@ -29,8 +29,8 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 7
-"""Which sample of fresh moments is to be read; those of `reward.json` to `sixth.json` came before."""
+READING = 8
+"""Which sample of fresh moments is to be read; those of `reward.json` to `seventh.json` came before."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -235,6 +235,7 @@ def prepare(corpora: Path, work: Path) -> None:
             print(len(asked), "chats of", kind.replace("judge", name))
     _write(work / "groups.jsonl", labelled_groups(contexts))
     _write(work / "groups-5.jsonl", labelled_groups(moments | talks, 5))
+    _write(work / "groups-6.jsonl", labelled_groups(moments, 6))
     for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
     print(len(taught), "chats of the supporter,", len(used), "fresh moments")
@@ -244,13 +245,14 @@ def fresh_moments(corpora: Path, contexts: dict[str, Any], reading: int, each: i
     """Moments of the test splits that no earlier reading holds, `each` of a language.
 
     One a dialogue, and second ones where dialogues run out. Where moments run out (Chinese, from the seventh reading
-    on) those follow whose outputs are the judges' test.
+    on) those follow whose outputs are the judges' test, then (eighth) those of the valid split that nobody sampled.
     """
     found: dict[str, list[dict[str, Any]]] = {"en": [], "zh": []}
     for row in all_moments(corpora, "test"):
         if row["id"] not in contexts:
             found[row["language"]].append(row)
     tested = [row for row in contexts.values() if row["split"] == "test"]
+    valid = [row for row in all_moments(corpora, "valid") if row["id"] not in contexts]
     kept: list[dict[str, Any]] = []
     last: list[dict[str, Any]] = []
     for number in range(1, reading + 1):
@@ -260,7 +262,9 @@ def fresh_moments(corpora: Path, contexts: dict[str, Any], reading: int, each: i
             unread = [row for row in rows if row["id"] not in read]
             first = sorted({_dialogue(row): row for row in unread}.values(), key=lambda row: row["id"])
             spare = [row for row in tested if row["language"] == language and row["id"] not in read]
-            last += (first + [row for row in unread if row not in first] + spare)[:each]
+            others = [row for row in valid if row["language"] == language]
+            own = first + [row for row in unread if row not in first] + spare
+            last += own[:each] or rng.sample(others, each)
         kept += last
     return last
 
@@ -288,7 +292,8 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
     labelled of the first round's outputs in the judge, the response counted twice, and a price on strategies that are
     used too often; preference training on labelled groups of the second round's outputs, then 23 steps of GRPO with a
     judge that goes on from the same labels, the response counted three times. Then once more preference training, on
-    labelled groups of the third round's outputs, amid conversations too.
+    labelled groups of the third round's outputs, amid conversations too, and a last time on groups of what came of
+    that (`again-3`).
     """
 
     def path(name: str) -> str:
@@ -346,7 +351,9 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
                 {"grpo": f"third-{seed}", **third, "seed": seed + 20},
                 {"prefer": f"again-{seed}", "start": f"third-{seed}", "after": f"third-{seed}", "seed": seed}
                 | {"groups": path("groups-5"), "likelihood": 0.1},
-                *(write(f"{name}-{seed}", "use", f"use-{name}-{seed}") for name in ("third", "again")),
+                {"prefer": f"better-{seed}", "start": "again-3", "after": "again-3", "seed": seed}
+                | {"groups": path("groups-6"), "likelihood": 0.1},
+                *(write(f"{name}-{seed}", "use", f"use-{name}-{seed}") for name in ("third", "again", "better")),
                 write(f"again-{seed}", "decided", f"decided-again-{seed}", **likeliest),
             ]
             for seed in (1, 2, 3)

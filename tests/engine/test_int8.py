@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compeer.engine import int8, matrices
 from compeer.engine.gguf import convert_folder
 from compeer.engine.int8 import Int8, _turned
-from compeer.engine.matrices import Matrix, Narrow, in_eight
+from compeer.engine.matrices import Matrix, Narrow, Rotation, in_eight
 
 FAST = torch.cpu._is_vnni_supported()
 
@@ -77,24 +77,73 @@ def test_heads_turn_in_pairs_and_keep_their_length(family: str) -> None:
     torch.testing.assert_close(found[1, :, one], expected)
 
 
-def model_in_eight_bits(family: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Int8:
-    """A random model of two layers, in eight bits although it is small."""
+def random_model(family: str, folder: Path, tied: bool, outlier: float = 1.0) -> Path:
+    """The file of a random model of two layers; one number of each hidden state is so many times as large."""
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     kinds = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
     settings, network = kinds[family]
     sizes = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3, "tie_word_embeddings": tied}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         made = network(settings(**sizes, **heads))
         for name, values in made.named_parameters():
             if name.endswith(("bias", "norm.weight")):
                 torch.nn.init.uniform_(values, 0.3, 1.2)
+        with torch.no_grad():
+            made.model.embed_tokens.weight[:, 3] *= outlier
         made.save_pretrained(folder)
-    monkeypatch.setattr(int8, "_SMALL", 0)
     convert_folder(folder, folder / "model.gguf")
-    return Int8(folder / "model.gguf", sequences=3, width=40)
+    return folder / "model.gguf"
+
+
+def model_in_eight_bits(family: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Int8:
+    """A random model, in eight bits although it is small."""
+    monkeypatch.setattr(int8, "_SMALL", 0)
+    return Int8(random_model(family, folder, tied=True), sequences=3, width=40)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_a_turned_model_computes_the_same_and_hidden_states_of_any_shape_well(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = random_model(family, tmp_path, tied=False, outlier=100.0)
+    sizes = {
+        "attn_q": (64, 64),
+        "attn_v": (64, 32),
+        "attn_output": (64, 64),
+        "ffn_up": (64, 128),
+        "ffn_down": (128, 64),
+    }
+    rng = np.random.default_rng(0)
+
+    def pair(inputs: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+        return tuple(rng.normal(size=shape).astype(np.float32) / 4 for shape in ((4, inputs), (outputs, 4)))
+
+    pairs = {f"blk.{layer}.{part}.weight": pair(*size) for layer in range(2) for part, size in sizes.items()}
+    pairs["output.weight"] = pair(64, 300)
+    monkeypatch.setattr(int8, "read_pairs", lambda _: dict(pairs))
+    (tmp_path / "adapter.gguf").write_bytes(b"the pairs are those above")
+    ids = [int(one) for one in rng.integers(300, size=24)]
+
+    def computed(kind: str, adapter: Path | None) -> np.ndarray:
+        monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / kind))
+        model = Int8(path, sequences=1, width=40)
+        model.use(adapter)
+        return model.decode([0] * 24, range(24), ids, [True] * 24)
+
+    def apart(one: np.ndarray, other: np.ndarray) -> float:
+        return float(np.median(np.linalg.norm(one - other, axis=1) / np.linalg.norm(one, axis=1)))
+
+    for adapter in (None, tmp_path / "adapter.gguf"):
+        exact = computed("float", adapter)
+        with monkeypatch.context() as eight_bits:
+            eight_bits.setattr(int8, "_SMALL", 0)
+            turned = apart(exact, computed("turned", adapter))
+            eight_bits.setattr(Rotation, "of", lambda *_: None)
+            assert turned < 0.05
+            assert 1.5 * turned < apart(exact, computed("straight", adapter))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"] if FAST else [])

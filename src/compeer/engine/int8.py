@@ -3,8 +3,9 @@
 Reading weights takes most of a step's time: in eight bits they are a quarter of float32's, and one read serves all
 tokens of the batch. Prompts are read several times faster than by llama.cpp. `Int8` has the calls of `llama.Llama` and
 takes the same files: a base, and adapters to it, which stay in float32. What `ffn_down` is given spreads too widely for
-eight bits, and comes in two parts of eight bits. A few tokens of a small model go through one compiled function
-(`fused.py`) instead. A base is turned into eight bits once, into the cache. Very small models stay as they are.
+eight bits, and comes in two parts of eight bits; so do the numbers for the other small matrices of a large model, whose
+hidden states are turned as well (`matrices.Rotation`). A few tokens of a small model go through one compiled function
+(`fused.py`) instead. A base is brought into eight bits once, into the cache. Very small models stay as they are.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from compeer.engine.gguf import check_room, int8_folder, opened, progress_in_bytes, read_pairs, unpacked
-from compeer.engine.matrices import WIDTH, Matrix, Narrow, in_eight, together
+from compeer.engine.gguf import Pair, check_room, int8_folder, opened, progress_in_bytes, read_pairs, unpacked
+from compeer.engine.matrices import WIDTH, Matrix, Narrow, Rotation, in_eight, together
 from compeer.errors import InputError
 from compeer.io import Frozen, atomic_folder
 
@@ -45,6 +46,7 @@ class _Shape(Frozen):
 
     family: str
     layers: int
+    hidden: int
     heads: int
     keys: int
     size: int
@@ -74,11 +76,12 @@ class Int8:
 
     def __init__(self, path: Path, sequences: int, width: int) -> None:
         self.path, self.sequences = path, sequences
-        self.mark = f"int8 2 {torch.__version__}"
+        self.mark = f"int8 3 {torch.__version__}"
         self._shape, self._embedding, weights = _weights(path)
+        self._turn = Rotation.taken(weights)
         shape = self._shape
         self.width, self.vocabulary = min(width, shape.limit), shape.vocabulary
-        self._matrices, self._vectors = _laid_out(weights)
+        self._matrices, self._vectors = _laid_out(weights, self._turn is not None)
         frequencies = shape.rope ** (-torch.arange(0, shape.size, 2, dtype=torch.float64) / shape.size)
         turns = torch.outer(torch.arange(self.width, dtype=torch.float64), frequencies)
         self._turns = torch.polar(torch.ones_like(turns), turns).to(torch.complex64)
@@ -180,8 +183,17 @@ class Int8:
         scale = self._embedding.get("embedding.scale")
         return rows if scale is None else rows * scale[list(tokens), None]
 
+    def _turned(self, name: str, part: str, pair: Pair) -> Pair:
+        """An adapter's pair, turned as the matrix that it is added to."""
+        if self._turn is None:
+            return pair
+        down, up = (torch.from_numpy(one).float() for one in pair)
+        return self._turn.inputs(name, down).numpy(), self._turn.outputs(part, up).numpy()
+
     def _compiled(self, matrices: dict[str, Matrix]) -> Fused | None:
         """All layers as one function for a few tokens, on the same weights; None where they are large, or float32."""
+        if self._turn:
+            return None
         numbers = range(self._shape.layers)
         parts = {part: [matrices[f"blk.{n}.{part}"] for n in numbers] for part in _PARTS}
         if any(one.packed or one.plain or one.inputs % WIDTH for own in parts.values() for one in own):
@@ -215,14 +227,15 @@ class Int8:
                 start, whole = 0, self._variants[None][0][f"blk.{layer}.{name}"]
                 for part in parts:
                     if pair := pairs.pop(f"blk.{layer}.{part}", None):
-                        own.append((start, *pair))
+                        own.append((start, *self._turned(f"blk.{layer}.{name}", part, pair)))
                     start += rows.get(part, whole.outputs // len(parts))
                 if any(down.shape[1] != whole.inputs or at + len(up) > whole.outputs for at, down, up in own):
                     raise InputError(f"these adapters do not fit {self.path.name}: blk.{layer}.{name}", file=adapter)
                 if own:
                     found[f"blk.{layer}.{name}"] = Narrow(own, whole.outputs)
         if "output" in pairs:
-            found["output"] = Narrow([(0, *pairs.pop("output"))], shape.vocabulary)
+            pair = self._turned("output", "output", pairs.pop("output"))
+            found["output"] = Narrow([(0, *pair)], shape.vocabulary)
         if pairs:
             raise InputError(f"these adapters do not fit {self.path.name}: {min(pairs)}", file=adapter)
         return found
@@ -280,6 +293,7 @@ def _shape(reader: Any) -> _Shape | None:
     return _Shape(
         family=family,
         layers=own["block_count"],
+        hidden=own["embedding_length"],
         heads=heads,
         keys=own.get("attention.head_count_kv", heads),
         size=size,
@@ -313,12 +327,15 @@ def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow
     return shape, load_file(folder / "embedding.safetensors"), load_file(folder / "weights.safetensors")
 
 
-def _laid_out(weights: dict[str, torch.Tensor]) -> tuple[dict[str, Matrix], dict[str, torch.Tensor]]:
+def _laid_out(
+    weights: dict[str, torch.Tensor], turned: bool = False
+) -> tuple[dict[str, Matrix], dict[str, torch.Tensor]]:
     """Weights as matrices, and what is left of them as vectors."""
+    fine = ("ffn_down", "qkv", "attn_output") if turned else "ffn_down"
     names = sorted(name for name in weights if weights[name].ndim == 2)
 
     def matrix(name: str) -> Matrix:
-        return Matrix(weights.pop(name), weights.pop(f"{name}.scale", None), name.endswith("ffn_down"))
+        return Matrix(weights.pop(name), weights.pop(f"{name}.scale", None), name.endswith(fine))
 
     with ThreadPoolExecutor() as pool:  # laying out takes longer than reading
         matrices = dict(zip(names, pool.map(matrix, names), strict=True))
@@ -336,11 +353,18 @@ def _made(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
     size = sum(int(one.n_elements) for one in tensors.values())
     found: dict[str, torch.Tensor] = {}
 
+    # a model whose embedding also writes its output would need that twice
+    turn = None if small or "output.weight" not in tensors else Rotation.of(shape.hidden, shape.size)
+
     def rows(name: str) -> torch.Tensor:
-        return unpacked(tensors[name], torch.float32 if small else torch.bfloat16)
+        values = unpacked(tensors[name], torch.float32 if small else torch.bfloat16)
+        if turn and ".attn_v." in name:
+            return turn.outputs("attn_v", values.float().view(len(values), -1)).view(values.shape)
+        return values
 
     with progress_in_bytes("Preparing it in eight bits (once)", 0 if small else size) as advance:
         for name, values in _named(tensors, shape, rows):
+            values = turn.turned(name, values) if turn else values
             if pairs and name in pairs:
                 values = values.float() + pairs[name].product()
             found[name] = values.float() if small or values.ndim == 1 else values
@@ -350,7 +374,7 @@ def _made(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
     embedding = {name: found.pop(name) for name in list(found) if name.startswith("embedding")}
     if "output.weight" not in tensors:
         found |= {name.replace("embedding", "output"): value for name, value in embedding.items()}
-    return shape, embedding, found
+    return shape, embedding, found | (turn.kept() if turn else {})
 
 
 def _named(tensors: dict[str, Any], shape: _Shape, rows: Any) -> Iterator[tuple[str, torch.Tensor]]:

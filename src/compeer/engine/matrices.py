@@ -1,4 +1,4 @@
-"""Matrices in eight bits on torch, and the narrow ones that adapters add to them.
+"""Matrices in eight bits on torch, the narrow ones that adapters add to them, and how a model is turned before.
 
 Each row of a matrix has a scale, and so has each token that is multiplied with it; what lies between is whole numbers,
 so a token's products do not depend on what else is in the batch.
@@ -6,7 +6,7 @@ so a token's products do not depend on what else is in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -112,3 +112,68 @@ class Narrow:
     def product(self) -> torch.Tensor:
         """What they add to the matrix, (outputs, inputs)."""
         return (self._down @ self._up).t()
+
+
+class Rotation:
+    """Turns a model's hidden states, so that none of their numbers stands out; its matrices are turned to fit.
+
+    A few numbers of a hidden state are hundreds of times as large as the others, and leave these next to nothing of
+    eight bits. Turned by a random orthogonal matrix all are of one size, and the model computes the same: the root mean
+    square of a hidden state stays, and norms' weights go into the matrices behind them. Values are turned in each head.
+    (QuaRot, arXiv 2404.00456.)
+    """
+
+    def __init__(self, hidden: torch.Tensor, head: torch.Tensor, norms: Mapping[str, torch.Tensor]) -> None:
+        self._hidden, self._head, self._norms = hidden, head, dict(norms)
+
+    @classmethod
+    def of(cls, hidden: int, head: int) -> Rotation:
+        """A turn of hidden states and heads of these sizes, which knows no norms yet."""
+        return cls(_orthogonal(hidden), _orthogonal(head), {})
+
+    @classmethod
+    def taken(cls, weights: dict[str, torch.Tensor]) -> Rotation | None:
+        """The turn that was kept among weights, which loses it; None if they were not turned."""
+        own = {name[len("turn.") :]: weights.pop(name) for name in list(weights) if name.startswith("turn.")}
+        return cls(own.pop("hidden"), own.pop("head"), own) if own else None
+
+    def kept(self) -> dict[str, torch.Tensor]:
+        """What `taken` reads."""
+        own = {"hidden": self._hidden, "head": self._head, **self._norms}
+        return {f"turn.{name}": values for name, values in own.items()}
+
+    def turned(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """A model's tensor, turned. A norm comes before the matrices behind it, which take its weights."""
+        values = values.float()
+        if name.endswith("norm"):
+            self._norms[name] = values
+            return torch.ones_like(values)
+        if name.endswith(".bias"):
+            return self.outputs(name.removesuffix(".bias"), values[:, None])[:, 0]
+        return self.outputs(name, self.inputs(name, values))
+
+    def inputs(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """Rows of a matrix, or of what adapters multiply its inputs with."""
+        layer, _, part = name.rpartition(".")
+        if part == "embedding":
+            return rows @ self._hidden
+        if norm := {"qkv": f"{layer}.attn_norm", "gate_up": f"{layer}.ffn_norm", "output": "output_norm"}.get(part):
+            return (rows * self._norms[norm]) @ self._hidden
+        return _by_heads(rows, self._head) if part == "attn_output" else rows
+
+    def outputs(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """Columns of a matrix, or of what adapters add to its outputs; `attn_v` is the part of `qkv` that is turned."""
+        part = name.rpartition(".")[2]
+        if part in ("attn_output", "ffn_down"):
+            return self._hidden.T @ rows
+        return _by_heads(rows.T, self._head).T if part == "attn_v" else rows
+
+
+def _by_heads(rows: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    return (rows.reshape(len(rows), -1, len(turn)) @ turn).flatten(1)
+
+
+def _orthogonal(size: int) -> torch.Tensor:
+    own = torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    turn: torch.Tensor = torch.linalg.qr(own)[0].float().contiguous()
+    return turn
