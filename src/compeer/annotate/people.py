@@ -1,9 +1,8 @@
 """People: how they join, what they may do, and how they leave.
 
 An admin runs projects, an annotator gives first labels, an adjudicator settles what two annotators disagree on. People
-join by an invitation link that works once, and choose a name and a password. A program does the same; its labels carry
-the source `llm`. Others never see a name, only a pseudonym. Whoever leaves takes name and password along; the labels
-stay. Passwords and invitations are kept as argon2 hashes. The audit log is the chain of events itself.
+and programs join by an invitation that works once. Others never see a name, only a pseudonym; whoever leaves takes name
+and password along, and the labels stay. The audit log is the chain of events itself.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ Role = Literal["admin", "annotator", "adjudicator"]
 ROLES: tuple[Role, ...] = get_args(Role)
 DAY = 86_400_000
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 200
+# a hash that no password has
 DECOY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-"""A hash that no password has."""
 
 
 class Person(Frozen):
@@ -58,7 +57,6 @@ class Person(Frozen):
 
     @property
     def works(self) -> bool:
-        """Whether this person gives labels."""
         return bool({"annotator", "adjudicator"} & set(self.roles))
 
 
@@ -138,7 +136,6 @@ def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
 
 
 def join(store: Store, token: str, name: str, password: str) -> Person:
-    """Takes up an invitation."""
     number, _, secret = token.partition(".")
     hashed = hashed_secret(password)
     with store.read() as connection:
@@ -168,9 +165,6 @@ def _join(writing: Writing, name: str, hashed: str, what: Mapping[str, Any], era
     return person_by_id(writing.connection, number)
 
 
-# --- changing and leaving ---------------------------------------------------------------------------------------------
-
-
 def change_person(store: Store, person: int, actor: Person | None, **values: Any) -> Person:
     """Changes daily_cap, declines_crisis or languages, which everyone sets for themselves, or roles, as an admin."""
     if actor is None or actor.id != person or "roles" in values:
@@ -196,6 +190,7 @@ def leave(store: Store, person: int, actor: Person | None = None) -> None:
         require(actor, "admin")
     with store.write(actor.id if actor else None) as writing:
         connection = writing.connection
+        person_by_id(connection, person)
         _require_another_admin(connection, person)
         for lease in all_rows(connection, LEASES, person=person):
             writing.record("lease_ended", {"person": person, "why": "released"}, item=lease.item)
@@ -207,7 +202,6 @@ def leave(store: Store, person: int, actor: Person | None = None) -> None:
 
 
 def people(store: Store, actor: Person | None = None) -> list[Person]:
-    """Everyone who ever joined."""
     require(actor, "admin")
     with store.read() as connection:
         rows = connection.execute(select(PEOPLE).order_by(PEOPLE.c.id))
@@ -230,17 +224,13 @@ def audit_log(store: Store, actor: Person | None, before: int | None = None, lim
 
 
 def person_by_id(connection: Connection, number: int) -> Person:
-    """A person by their number."""
     row = needed_row(connection, PEOPLE, "person", id=number)
     return Person.model_validate(row, from_attributes=True)
 
 
 def _require_another_admin(connection: Connection, person: int) -> None:
     """Refuses where this person is the only admin."""
-    if "admin" not in person_by_id(connection, person).roles:
-        return
-    others = [row for row in all_rows(connection, PEOPLE, active=True) if row.id != person]
-    if not any("admin" in row.roles for row in others):
+    if {row.id for row in all_rows(connection, PEOPLE, active=True) if "admin" in row.roles} == {person}:
         raise Refused("conflict", "this is the last admin.", do="Make somebody else an admin first.")
 
 
@@ -256,9 +246,6 @@ def _checked_languages(languages: Iterable[str]) -> list[str]:
     if not chosen or not all(code.isascii() and code.isalpha() and 2 <= len(code) <= 3 for code in chosen):
         raise Refused("invalid", "a language is given by its ISO 639 code.", do="For instance: en, zh")
     return chosen
-
-
-# --- passwords --------------------------------------------------------------------------------------------------------
 
 
 def hashed_secret(secret: str) -> str:

@@ -3,8 +3,7 @@
 There are three tasks: `steps` (each step of a supporter's turn true or false, and which of two responses is better),
 `compare` (which of two models' responses is better) and `rating` (a whole conversation from 0 to 4 along ESC-Eval's
 dimensions). Each annotator gets the two responses in a random order and answers "first" or "second"; what is kept names
-the response itself, so that answers can be compared. Each new text of the guidelines is a new version, and a label
-keeps the version it was given by.
+the response itself. A label keeps the version of the guidelines it was given by.
 """
 
 from __future__ import annotations
@@ -105,9 +104,6 @@ def disputed(first: Answers, second: Answers) -> tuple[str, ...]:
     return tuple(name for name in first if name in second and first[name] != second[name])
 
 
-# --- projects ---------------------------------------------------------------------------------------------------------
-
-
 class ProjectSettings(Frozen):
     """How a project is run."""
 
@@ -185,19 +181,16 @@ def guidelines_of(store: Store, project: int, version: int | None = None) -> Gui
 
 
 def projects(store: Store) -> list[Project]:
-    """All projects."""
     with store.read() as connection:
         rows = connection.execute(select(PROJECTS).order_by(PROJECTS.c.id))
         return [Project.model_validate(row, from_attributes=True) for row in rows]
 
 
 def project_by_id(connection: Connection, number: int) -> Project:
-    """A project by its number."""
     return Project.model_validate(needed_row(connection, PROJECTS, "project", id=number), from_attributes=True)
 
 
 def project_by_number(store: Store, number: int) -> Project:
-    """A project by its number, for those who read nothing else."""
     with store.read() as connection:
         return project_by_id(connection, number)
 

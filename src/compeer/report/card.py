@@ -1,9 +1,7 @@
 """The dataset card of a build: `card.html`, one self-contained page, and `card.md`, a README for a dataset repository.
 
-Both say the same: what the records are, how their labels came about, what was counted, probed, checked and dropped, and
-how to make them again. `card.jinja` has the prose of both; the Markdown file leaves out the charts, whose numbers all
-stand in tables. Dialogue text stands in the records to look at, and nowhere else. Every file but the records may be
-missing or broken.
+`card.jinja` has the prose of both; the Markdown file leaves out the charts, whose numbers all stand in tables. Dialogue
+text stands in the records to look at, and nowhere else. Every file but the records may be missing or broken.
 """
 
 from __future__ import annotations
@@ -39,10 +37,8 @@ FILES = (
     *("clusters.jsonl", "rewritten-plain.jsonl", "rewritten-personality.jsonl", "duplicated.jsonl"),
 )
 """What a build may hold, in the order in which it is made."""
-DISPLAYED_UTTERANCES = 8
-"""Of an example's history, the last ones."""
-MOST_ROWS = 12
-"""Of values or kinds that may be many; the largest are shown."""
+DISPLAYED_UTTERANCES = 8  # of an example's history, the last ones
+MOST_ROWS = 12  # of values or kinds that may be many; the largest are shown
 SOURCES = ("human", "llm", "silver", NONE)
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
 """As hubs of datasets name them."""
@@ -56,10 +52,7 @@ _PREFERRED = {
 
 
 def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, Path]:
-    """Writes `card.md` and `card.html` into the folder of a build and returns their paths.
-
-    `examples` is the number of records to look at; 0 keeps all dialogue text out of the card.
-    """
+    """Writes `card.md` and `card.html` into the folder of a build; no `examples` keep all dialogue text out of them."""
     counts = count_records(folder / "records.jsonl", examples, seed)
     content = {
         "title": f"SER records from {listing(counts.of('source'))}",
@@ -81,9 +74,6 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
 
 def _rows(path: Path, key: str) -> list[dict[str, Any]]:
     return [row for row in as_list(find(read_json(path), key)) if isinstance(row, dict)]
-
-
-# --- what the records hold --------------------------------------------------------------------------------------------
 
 
 def _counted(counts: RecordCounts) -> dict[str, Any]:
@@ -302,9 +292,6 @@ def _flat(found: Any, before: str = "") -> Iterable[tuple[str, Any]]:
 def _line_count(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-
-# --- records to look at -----------------------------------------------------------------------------------------------
 
 
 def _example(record: SerRecord) -> dict[str, Any]:

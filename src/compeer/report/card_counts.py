@@ -1,7 +1,7 @@
 """What a dataset card counts: one pass over the records, keeping numbers and no texts.
 
-The exception is a handful of records to look at: one is drawn at random from each sort of record (whose, labelled how,
-wrong in what), and of these the ones that differ most from each other are chosen.
+The exception is a handful of records to look at: one is drawn at random from each sort (whose, labelled how, wrong in
+what), and of these the ones that differ most are chosen.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from compeer.statistics import generator, words
 
 ASPECTS = ("source", "language", "author", "labels of steps", "preferences", "rewritten")
 NONE = "none"
-MOST_SORTS = 1000
-"""Sorts of records, and wordings of how a label came about, that are told apart; what comes later is not."""
+MOST_SORTS = 1000  # of records, and wordings of how a label came about, that are told apart; what comes later is not
 
 _ID = re.compile(r"\S*\d\S*")
 
@@ -33,15 +32,12 @@ class RecordCounts:
     """For each aspect: how many records have a value, by value and split."""
     dialogues: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Hashes of the dialogues' ids, which take less room, by split."""
-    steps: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    """Verdicts by step, source and value."""
-    kinds: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """False verdicts by step, source and kind."""
+    steps: Counter[tuple[str, str, bool]] = field(default_factory=Counter)  # verdicts by step, source and value
+    kinds: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # False verdicts by step, source and kind
     false_steps: Counter[int] = field(default_factory=Counter)
     hows: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     """Labels by what is labelled, source, how they came about, and value."""
-    preferences: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By source and class."""
+    preferences: Counter[tuple[str, str]] = field(default_factory=Counter)  # by source and class
     better_first: Counter[bool] = field(default_factory=Counter)
     derived: Counter[str] = field(default_factory=Counter)
     lengths: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))

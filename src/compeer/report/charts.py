@@ -1,9 +1,8 @@
 """The charts of all reports: lines over steps, dots with intervals, bars, emotion curves and reliability diagrams.
 
-A chart is a figure with a caption, an SVG drawing that scales with its box, and a legend in HTML, which wraps on a
-phone. This module works out positions; `charts.jinja` draws. Colours are CSS variables of the page, so that one drawing
-serves light and dark; series differ in dashes too, for those who do not see the colours. A value that is not known
-leaves a gap. Coordinates are rounded, so that the same numbers give the same bytes everywhere.
+This module works out positions; `charts.jinja` draws. Colours are CSS variables of the page; series differ in dashes
+too, for those who do not see the colours. A value that is not known leaves a gap. Coordinates are rounded, so that the
+same numbers give the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from compeer.report.wording import count, decimal
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
-MANY_POINTS = 40
-"""From here on single points are faint and a running mean is drawn over them."""
+MANY_POINTS = 40  # from here on single points are faint and a running mean is drawn over them
 COLOURS = 5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
@@ -95,9 +93,6 @@ def _plot(macro: str, **content: Any) -> Markup:
     return Markup(str(getattr(macros, macro)(**content)).replace("\n", ""))
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
 def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "step", y_label: str = "") -> Markup:
     """Lines over steps. `key` names the chart within the page; series without a known point are not drawn."""
     known = [line for line in series if line.known]
@@ -155,9 +150,6 @@ def _step_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in nice_ticks(low, high) if low <= tick <= high and tick == round(tick)]
 
 
-# --- dots and bars ----------------------------------------------------------------------------------------------------
-
-
 def dot_chart(
     key: str,
     title: str,
@@ -167,10 +159,7 @@ def dot_chart(
     words: Words = decimal,
     left: int = 92,
 ) -> Markup:
-    """A dot with its interval for each row, from the first tick to the last; `mark` is a named line to compare with.
-
-    `left` is the room for the rows' names.
-    """
+    """Dots with intervals; `mark` is a named line to compare with, `left` the room for the rows' names."""
     axis = Axis(ticks[0], ticks[-1], left, WIDTH - 30)
     summary = []
     for dot in dots:
@@ -201,15 +190,8 @@ def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] =
     return _plot("bars", **common, left=left, above=above, height=top, thick=thick, rows=rows)
 
 
-# --- emotion over a conversation --------------------------------------------------------------------------------------
-
-
 def mean_emotions(curves: Sequence[Curve]) -> list[float]:
-    """The mean at each reply over all conversations; one that has ended keeps its last emotion.
-
-    So the mean ends at the mean final emotion. If only those still going on were counted, it would rise wherever lost
-    conversations drop out.
-    """
+    """The mean at each reply; a conversation that has ended keeps its last emotion, or lost ones would raise it."""
     longest = max((len(curve.emotions) for curve in curves), default=0)
     return [
         sum(curve.emotions[min(reply, len(curve.emotions) - 1)] for curve in curves) / len(curves)
@@ -258,15 +240,11 @@ def _curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> dict[str, Any]:
     return {"kind": curve.end, "commands": _path(list(enumerate(curve.emotions)), x_axis, y_axis), **at}
 
 
-# --- reliability of a judge -------------------------------------------------------------------------------------------
-
-
 def reliability_svg(calibration: Mapping[str, Mapping[str, Any]]) -> str:
     """Reliability diagrams of the parts that were judged, an SVG file, given what `calibration_figures` found.
 
-    A dot is a bin of probabilities (`compeer.reward.calibration`, bins of equal width): across the mean probability, up
-    the share that came true. On the dashed diagonal the judge means what it says; below it, it is too sure of True. The
-    bars underneath give the number of verdicts in each bin, since a dot of three verdicts proves nothing.
+    A dot is a bin of equal width: across the mean probability, up the share that came true; bars underneath count its
+    verdicts. On the diagonal the judge means what it says; below it, it is too sure of True.
     """
     axes = {"across": Axis(0, 1, 62, 292), "up": Axis(0, 1, 280, 50)}
     return f"{_plot('reliability', calibration=calibration, **axes)}\n"

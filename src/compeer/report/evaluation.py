@@ -9,8 +9,8 @@ and every transcript to page through. Of `figures.json` the page reads
     failures    {"model": {reason: times}, "infrastructure": {reason: times}}
     cost        {"roles": {role: {"calls", "prompt_tokens", "tokens"}}, "seconds", and "price" with its "currency"}
 
-The page needs nothing from outside. What was said is escaped everywhere, and the page's policy lets no script run but
-its own, which only pages through the transcripts; without it they stand closed, one below the other.
+What was said is escaped everywhere, and the page's policy lets no script run but its own, which only pages through the
+transcripts; without it they stand closed, one below the other.
 """
 
 from __future__ import annotations
@@ -31,13 +31,7 @@ from compeer.evaluate.answers import DIMENSIONS, HIGHEST
 from compeer.report.charts import Bar, Curve, Dot, bar_chart, dot_chart, emotion_chart
 from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
 from compeer.report.transcripts import Transcript, read_transcripts
-from compeer.report.wording import (
-    DASH,
-    count,
-    decimal,
-    listing,
-    without_folder,
-)
+from compeer.report.wording import DASH, count, decimal, listing, without_folder
 from compeer.statistics import Estimate, mean
 
 PROTOCOLS = {"esc-eval": "ESC-Eval", "sage": "SAGE"}
@@ -45,7 +39,6 @@ HUNDRED = (0.0, 25.0, 50.0, 75.0, 100.0)
 
 
 def write_evaluation(folder: Path) -> Path:
-    """Writes the folder's `report.html`, whole or not at all, and returns its path."""
     written = _read_metrics(folder / "figures.json")
     transcripts = read_transcripts(folder)
     metrics, is_sage = as_dict(written.get("figures")), written["protocol"] == "sage"
@@ -113,9 +106,6 @@ def _without_addresses(value: Any) -> Any:
     return value
 
 
-# --- metrics ----------------------------------------------------------------------------------------------------------
-
-
 def _estimate(found: Any) -> Estimate:
     value, low, high = (number(found, key) for key in ("score", "low", "high"))
     return Estimate(value=value, low=low, high=high)
@@ -123,9 +113,6 @@ def _estimate(found: Any) -> Estimate:
 
 def _of(part: float | None, whole: float | None) -> str:
     return f"{count(part)}\u00a0of\u00a0{count(whole)}"
-
-
-# --- charts and tables ------------------------------------------------------------------------------------------------
 
 
 def _charts(is_sage: bool, metrics: Mapping[str, Any], transcripts: Sequence[Transcript]) -> list[Markup]:

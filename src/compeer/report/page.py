@@ -1,8 +1,7 @@
 """The page builder that all reports share: one template environment, tables, lenient reading, one way to write.
 
 A report is most needed when something went wrong, so what is missing or unreadable becomes None and is shown as a dash.
-Prose and markup live in the templates, which get numbers, tables and charts from here. A page needs nothing from
-outside, holds no clock time and no path of the machine, and is the same for the same files.
+A page needs nothing from outside, holds no clock time and no path of the machine, and is the same for the same files.
 """
 
 from __future__ import annotations
@@ -93,7 +92,6 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def find(value: Any, *keys: str) -> Any:
-    """What lies at a path of keys, or None."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

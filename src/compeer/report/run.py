@@ -37,8 +37,8 @@ MOST_EXAMPLES = 5
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SCORES = (-5.0, -3.0, -1.0, 1.0, 3.0, 5.0)
 SCORE_PARTS = ("history", "emotion", "strategy", "response", "format")
+# how a response compares with the corpus' reply, in the judge's four answers
 _COMPARED = {"candidate": "better", "both": "as good", "reference": "worse", "neither": "neither is good"}
-"""How a response compares with the corpus' reply, in the judge's four answers."""
 
 
 def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
@@ -97,9 +97,6 @@ def _model_name(name: Any) -> str:
     return BASES[str(name)].title if str(name) in BASES else str(name or "a model that is not known")
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
 def counted(
     caption: str, head: list[str], counts: Mapping[str, float | None], names: Mapping[str, str] | None = None
 ) -> Table:
@@ -108,7 +105,6 @@ def counted(
 
 
 def judge_table(run: RunMetrics) -> Table:
-    """The judge on the steps of held-out records."""
     measures: dict[str, Callable[[str], str]] = {
         "Weighted-F1": lambda step: decimal(run.judge(step, "weighted_f1")),
         "always True": lambda step: decimal(run.judge(step, "weighted_f1_always_true")),
@@ -175,9 +171,6 @@ def supporter_tables(run: RunMetrics) -> list[Table]:
     ]
 
 
-# --- charts -----------------------------------------------------------------------------------------------------------
-
-
 def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
     """Draws logged metrics of a training, each key under a name that people read."""
     rows = [(step, row) for row in run.curves.get(stage, []) if (step := number(row, "step")) is not None]
@@ -216,14 +209,8 @@ def _short(name: str) -> str:
     return name if len(name) <= 12 else f"{name[:11]}…"
 
 
-# --- what was said ----------------------------------------------------------------------------------------------------
-
-
 def examples(run: RunMetrics) -> list[dict[str, Any]]:
-    """The first few histories that any supporter has answered, with the corpus' reply and every supporter's output.
-
-    They are the first ones in the order of the file. Nobody chose them, so they flatter nobody.
-    """
+    """The first histories that any supporter has answered, with all outputs; nobody chose them."""
     by_record: dict[str, dict[str, dict[str, Any]]] = {}
     for name, rows in run.outputs.items():
         for row in rows:
@@ -254,10 +241,7 @@ def _output(name: str, row: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _verdict(row: dict[str, Any], part: str) -> tuple[bool, str]:
-    """Whether the judge found a part good, and how sure it was; without words where there is no verdict.
-
-    True or False of a step; of the response, how it compares with the corpus' reply.
-    """
+    """Whether the judge found a part good, and in words how sure it was; no words where there is no verdict."""
     sign = number(row, "parts", part)
     if sign is None:
         return False, ""

@@ -19,10 +19,8 @@ from compeer.statistics import Estimate, wilson
 STAGES = ("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate")
 TRAINED = ("2-judge", "3-sft", "4-grpo")
 DECISIONS = ("stage", "emotion", "intensity", "strategy")
-FEW_PAIRS = 10
-"""With fewer shared histories than this a bootstrap interval means nothing, and nothing is concluded from it."""
-WIDE_SCORE, WIDE_SHARE = 1.0, 0.25
-"""Intervals from this width on are warned of."""
+FEW_PAIRS = 10  # with fewer shared histories a bootstrap interval means nothing, and nothing is concluded from it
+WIDE_SCORE, WIDE_SHARE = 1.0, 0.25  # intervals from this width on are warned of
 
 
 @dataclass(frozen=True)
@@ -39,23 +37,18 @@ class RunMetrics:
         return find(self.manifests.get(stage), "figures", *keys)
 
     def number(self, stage: str, *keys: str) -> float | None:
-        """A metric of a stage as a finite number, or None."""
         return as_number(self.of(stage, *keys))
 
     def counts(self, stage: str, *keys: str) -> dict[str, float | None]:
-        """A stage's named numbers."""
         return {str(key): as_number(value) for key, value in as_dict(self.of(stage, *keys)).items()}
 
     def names(self, stage: str, *keys: str) -> list[str]:
-        """A stage's list of names."""
         return [str(name) for name in as_list(self.of(stage, *keys))]
 
     def judge(self, *keys: str) -> float | None:
-        """A metric of the judge."""
         return self.number("5-evaluate", "judge", *keys)
 
     def supporter(self, name: str, *keys: str) -> float | None:
-        """A metric of one supporter."""
         return self.number("5-evaluate", "supporters", name, *keys)
 
     @cached_property
@@ -65,7 +58,6 @@ class RunMetrics:
 
     @property
     def has_best_of(self) -> bool:
-        """Whether the judge chose the outputs of one of the supporters among several."""
         return any(name.startswith(BEST_OF) for name in self.supporters)
 
     def of_supporters(self, *keys: str) -> dict[str, float]:
@@ -75,8 +67,6 @@ class RunMetrics:
     def majority(self, decision: str) -> float | None:
         """How often always making the most frequent decision would be right."""
         return next(iter(self.of_supporters("decisions", decision, "majority").values()), None)
-
-    # --- estimates ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def complete(self) -> dict[str, Estimate]:
@@ -92,10 +82,7 @@ class RunMetrics:
         return {name: self._estimate(name, "reward", value="total") for name in self.supporters}
 
     def decisions(self, decision: str) -> dict[str, Estimate]:
-        """The share of decisions as in the corpus, by supporter.
-
-        The interval is the run's own bootstrap interval, or Wilson's where that has shrunk to a point at 0 or 1.
-        """
+        """The share of decisions as in the corpus; with Wilson's interval where the run's own has shrunk to a point."""
         found = {name: self._estimate(name, "decisions", decision, value="accuracy") for name in self.supporters}
         return {
             name: share_estimate(own.value, self.supporter(name, "decisions", "outputs"))
@@ -110,14 +97,12 @@ class RunMetrics:
 
     @cached_property
     def balanced(self) -> dict[str, Estimate]:
-        """The judge's balanced accuracy, by step."""
         return {LABELS[step]: self._balanced(step) for step in STEPS}
 
     def _balanced(self, step: str) -> Estimate:
         """Balanced accuracy with an approximate interval, from the recalls and the number of labels.
 
-        Two successes and two failures are added to each class before its variance is taken, so that few labels that
-        happen to be all right do not look like certainty.
+        Two successes and two failures are added to each class, so that few labels do not look like certainty.
         """
         balanced, recall_false = self.judge(step, "balanced_accuracy"), self.judge(step, "recall_false")
         share, scored = self.judge(step, "false_share"), self.judge("scored")
@@ -136,10 +121,7 @@ class RunMetrics:
         return share_estimate(self.judge("response", "accuracy"), self.judge("scored"))
 
     def changes(self, what: str) -> list[tuple[str, str, Estimate | None]]:
-        """Each supporter compared with the one before it, history by history; None where they share none.
-
-        `what` is "total", the judge's score, or "complete", whether everything could be read.
-        """
+        """Each supporter's "total" score, or whether it is "complete", compared with the one before it, by history."""
         found = {name: self._by_record(name, what) for name in self.supporters}
         return [(one, other, paired(found[one], found[other])) for one, other in pairwise(self.supporters)]
 
@@ -181,7 +163,6 @@ def paired(before: dict[str, float], after: dict[str, float]) -> Estimate | None
 
 
 def conclusion(change: Estimate) -> str:
-    """What may be concluded from a difference."""
     if change.n < FEW_PAIRS or change.low is None or change.high is None:
         return "These are too few histories to conclude anything"
     if change.low <= 0 <= change.high:

@@ -13,8 +13,7 @@ from compeer.statistics import Estimate
 DASH = "–"
 _BLANK = "\u00a0"  # keeps a number and its sign on one line
 _SUPPORTERS = {"untrained": "Untrained", "packaged": "As packaged", "sft": "SFT", "grpo": "GRPO"}
-BEST_OF = "best-of-"
-"""How the name begins of outputs that the judge chose among several."""
+BEST_OF = "best-of-"  # how the name begins of outputs that the judge chose among several
 _LANGUAGES = {"en": "English", "zh": "Chinese"}
 PREFERENCE_WORDS = {
     "candidate": "the candidate is better",
@@ -39,7 +38,6 @@ def signed(value: float | None, digits: int = 2) -> str:
 
 
 def count(value: float | None) -> str:
-    """A count, or a dash."""
     return DASH if value is None else f"{value:,.0f}".replace(",", _BLANK)
 
 
@@ -52,7 +50,6 @@ def percent(value: float | None) -> str:
 
 
 def percent_interval(low: float | None, high: float | None) -> str:
-    """An interval of shares, in brackets."""
     return interval(None if low is None else 100 * low, None if high is None else 100 * high, digits=0)
 
 
@@ -69,12 +66,10 @@ def with_interval(value: str, bounds: str) -> str:
 
 
 def estimated(estimate: Estimate, digits: int = 2) -> str:
-    """A value with its interval."""
     return with_interval(decimal(estimate.value, digits), interval(estimate.low, estimate.high, digits))
 
 
 def estimated_share(estimate: Estimate) -> str:
-    """A share with its interval, in per cent."""
     return with_interval(percent(estimate.value), percent_interval(estimate.low, estimate.high))
 
 
@@ -94,14 +89,12 @@ def plural(number: float | None, one: str, many: str) -> str:
 
 
 def supporter_name(name: str) -> str:
-    """A supporter as people call it."""
     if name.startswith(BEST_OF):
         return f"Best of {name.removeprefix(BEST_OF)}"
     return _SUPPORTERS.get(name, name)
 
 
 def part_name(name: str) -> str:
-    """A part of an output as people call it."""
     return {str(part): label for part, label in LABELS.items()}.get(name, name.capitalize())
 
 
