@@ -80,7 +80,6 @@ def end_session(store: Store, token: str) -> None:
 
 
 def person_of(store: Store, token: str) -> Person | None:
-    """Whose session this is; None where there is none, or it has ended."""
     with store.read() as connection:
         session = one_row(connection, SESSIONS, token=text_hash(token))
         if session is None or session.expires <= store.now():
@@ -264,8 +263,6 @@ Me = Annotated[Person, Depends(_with_role())]
 Worker = Annotated[Person, Depends(_with_role("annotator", "adjudicator"))]
 Admin = Annotated[Person, Depends(_with_role("admin"))]
 
-
-# --- signing in and out -----------------------------------------------------------------------------------------------
 
 sign_in = APIRouter(tags=["sign-in"])
 

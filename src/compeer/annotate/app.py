@@ -51,9 +51,6 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 
 
-# --- work -------------------------------------------------------------------------------------------------------------
-
-
 @api.get("/projects", tags=["work"])
 def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[forms.ProjectState]]:
     """All projects, and how far one is in each."""
@@ -282,11 +279,7 @@ def export_file(project: WhichProject, store: StoreHere, me: Admin, format: form
     return Response(content, media_type=kind, headers=attached)
 
 
-# --- the application --------------------------------------------------------------------------------------------------
-
-
 def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> FastAPI:
-    """The application around a store, which is closed at its end."""
     settings = settings or WorkbenchSettings()
     access = Access(store, settings.public_url)
     door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}

@@ -205,9 +205,6 @@ def _items(source: SerRecord | Outputs | RatedConversation) -> Iterator[NewItem]
         yield NewItem(content, source.language, source.model, source.ratings, crisis)
 
 
-# --- what an annotator gets -------------------------------------------------------------------------------------------
-
-
 class MediaLink(Frozen):
     """A picture, clip or recording."""
 

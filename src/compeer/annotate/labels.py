@@ -99,7 +99,6 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
 
 
 def own_task(store: Store, person: Person, item: int) -> Task:
-    """An item that this person holds or has labelled, with their answers, as they got it."""
     key = {"item": item, "person": person.id}
     with store.read() as connection:
         seat = one_row(connection, LEASES, **key) or needed_row(connection, LABELS, "item", **key)
@@ -120,8 +119,6 @@ def media_of(store: Store, person: Person, item: int, utterance: int, number: in
     except (IndexError, KeyError):
         raise Refused("missing", "there is no such picture or clip.") from None
 
-
-# --- what may be labelled ---------------------------------------------------------------------------------------------
 
 _FREE = {"first": ("fresh", "half"), "adjudication": ("adjudicate",), "gold": ("gold",), "training": ("training",)}
 

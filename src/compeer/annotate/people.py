@@ -19,18 +19,7 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 from pydantic import Field
 from sqlalchemy import Connection, select
 
-from compeer.annotate.schema import (
-    EVENTS,
-    INVITATIONS,
-    LEASES,
-    PEOPLE,
-    SESSIONS,
-    TEXTS,
-    all_rows,
-    next_id,
-    one_row,
-    remove_rows,
-)
+from compeer.annotate.schema import EVENTS, INVITATIONS, LEASES, PEOPLE, SESSIONS, TEXTS, all_rows, one_row, remove_rows
 from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
 from compeer.io import Frozen
 
@@ -84,9 +73,6 @@ def admin_writes(store: Store, actor: Person | None) -> Iterator[Writing]:
         yield writing
 
 
-# --- joining ----------------------------------------------------------------------------------------------------------
-
-
 def add_person(
     store: Store, name: str, password: str, roles: Iterable[str], languages: Iterable[str], program: bool = False
 ) -> Person:
@@ -111,14 +97,13 @@ def invite(
     hashed = hashed_secret(secret)
     body = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
     with admin_writes(store, actor) as writing:
-        number = next_id(writing.connection, INVITATIONS)
+        number = writing.next_id(INVITATIONS)
         body |= {"invitation": number, "secret": writing.keep(hashed), "expires": writing.at + days * DAY}
         writing.record("invited", body)
     return f"{number}.{secret}"
 
 
 def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
-    """The invitations with which somebody can still join."""
     require(actor, "admin")
     chosen = (INVITATIONS.c.secret.is_not(None), INVITATIONS.c.expires >= store.now())
     with store.read() as connection:
@@ -127,7 +112,6 @@ def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
 
 
 def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
-    """Makes an invitation that nobody took up worthless."""
     with admin_writes(store, actor) as writing:
         row = one_row(writing.connection, INVITATIONS, id=number)
         if row is None or row.secret is None or row.expires < writing.at:
@@ -158,7 +142,7 @@ def _join(writing: Writing, name: str, hashed: str, what: Mapping[str, Any], era
         raise Refused("invalid", "a name has 1 to 100 characters, and no control characters.")
     if one_row(writing.connection, PEOPLE, name=name):
         raise Refused("conflict", "this name is taken.", do="Choose another.")
-    number = next_id(writing.connection, PEOPLE)
+    number = writing.next_id(PEOPLE)
     body = {"person": number, "pseudonym": f"{'P' if what['program'] else 'A'}{number}", **what}
     body |= {"name": writing.keep(name, person=number), "secret": writing.keep(hashed, person=number)}
     writing.record("joined", body, erased=erased)
@@ -265,5 +249,4 @@ def is_secret(kept: str | None, secret: str) -> bool:
 
 
 def hasher() -> PasswordHasher:
-    """argon2 with the cost that its makers advise."""
     return PasswordHasher()

@@ -17,7 +17,7 @@ from pydantic import Field
 from sqlalchemy import Connection, select
 
 from compeer.annotate.people import Person, admin_writes
-from compeer.annotate.schema import GUIDELINES, PROJECTS, next_id, one_row
+from compeer.annotate.schema import GUIDELINES, PROJECTS, one_row
 from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
 from compeer.errors import InputError
 from compeer.io import Frozen
@@ -141,14 +141,13 @@ def add_project(
     settings: ProjectSettings | None = None,
     actor: Person | None = None,
 ) -> Project:
-    """Makes a project with the first version of its guidelines."""
     name = name.strip()
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise Refused("invalid", "a project's name has 1 to 100 printable characters.")
     with admin_writes(store, actor) as writing:
         if one_row(writing.connection, PROJECTS, name=name):
             raise Refused("conflict", f"there is a project '{name}' already.", do="Choose another name.")
-        number = next_id(writing.connection, PROJECTS)
+        number = writing.next_id(PROJECTS)
         body = {"project": number, "name": name, "task": task}
         writing.record("project_added", body | {"settings": (settings or ProjectSettings()).model_dump()})
         _add_guidelines(writing, number, 1, guidelines)
@@ -166,7 +165,6 @@ def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | 
 
 
 def change_settings(store: Store, project: int, settings: ProjectSettings, actor: Person | None = None) -> Project:
-    """Changes how a project is run from now on."""
     with admin_writes(store, actor) as writing:
         project_by_id(writing.connection, project)
         writing.record("project_changed", {"project": project, "settings": settings.model_dump()})

@@ -153,18 +153,13 @@ def progress(store: Store, me: Person, project: Project) -> tuple[int, int]:
 
 
 def stage_counts(store: Store, project: Project) -> dict[str, int]:
-    """How many items of a project are in each stage."""
     freeze_all(store)
     counted = select(ITEMS.c.stage, func.count()).where(ITEMS.c.project == project.id, ITEMS.c.stage != "deleted")
     with store.read() as connection:
         return dict(connection.execute(counted.group_by(ITEMS.c.stage)).tuples().all())
 
 
-# --- finding ----------------------------------------------------------------------------------------------------------
-
-
 def _find(connection: Connection, me: Person, project: Project) -> tuple[int, str] | Reason:
-    """An item for this person and the role in which they get it."""
     lanes = connection.execute(_LANES, {"j": project.id}).all()
     kinds = {lane.stage for lane in lanes} if "annotator" in me.roles else set()
     training = _known(me, project, "training").limit(1)
@@ -195,7 +190,6 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
 
 
 def _is_open(me: Person, lane: Row[Any]) -> bool:
-    """Whether a person may work on the items that wait in a lane."""
     role = {"fresh": "annotator", "half": "annotator", "adjudicate": "adjudicator"}.get(lane.stage)
     if role not in me.roles or (lane.crisis and me.declines_crisis):
         return False

@@ -94,7 +94,6 @@ def disagreements(store: Store, project: int, question: str, actor: Person | Non
 
 
 def everything(store: Store, number: int, actor: Person | None = None) -> dict[str, Any]:
-    """An item with its source, all its labels, and who passed it and why."""
     require(actor, "admin")
     blind = actor is not None and actor.works
     with store.read() as connection:
@@ -185,7 +184,6 @@ def _origin(item: LabelledItem, question: str, value: Answer | None) -> dict[str
 def _annotation(
     item: LabelledItem, content: Mapping[str, Any], texts: Mapping[str | None, str], task: TaskKind
 ) -> dict[str, Any]:
-    """All labels of an item, without names."""
     row: dict[str, Any] = {"id": content["id"], "dialogue": content.get("dialogue"), "kind": item.row.kind}
     row |= {"author": item.row.author, "language": item.row.language, "stage": item.row.stage, "task": task}
     if task == "compare":

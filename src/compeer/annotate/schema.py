@@ -190,11 +190,6 @@ def count_up(
         connection.execute(sa.insert(table), {**key, **more, **other})
 
 
-def next_id(connection: sa.Connection, table: sa.Table) -> int:
-    """The number that a new row of a table gets."""
-    return int(connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0) + 1
-
-
 def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
     return {f"its_{name}": value for name, value in key.items()}
 

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, Row, Table, create_engine, delete, insert, inspect, select, update
+from sqlalchemy import Connection, Engine, Row, Table, create_engine, delete, func, insert, inspect, select, update
 from sqlalchemy import event as hooks
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
@@ -145,6 +145,10 @@ class Writing:
         for start in range(0, len(erased), 500):
             self.connection.execute(delete(TEXTS).where(TEXTS.c.id.in_(erased[start : start + 500])))
         Event(self.connection, kind, self.at, self.actor, item, whole, self._texts.get).apply()
+
+    def next_id(self, table: Table) -> int:
+        """The number that a new row of a table gets."""
+        return int(self.connection.execute(select(func.max(table.c.id))).scalar() or 0) + 1
 
     def keep(self, value: str, *, item: int | None = None, person: int | None = None) -> dict[str, str]:
         """Keeps a text that can be erased later; what is returned goes into the event in its place."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -25,8 +25,7 @@ _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """One line: a name, and a value or None at each step."""
 
     name: str
@@ -37,8 +36,7 @@ class Series:
         return [(x, y) for x, y in self.points if y is not None]
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(NamedTuple):
     """One row of a dot chart: a value with its interval, each of which may be unknown."""
 
     name: str
@@ -47,24 +45,21 @@ class Dot:
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """One row of a bar chart: a value for each series, each of which may be unknown."""
 
     name: str
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """The emotions of one conversation, from the start on, and whether it was won or lost ('success', 'failure')."""
 
     emotions: Sequence[float]
     end: str = ""
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A range of values laid over a range of the drawing."""
 
     low: float
@@ -130,17 +125,11 @@ def _line(line: Series, index: int, x_axis: Axis, y_axis: Axis) -> dict[str, Any
 
 def _path(points: Sequence[tuple[float, float | None]], x_axis: Axis, y_axis: Axis) -> str:
     """A path through the points that are known; one between two gaps is a dot."""
-    commands, pen_down = [], False
-    for index, (x, y) in enumerate(points):
-        if y is None:
-            pen_down = False
-            continue
-        single = not pen_down and (index + 1 == len(points) or points[index + 1][1] is None)
-        commands.append(
-            f"{'L' if pen_down else 'M'}{x_axis.position(x)} {y_axis.position(y)}{'h0.1' if single else ''}"
-        )
-        pen_down = True
-    return "".join(commands)
+    commands = ""
+    for _, stretch in groupby(points, key=lambda point: point[1] is None):
+        places = [f"{x_axis.position(x)} {y_axis.position(y)}" for x, y in stretch if y is not None]
+        commands += f"M{'L'.join(places)}{'h0.1' if len(places) == 1 else ''}" if places else ""
+    return commands
 
 
 def _step_ticks(low: float, high: float) -> list[float]:
@@ -228,7 +217,6 @@ def emotion_chart(curves: Sequence[Curve]) -> Markup:
 
 
 def spark(curve: Curve) -> Markup:
-    """One conversation's curve, small enough to stand beside its name."""
     x_axis, y_axis = Axis(0, max(1, len(curve.emotions) - 1), 6, 184), Axis(0, 100, 43, 5)
     emotions = ", ".join(f"{emotion:g}" for emotion in curve.emotions)
     rows = [y_axis.position(tick) for tick in (0, 50, 100)]

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from compeer.models.catalogue import BASES, PACKAGED_MODELS
 from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
-from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.page import Table, as_dict, as_list, as_number, number, write_page
 from compeer.report.run_metrics import DECISIONS, STAGES, RunMetrics, conclusion, read_run
 from compeer.report.wording import (
     DASH,
@@ -45,6 +45,7 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
     """Writes what the run found to `path`, one self-contained HTML file, whole or not at all."""
     metrics = read_run(run, recipe)
     settings = without_folder(dict(recipe))
+    accuracy, chance = "Balanced accuracy by step (higher is better)", ("chance", CHANCE_LEVEL)
     write_page(
         path,
         "run.html.jinja",
@@ -57,7 +58,6 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
         packaged=lambda name: str(name) in PACKAGED_MODELS,
         model_name=_model_name,
         conclusion=conclusion,
-        find=find,
         parts=PARTS,
         steps=STEPS,
         chance_level=CHANCE_LEVEL,
@@ -66,14 +66,7 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
         preferences=PREFERENCE_WORDS,
         curves=lambda stage: _curves(metrics, stage),
         judge_table=judge_table(metrics),
-        judge_chart=dot_chart(
-            "judge-balanced",
-            "Balanced accuracy by step (higher is better)",
-            _dots(metrics.balanced),
-            SHARES,
-            ("chance", CHANCE_LEVEL),
-            percent,
-        ),
+        judge_chart=dot_chart("judge-balanced", accuracy, _dots(metrics.balanced), SHARES, chance, percent),
         supporter_tables=supporter_tables(metrics),
         supporter_charts=supporter_charts(metrics),
         examples=examples(metrics),
@@ -121,7 +114,6 @@ def judge_table(run: RunMetrics) -> Table:
 
 
 def supporter_tables(run: RunMetrics) -> list[Table]:
-    """Supporters side by side: form and decisions, score by part, diversity."""
     names = run.supporters
     if not names:
         return []
@@ -183,7 +175,6 @@ def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
 
 
 def supporter_charts(run: RunMetrics) -> list[Markup]:
-    """Each supporter's score and decisions, with intervals."""
     if not run.supporters:
         return []
 
@@ -227,7 +218,6 @@ def examples(run: RunMetrics) -> list[dict[str, Any]]:
 
 
 def _output(name: str, row: dict[str, Any] | None) -> dict[str, Any]:
-    """One supporter's output, read part by part, each with the judge's verdict."""
     if row is None:
         return {"supporter": name, "parsed": None}
     text, reasons = _text(row.get("text")), as_dict(row.get("missing")).values()

@@ -12,7 +12,7 @@ from typing import Any
 
 from compeer.io import read_json
 from compeer.reasoning import LABELS, STEPS
-from compeer.report.page import as_dict, as_list, as_number, find, number, read_rows
+from compeer.report.page import as_dict, as_estimate, as_list, as_number, find, number, read_rows
 from compeer.report.wording import BEST_OF, decimal, supporter_name
 from compeer.statistics import Estimate, wilson
 
@@ -53,7 +53,6 @@ class RunMetrics:
 
     @cached_property
     def supporters(self) -> list[str]:
-        """The supporters that were measured, in the order of the manifest."""
         return list(as_dict(self.of("5-evaluate", "supporters")))
 
     @property
@@ -70,7 +69,6 @@ class RunMetrics:
 
     @cached_property
     def complete(self) -> dict[str, Estimate]:
-        """The share of complete outputs, by supporter."""
         keys = ("format_complete", "outputs")
         return {
             name: share_estimate(*(self.supporter(name, "decisions", key) for key in keys)) for name in self.supporters
@@ -78,7 +76,6 @@ class RunMetrics:
 
     @cached_property
     def scores(self) -> dict[str, Estimate]:
-        """The mean score by the judge, by supporter."""
         return {name: self._estimate(name, "reward", value="total") for name in self.supporters}
 
     def decisions(self, decision: str) -> dict[str, Estimate]:
@@ -92,8 +89,7 @@ class RunMetrics:
         }
 
     def _estimate(self, name: str, *keys: str, value: str) -> Estimate:
-        found, low, high = (self.supporter(name, *keys, key) for key in (value, "low", "high"))
-        return Estimate(value=found, low=low, high=high)
+        return as_estimate(self.of("5-evaluate", "supporters", name, *keys), value)
 
     @cached_property
     def balanced(self) -> dict[str, Estimate]:
@@ -133,7 +129,6 @@ class RunMetrics:
 
     @property
     def wide_intervals(self) -> list[str]:
-        """The intervals too wide to say much, in words."""
         found = []
         for name in self.supporters:
             if (width := _width(self.scores[name])) > WIDE_SCORE:
@@ -171,7 +166,6 @@ def conclusion(change: Estimate) -> str:
 
 
 def read_run(run: Path, recipe: Mapping[str, Any]) -> RunMetrics:
-    """Everything the report needs of a run's folder."""
     manifests = {stage: found for stage in STAGES if (found := read_json(run / stage / "manifest.json"))}
     curves = {stage: list(read_rows(run / stage / "metrics.jsonl")) for stage in TRAINED}
     metrics = RunMetrics(recipe, manifests, curves)

@@ -32,7 +32,6 @@ def decimal(value: float | None, digits: int = 2) -> str:
 
 
 def signed(value: float | None, digits: int = 2) -> str:
-    """A difference, always with its sign."""
     text = decimal(value, digits)
     return text if value is None or text.startswith("−") or float(text) == 0 else f"+{text}"
 
@@ -47,10 +46,6 @@ def percent(value: float | None) -> str:
         return DASH
     digits = 0 if value in (0, 1) or 0.005 <= value < 0.995 else 1
     return f"{decimal(100 * value, digits)}{_BLANK}%"
-
-
-def percent_interval(low: float | None, high: float | None) -> str:
-    return interval(None if low is None else 100 * low, None if high is None else 100 * high, digits=0)
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:
@@ -70,7 +65,8 @@ def estimated(estimate: Estimate, digits: int = 2) -> str:
 
 
 def estimated_share(estimate: Estimate) -> str:
-    return with_interval(percent(estimate.value), percent_interval(estimate.low, estimate.high))
+    low, high = (None if bound is None else 100 * bound for bound in (estimate.low, estimate.high))
+    return with_interval(percent(estimate.value), interval(low, high, digits=0))
 
 
 def listing(names: Sequence[str]) -> str:
@@ -99,7 +95,6 @@ def part_name(name: str) -> str:
 
 
 def language_name(code: str) -> str:
-    """A language's English name where we know it."""
     return _LANGUAGES.get(code, code)
 
 

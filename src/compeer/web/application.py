@@ -136,7 +136,6 @@ _REFUSALS = {
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Descriptions of refusals for a route."""
     found: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
         found[status] = {"model": ErrorBody, "description": _REFUSALS[status]}

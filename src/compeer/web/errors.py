@@ -6,6 +6,7 @@ An answer to a broken request never repeats what was sent: it may be somebody's 
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -36,21 +37,16 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """A request that is not served, and why; `retry_after` says in how many seconds it may be."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        field: str | None = None,
-        code: str | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.field, self.code = status, message, field, code
-        self.retry_after = retry_after
+    status: int
+    message: str
+    _: KW_ONLY
+    field: str | None = None
+    code: str | None = None
+    retry_after: float | None = None
 
     def body(self) -> dict[str, Any]:
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")

@@ -157,6 +157,5 @@ def most_connections() -> int:
 
 
 def more_files() -> None:
-    """Raises the limit on open files as far as the system allows."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
