@@ -279,8 +279,7 @@ def export_file(project: WhichProject, store: StoreHere, me: Admin, format: form
     return Response(content, media_type=kind, headers=attached)
 
 
-def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> FastAPI:
-    settings = settings or WorkbenchSettings()
+def workbench_app(store: Store, settings: WorkbenchSettings) -> FastAPI:
     access = Access(store, settings.public_url)
     door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)

@@ -155,10 +155,8 @@ def change_person(store: Store, person: int, actor: Person | None, **values: Any
         require(actor, "admin")
     if unknown := values.keys() - {"daily_cap", "declines_crisis", "languages", "roles"}:
         raise Refused("invalid", f"'{min(unknown)}' cannot be changed.")
-    if "languages" in values:
-        values["languages"] = _checked_languages(values["languages"])
-    if "roles" in values:
-        values["roles"] = _checked_roles(values["roles"])
+    checks = {"languages": _checked_languages, "roles": _checked_roles}
+    values |= {name: check(values[name]) for name, check in checks.items() if name in values}
     with store.write(actor.id if actor else None) as writing:
         if "admin" not in values.get("roles", ["admin"]):
             _require_another_admin(writing.connection, person)

@@ -80,13 +80,12 @@ class RunMetrics:
 
     def decisions(self, decision: str) -> dict[str, Estimate]:
         """The share of decisions as in the corpus; with Wilson's interval where the run's own has shrunk to a point."""
-        found = {name: self._estimate(name, "decisions", decision, value="accuracy") for name in self.supporters}
-        return {
-            name: share_estimate(own.value, self.supporter(name, "decisions", "outputs"))
-            if own.low is not None and own.low == own.high
-            else own
-            for name, own in found.items()
-        }
+        found = {}
+        for name in self.supporters:
+            own = self._estimate(name, "decisions", decision, value="accuracy")
+            shrunk = own.low is not None and own.low == own.high
+            found[name] = share_estimate(own.value, self.supporter(name, "decisions", "outputs")) if shrunk else own
+        return found
 
     def _estimate(self, name: str, *keys: str, value: str) -> Estimate:
         return as_estimate(self.of("5-evaluate", "supporters", name, *keys), value)
