@@ -1,16 +1,12 @@
 """Who may do what on the server: signing in and out, who makes a request, and how fast somebody may guess.
 
-A person's session is kept by a cookie that scripts cannot read and other sites cannot send; every call that changes
-something must also carry a token that only our own page knows. A program sends its token in a header, which no page
-elsewhere can make a browser do. A session is known by the hash of its random token. A browser in which somebody has
-signed in is known by a second cookie, good for nothing but to tell it from strangers who guess: it is bound to the
-password, and nothing of it is kept.
+A person's session is kept by a cookie that scripts cannot read and other sites cannot send; a change must also carry a
+token that only our own page knows. A program sends its token in a header, which no page elsewhere can make a browser
+do. A second cookie, bound to the password, only tells a browser that was in before from strangers who guess.
 
-Wrong guesses of a password or an invitation are counted for the address they come from, and after a few of them it is
-refused for some seconds. They are counted for the account, too, wherever they come from; but an account is never
-refused: whoever tries it after too many wrong guesses waits in a short line until its next guess is due, with one seat
-for each address. A browser that knows the account has a count of its own: whatever strangers guess, its owner gets in
-at once. Few guesses are checked at a time, since each takes much memory.
+Wrong guesses are counted for the address they come from, which is then refused for some seconds, and for the account,
+which is never refused: after too many wrong guesses people wait in a short line for it, one seat an address. A browser
+that knows the account has a count of its own. Few guesses are checked at a time, since each takes much memory.
 """
 
 from __future__ import annotations
@@ -42,17 +38,12 @@ from compeer.web.limits import Rate, client_of
 
 COOKIE, DEVICE = "compeer_session", "compeer_device"
 SESSION_DAYS, DEVICE_DAYS = 7, 365
-LARGEST_IMPORT = 2**25
-"""Bytes of a file of items; larger ones are for the command line."""
+LARGEST_IMPORT = 2**25  # bytes of a file of items; larger ones are for the command line
 LARGEST_BODY = 2**21
 WRONG_A_MINUTE = 10
-LONGEST_LINE = 5
-"""Addresses that wait for one account; a line is let through one by one, every few seconds."""
+LONGEST_LINE = 5  # addresses that wait for one account; a line is let through one by one, every few seconds
 _HASHED_AT_ONCE, _MOST_WAITING = 2, 50
 T = TypeVar("T")
-
-
-# --- sessions ---------------------------------------------------------------------------------------------------------
 
 
 def person_by_password(store: Store, name: str, password: str) -> Person:
@@ -67,7 +58,6 @@ def person_by_password(store: Store, name: str, password: str) -> Person:
 
 
 def _account(store: Store, name: str | None) -> tuple[Row[Any] | None, str | None]:
-    """Who has a name, and the hash that is kept of their password."""
     with store.read() as connection:
         row = one_row(connection, PEOPLE, name=name, active=True)
         return row, text_of(connection, row.secret) if row else None
@@ -85,13 +75,11 @@ def begin_session(store: Store, person: Person) -> str:
 
 
 def end_session(store: Store, token: str) -> None:
-    """Ends a session."""
     with store.write() as writing:
         remove_rows(writing.connection, SESSIONS, token=text_hash(token))
 
 
 def person_of(store: Store, token: str) -> Person | None:
-    """Whose session this is; None where there is none, or it has ended."""
     with store.read() as connection:
         session = one_row(connection, SESSIONS, token=text_hash(token))
         if session is None or session.expires <= store.now():
@@ -124,9 +112,6 @@ def device_token(store: Store, name: str | None, nonce: str) -> str:
 def csrf_of(token: str) -> str:
     """The token that changes must carry, for a session: it follows from the session's, and reveals nothing of it."""
     return hmac.digest(token.encode("utf-8", "replace"), b"compeer csrf", "sha256").hex()
-
-
-# --- guessing ---------------------------------------------------------------------------------------------------------
 
 
 class Guesses:
@@ -180,9 +165,6 @@ def _too_many(wait: float) -> Refusal:
     return Refusal(429, what, code="rate_limit_exceeded", retry_after=wait)
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
-
-
 def token_of(request: Request) -> tuple[str, bool]:
     """The session's token that a request carries, and whether it comes in the header, as a program's does."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -229,7 +211,6 @@ class Access:
         return forms.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
 
     def forget(self, request: Request, response: Response) -> None:
-        """Removes the cookie of a session."""
         response.delete_cookie(COOKIE, **self._unread(request))
 
     def _unread(self, request: Request) -> dict[str, Any]:
@@ -282,8 +263,6 @@ Me = Annotated[Person, Depends(_with_role())]
 Worker = Annotated[Person, Depends(_with_role("annotator", "adjudicator"))]
 Admin = Annotated[Person, Depends(_with_role("admin"))]
 
-
-# --- signing in and out -----------------------------------------------------------------------------------------------
 
 sign_in = APIRouter(tags=["sign-in"])
 

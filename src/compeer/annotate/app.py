@@ -1,7 +1,5 @@
 """The workbench over HTTP: pages, and a JSON API that does all that the pages do.
 
-    app = workbench_app(open_store("labels.db"), WorkbenchSettings())
-
 Nothing is kept in this process but counts of wrong guesses and metrics that can be computed again: it may be killed at
 any moment and started anew.
 """
@@ -27,15 +25,12 @@ from compeer.annotate import forms, labels, people, projects, results
 from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.forms import ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
-from compeer.annotate.people import Person
 from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
 from compeer.annotate.queue import next_task, next_task_anywhere, progress, today
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
-from compeer.web.application import application
-from compeer.web.description import Health, describe, refusals
+from compeer.web.application import Files, Health, application, refusals
 from compeer.web.errors import Refusal, from_input_error
-from compeer.web.files import Files
 
 TITLE = "compeer annotate"
 TEXT = """Annotation of emotional support by people and programs: blind, double, adjudicated.
@@ -54,9 +49,6 @@ _MEDIA: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}, "vid
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/zip": {}, "application/x-ndjson": {}}, "description": "A file"}
 }
-
-
-# --- work -------------------------------------------------------------------------------------------------------------
 
 
 @api.get("/projects", tags=["work"])
@@ -197,7 +189,7 @@ def list_people(store: StoreHere, me: Admin) -> dict[Literal["people"], list[for
 
 
 @api.patch("/people/{person}", tags=["admin"])
-def change_person(person: Number, body: forms.ChangedPerson, store: StoreHere, me: Admin) -> Person:
+def change_person(person: Number, body: forms.ChangedPerson, store: StoreHere, me: Admin) -> people.Person:
     """Sets somebody's roles, languages or limit a day; fields may be left out."""
     return people.change_person(store, person, me, **body.model_dump(exclude_unset=True))
 
@@ -287,17 +279,12 @@ def export_file(project: WhichProject, store: StoreHere, me: Admin, format: form
     return Response(content, media_type=kind, headers=attached)
 
 
-# --- the application --------------------------------------------------------------------------------------------------
-
-
-def workbench_app(store: Store, settings: WorkbenchSettings | None = None) -> FastAPI:
-    """The application around a store, which is closed at its end."""
-    settings = settings or WorkbenchSettings()
+def workbench_app(store: Store, settings: WorkbenchSettings) -> FastAPI:
     access = Access(store, settings.public_url)
     door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
-    app = application(TITLE, Files(workbench="compeer.annotate"), pages, _described, store.close, **door)
+    app = application(TITLE, TEXT, Files(workbench="compeer.annotate"), pages, _secure, store.close, **door)
     app.state.access, app.state.media = access, settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
@@ -325,8 +312,8 @@ async def _answer_out_of_reach(_: Request, _error: Exception) -> JSONResponse:
     return Refusal(503, what, code="out_of_reach", retry_after=5).response()
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
-    found = describe(app, TITLE, TEXT)
+def _secure(found: dict[str, Any]) -> None:
+    """Adds to the description which routes need a session or a token."""
     found["components"]["securitySchemes"] = {
         "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
         "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
@@ -337,4 +324,3 @@ def _described(app: FastAPI) -> dict[str, Any]:
             if name not in ("/api/login", "/api/join", "/healthz"):
                 needed = ("session",) if method == "get" else ("session", "csrf")
                 operation["security"] = [{one: [] for one in needed}, {"token": []}]
-    return found

@@ -1,8 +1,7 @@
 """Copies of a store, and the proof that a store is whole.
 
-A backup is an SQLite file, whatever the database: one moment of it, taken while others go on writing, and checked
-before it gets its name. It is a store itself, or fills an empty one. `verify` follows the chain of events, looks up
-every text that they name, rebuilds all tables from them, and compares.
+A backup is an SQLite file, whatever the database: one moment of it, checked before it gets its name. It is a store
+itself, or fills an empty one. `verify` follows the chain of events, looks up their texts, and rebuilds all tables.
 """
 
 from __future__ import annotations
@@ -89,14 +88,10 @@ def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
     return map(dict, connection.execution_options(yield_per=AT_ONCE).execute(ordered).mappings())
 
 
-# --- verifying --------------------------------------------------------------------------------------------------------
-
-
 def verify(store: Store, head: str | None = None) -> Verified:
     """Proves the store whole, or says what is wrong with it.
 
-    `head` is the end of the chain from a backup or an earlier check. With it, a store whose last events were cut off
-    with all their traces, or that was written anew from some event on, is found too.
+    `head` is the end of the chain from an earlier check: with it, a chain that was cut or written anew is found too.
     """
     problems: list[str] = []
     hashes = [START]
@@ -114,7 +109,6 @@ def verify(store: Store, head: str | None = None) -> Verified:
 
 
 def _check_chain(connection: Connection, hashes: list[str]) -> Iterator[str]:
-    """Follows the chain and appends its hashes."""
     for row in _rows(connection, EVENTS):
         count = len(hashes)
         if row["seq"] != count:

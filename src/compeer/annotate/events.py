@@ -1,10 +1,9 @@
 """What each kind of event does to the tables. The same code runs when something happens and when all is rebuilt.
 
 Nothing here reads the clock, samples at random or refuses: that comes before something becomes an event. An item's
-*stage* follows from its labels and leases alone (`_move`): fresh (nobody is on it), half (one person is), full (two
-are, until both labels are frozen), adjudicate (two labels that differ), adjudicating, closed; or training, gold,
-flagged, dropped, deleted. Items that wait stand in *lanes*, one for each stage, language, crisis mark and set of people
-who are already on its items. To find work for a person is to look at the first item of each lane open to them.
+*stage* follows from its labels and leases alone: fresh (nobody is on it), half (one person is), full (two are, until
+both labels are frozen), adjudicate (two labels that differ), adjudicating, closed; or training, gold, flagged, dropped,
+deleted. Items that wait stand in *lanes*, one for each stage, language, crisis mark and set of people already on them.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ from compeer.annotate.schema import (
 
 @dataclass(frozen=True)
 class Event:
-    """One event on its way into the tables; `item` is the item it is about, if it is about one.
-
-    `texts` returns a kept text by its id, or None once it was erased.
-    """
+    """One event on its way into the tables; `texts` returns a kept text by its id, or None once it was erased."""
 
     connection: Connection
     kind: str
@@ -69,7 +65,6 @@ class Event:
         self.connection.execute(insert(table), _row(table, self.body) | values)
 
     def change(self, table: Table, number: int | None, **values: Any) -> None:
-        """Sets columns of the row with this id."""
         change_rows(self.connection, table, values, id=number)
 
 
@@ -85,11 +80,7 @@ def is_text(value: Any) -> bool:
 
 
 def day_of(at: int) -> str:
-    """The day of a time, in UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).date().isoformat()
-
-
-# --- projects and people ----------------------------------------------------------------------------------------------
 
 
 def _guidelines_set(event: Event) -> None:
@@ -102,9 +93,6 @@ def _joined(event: Event) -> None:
     event.add(PEOPLE, id=event.person, name=name, daily_cap=None, declines_crisis=False, active=True)
     if (invitation := event.body.get("invitation")) is not None:
         event.change(INVITATIONS, invitation, person=event.person, secret=None)
-
-
-# --- items ------------------------------------------------------------------------------------------------------------
 
 
 def _items_added(event: Event) -> None:

@@ -44,8 +44,7 @@ from compeer.safety import Detector
 from compeer.ser.record import SerRecord
 
 ItemKind = Literal["real", "training", "gold"]
-AT_ONCE = 500
-"""Items that one event adds."""
+AT_ONCE = 500  # items that one event adds
 LONGEST_ID = 400
 LONGEST_AUTHOR = 200
 _DETECTOR = Detector(classifier=None)
@@ -97,19 +96,13 @@ _KNOWN_IN = {"steps": "labels and a preference", "compare": "'better'", "rating"
 
 @dataclass(frozen=True)
 class NewItem:
-    """An item before it is added: what is kept of it, and what the queue needs to know.
-
-    `answers` are those of a training or gold item; `crisis` marks a seeker who seems to be in danger.
-    """
+    """An item before it is added: what is kept of it, the known answers, and what the queue needs to know."""
 
     content: Mapping[str, Any]
     language: str
     author: str
     answers: Mapping[str, Any] | None = None
     crisis: bool = False
-
-
-# --- adding and deleting ----------------------------------------------------------------------------------------------
 
 
 def import_items(
@@ -155,8 +148,7 @@ def add_items(
 def delete_dialogue(store: Store, dialogue: str, actor: Person | None = None) -> int:
     """Deletes all items of a dialogue in all projects, with labels and remarks, and returns how many they were.
 
-    What stays is that it was deleted. Backups and exports from before still have it, and PostgreSQL keeps deleted rows
-    in its files until it has vacuumed.
+    Backups and exports from before still have them, and PostgreSQL's files keep deleted rows until it has vacuumed.
     """
     with admin_writes(store, actor) as writing:
         items = [row.id for row in all_rows(writing.connection, ITEMS, dialogue=dialogue)]
@@ -166,9 +158,6 @@ def delete_dialogue(store: Store, dialogue: str, actor: Person | None = None) ->
         writing.record("deleted", {"items": sorted(items)}, erased=erased)
     store.after_erasing()
     return len(items)
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_items(path: Path, task: TaskKind, known: bool = False) -> Iterator[NewItem]:
@@ -214,9 +203,6 @@ def _items(source: SerRecord | Outputs | RatedConversation) -> Iterator[NewItem]
             kept_answers("rating", source.ratings, (), [question.name for question in QUESTIONS["rating"]])
         content = {"dialogue": source.id} | dump
         yield NewItem(content, source.language, source.model, source.ratings, crisis)
-
-
-# --- what an annotator gets -------------------------------------------------------------------------------------------
 
 
 class MediaLink(Frozen):
@@ -275,10 +261,7 @@ class Task(OwnAnswers):
 
 
 def own_answers(connection: Connection, seat: Row[Any], now: int) -> dict[str, Any]:
-    """What a person has answered; `seat` is their lease or label, which has the order in which they got the responses.
-
-    Whether a label is changeable goes by the time alone: anything else would reveal what others have answered.
-    """
+    """What a person has answered; `seat` is their lease or label, which has the order of the responses."""
     held = "draft" in seat._fields
     return {
         "item": seat.item,
@@ -286,7 +269,7 @@ def own_answers(connection: Connection, seat: Row[Any], now: int) -> dict[str, A
         "kind": "first" if seat.role == "gold" else seat.role,
         "answers": positional_answers((seat.draft or {}) if held else seat.answers, seat.shown),
         "note": None if held else text_of(connection, seat.remark),
-        "changeable": held or now < (seat.until or 0),
+        "changeable": held or now < (seat.until or 0),  # anything but time would reveal what others have answered
     }
 
 
@@ -322,16 +305,12 @@ def questions_of(connection: Connection, task: TaskKind, item: int, role: str) -
 
 
 def _first_labels(connection: Connection, item: int) -> Sequence[Row[Any]]:
-    """The earlier one first."""
     labels = all_rows(connection, LABELS, item=item, role="first")
     return sorted(labels, key=lambda label: (label.at, label.person))
 
 
 def view(task: TaskKind, item: int, content: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    """History, steps and responses as an annotator gets them: nothing reveals who wrote them.
-
-    Not even the path of a picture or clip is sent, which can reveal where it comes from.
-    """
+    """History, steps and responses as an annotator gets them: nothing reveals who wrote them, nor does a path."""
     history, steps, texts = [], [], dict[str, str]()
     for index, one in enumerate(content["history"]):
         media = [

@@ -1,12 +1,9 @@
 """Giving labels, correcting one's own for a few minutes, and giving items back.
 
-A label freezes a fixed time after it was given, whatever others have done by then, and only a frozen label counts for
-what becomes of its item. So an annotator who changes an answer, or is refused to, learns nothing of the other's: who
-could see an item close would only have to try each answer until it does.
-
-A label is given by whoever holds the item. One that comes after the lease expired (a page that was offline for a while)
-is still taken if the seat is free. The same label twice is one label, and to give back what was given back does
-nothing, so that a page may send again what it is not sure has arrived.
+A label freezes a fixed time after it was given, and only a frozen label counts for what becomes of its item: who could
+see an item close would only have to try each answer until it does. A label that comes after the lease expired is still
+taken if the seat is free. The same label twice is one label, and to give back what was given back does nothing, so that
+a page may send again what it is not sure has arrived.
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ from compeer.annotate.schema import ITEMS, LABELS, LEASES, PASSES, PEOPLE, one_r
 from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.dialogue import Media
 
-LONGEST_SECONDS = 1800
-"""Time on one item beyond this is a break, not work."""
+LONGEST_SECONDS = 1800  # time on one item beyond this is a break, not work
 GivingBack = Literal["release", "skip", "decline", "flag"]
 _WHY = {"release": "released", "skip": "skipped", "decline": "declined", "flag": "flagged"}
 
@@ -47,7 +43,7 @@ def submit(
     remark: str = "",
     guideline: int | None = None,
 ) -> dict[str, Any] | None:
-    """Gives a label, or changes one's own; when this returns, it is kept. Returns the answers of a training item.
+    """Gives a label, or changes one's own, and returns the answers of a training item.
 
     Answers to a preference go by position, "first" or "second". `guideline` is the version that the person read.
     """
@@ -103,7 +99,6 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
 
 
 def own_task(store: Store, person: Person, item: int) -> Task:
-    """An item that this person holds or has labelled, with their answers, as they got it."""
     key = {"item": item, "person": person.id}
     with store.read() as connection:
         seat = one_row(connection, LEASES, **key) or needed_row(connection, LABELS, "item", **key)
@@ -125,16 +120,11 @@ def media_of(store: Store, person: Person, item: int, utterance: int, number: in
         raise Refused("missing", "there is no such picture or clip.") from None
 
 
-# --- what may be labelled ---------------------------------------------------------------------------------------------
-
 _FREE = {"first": ("fresh", "half"), "adjudication": ("adjudicate",), "gold": ("gold",), "training": ("training",)}
 
 
 def _seat(connection: Connection, item: Row[Any], me: Person) -> tuple[str, list[str], Row[Any] | None]:
-    """The role in which a person may label an item, the order in which they got the responses, and their label so far.
-
-    An item that was never given to them is refused as if there were none.
-    """
+    """The role in which a person may label an item, the order in which they got responses, and their label so far."""
     key = {"item": item.id, "person": me.id}
     if held := one_row(connection, LABELS, **key) or one_row(connection, LEASES, **key):
         return held.role, held.shown, None if "draft" in held._fields else held
@@ -157,14 +147,8 @@ def _correction(role: str, label: Row[Any] | None, seconds: int, now: int) -> tu
     return int(label.until), [label.remark] if label.remark else []
 
 
-# --- giving back ------------------------------------------------------------------------------------------------------
-
-
 def give_back(store: Store, person: Person, item: int, how: GivingBack, reason: str = "") -> None:
-    """Gives an item back: `release` for a pause, `skip` and `decline` to somebody else, `flag` to an admin.
-
-    A skipped or flagged item needs a reason; one whose content is too much is declined without.
-    """
+    """Gives an item back: `release` for a pause, `skip` and `decline` to somebody else, `flag` to an admin."""
     if how in ("skip", "flag") and not reason.strip():
         raise Refused("invalid", "a reason is missing.", do="Say in a few words what is wrong with the item.")
     with store.write(person.id) as writing:

@@ -49,7 +49,6 @@ class LabelledItem:
 
 
 def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
-    """All metrics of a project from its items, ready for JSON."""
     stages = Counter(item.row.stage for item in items)
     real = [item for item in items if item.row.kind == "real"]
     doubled = [item for item in real if item.is_doubled]
@@ -100,7 +99,6 @@ def _question(
 
 
 def _pairs(questions: Sequence[LabelQuestion], doubled: Sequence[LabelledItem]) -> list[dict[str, Any]]:
-    """For each pair of annotators, and each question, the percentage and κ."""
     both = [sorted(item.firsts, key=lambda label: label.person) for item in doubled]
     rows = []
     for pair, labels in groups(((one.pseudonym, other.pseudonym), (one, other)) for one, other in both).items():
@@ -170,7 +168,6 @@ def _pace(
 
 
 def _week(at: int) -> str:
-    """The ISO week of a time."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%G-W%V")
 
 

@@ -1,9 +1,8 @@
 """People: how they join, what they may do, and how they leave.
 
 An admin runs projects, an annotator gives first labels, an adjudicator settles what two annotators disagree on. People
-join by an invitation link that works once, and choose a name and a password. A program does the same; its labels carry
-the source `llm`. Others never see a name, only a pseudonym. Whoever leaves takes name and password along; the labels
-stay. Passwords and invitations are kept as argon2 hashes. The audit log is the chain of events itself.
+and programs join by an invitation that works once. Others never see a name, only a pseudonym; whoever leaves takes name
+and password along, and the labels stay. The audit log is the chain of events itself.
 """
 
 from __future__ import annotations
@@ -20,18 +19,7 @@ from argon2.exceptions import Argon2Error, InvalidHashError
 from pydantic import Field
 from sqlalchemy import Connection, select
 
-from compeer.annotate.schema import (
-    EVENTS,
-    INVITATIONS,
-    LEASES,
-    PEOPLE,
-    SESSIONS,
-    TEXTS,
-    all_rows,
-    next_id,
-    one_row,
-    remove_rows,
-)
+from compeer.annotate.schema import EVENTS, INVITATIONS, LEASES, PEOPLE, SESSIONS, TEXTS, all_rows, one_row, remove_rows
 from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
 from compeer.io import Frozen
 
@@ -39,8 +27,8 @@ Role = Literal["admin", "annotator", "adjudicator"]
 ROLES: tuple[Role, ...] = get_args(Role)
 DAY = 86_400_000
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 200
+# a hash that no password has
 DECOY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
-"""A hash that no password has."""
 
 
 class Person(Frozen):
@@ -58,7 +46,6 @@ class Person(Frozen):
 
     @property
     def works(self) -> bool:
-        """Whether this person gives labels."""
         return bool({"annotator", "adjudicator"} & set(self.roles))
 
 
@@ -86,9 +73,6 @@ def admin_writes(store: Store, actor: Person | None) -> Iterator[Writing]:
         yield writing
 
 
-# --- joining ----------------------------------------------------------------------------------------------------------
-
-
 def add_person(
     store: Store, name: str, password: str, roles: Iterable[str], languages: Iterable[str], program: bool = False
 ) -> Person:
@@ -113,14 +97,13 @@ def invite(
     hashed = hashed_secret(secret)
     body = {"roles": _checked_roles(roles), "languages": _checked_languages(languages), "program": program}
     with admin_writes(store, actor) as writing:
-        number = next_id(writing.connection, INVITATIONS)
+        number = writing.next_id(INVITATIONS)
         body |= {"invitation": number, "secret": writing.keep(hashed), "expires": writing.at + days * DAY}
         writing.record("invited", body)
     return f"{number}.{secret}"
 
 
 def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
-    """The invitations with which somebody can still join."""
     require(actor, "admin")
     chosen = (INVITATIONS.c.secret.is_not(None), INVITATIONS.c.expires >= store.now())
     with store.read() as connection:
@@ -129,7 +112,6 @@ def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
 
 
 def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
-    """Makes an invitation that nobody took up worthless."""
     with admin_writes(store, actor) as writing:
         row = one_row(writing.connection, INVITATIONS, id=number)
         if row is None or row.secret is None or row.expires < writing.at:
@@ -138,7 +120,6 @@ def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
 
 
 def join(store: Store, token: str, name: str, password: str) -> Person:
-    """Takes up an invitation."""
     number, _, secret = token.partition(".")
     hashed = hashed_secret(password)
     with store.read() as connection:
@@ -161,14 +142,11 @@ def _join(writing: Writing, name: str, hashed: str, what: Mapping[str, Any], era
         raise Refused("invalid", "a name has 1 to 100 characters, and no control characters.")
     if one_row(writing.connection, PEOPLE, name=name):
         raise Refused("conflict", "this name is taken.", do="Choose another.")
-    number = next_id(writing.connection, PEOPLE)
+    number = writing.next_id(PEOPLE)
     body = {"person": number, "pseudonym": f"{'P' if what['program'] else 'A'}{number}", **what}
     body |= {"name": writing.keep(name, person=number), "secret": writing.keep(hashed, person=number)}
     writing.record("joined", body, erased=erased)
     return person_by_id(writing.connection, number)
-
-
-# --- changing and leaving ---------------------------------------------------------------------------------------------
 
 
 def change_person(store: Store, person: int, actor: Person | None, **values: Any) -> Person:
@@ -177,10 +155,8 @@ def change_person(store: Store, person: int, actor: Person | None, **values: Any
         require(actor, "admin")
     if unknown := values.keys() - {"daily_cap", "declines_crisis", "languages", "roles"}:
         raise Refused("invalid", f"'{min(unknown)}' cannot be changed.")
-    if "languages" in values:
-        values["languages"] = _checked_languages(values["languages"])
-    if "roles" in values:
-        values["roles"] = _checked_roles(values["roles"])
+    checks = {"languages": _checked_languages, "roles": _checked_roles}
+    values |= {name: check(values[name]) for name, check in checks.items() if name in values}
     with store.write(actor.id if actor else None) as writing:
         if "admin" not in values.get("roles", ["admin"]):
             _require_another_admin(writing.connection, person)
@@ -196,6 +172,7 @@ def leave(store: Store, person: int, actor: Person | None = None) -> None:
         require(actor, "admin")
     with store.write(actor.id if actor else None) as writing:
         connection = writing.connection
+        person_by_id(connection, person)
         _require_another_admin(connection, person)
         for lease in all_rows(connection, LEASES, person=person):
             writing.record("lease_ended", {"person": person, "why": "released"}, item=lease.item)
@@ -207,7 +184,6 @@ def leave(store: Store, person: int, actor: Person | None = None) -> None:
 
 
 def people(store: Store, actor: Person | None = None) -> list[Person]:
-    """Everyone who ever joined."""
     require(actor, "admin")
     with store.read() as connection:
         rows = connection.execute(select(PEOPLE).order_by(PEOPLE.c.id))
@@ -230,17 +206,13 @@ def audit_log(store: Store, actor: Person | None, before: int | None = None, lim
 
 
 def person_by_id(connection: Connection, number: int) -> Person:
-    """A person by their number."""
     row = needed_row(connection, PEOPLE, "person", id=number)
     return Person.model_validate(row, from_attributes=True)
 
 
 def _require_another_admin(connection: Connection, person: int) -> None:
     """Refuses where this person is the only admin."""
-    if "admin" not in person_by_id(connection, person).roles:
-        return
-    others = [row for row in all_rows(connection, PEOPLE, active=True) if row.id != person]
-    if not any("admin" in row.roles for row in others):
+    if {row.id for row in all_rows(connection, PEOPLE, active=True) if "admin" in row.roles} == {person}:
         raise Refused("conflict", "this is the last admin.", do="Make somebody else an admin first.")
 
 
@@ -256,9 +228,6 @@ def _checked_languages(languages: Iterable[str]) -> list[str]:
     if not chosen or not all(code.isascii() and code.isalpha() and 2 <= len(code) <= 3 for code in chosen):
         raise Refused("invalid", "a language is given by its ISO 639 code.", do="For instance: en, zh")
     return chosen
-
-
-# --- passwords --------------------------------------------------------------------------------------------------------
 
 
 def hashed_secret(secret: str) -> str:
@@ -278,5 +247,4 @@ def is_secret(kept: str | None, secret: str) -> bool:
 
 
 def hasher() -> PasswordHasher:
-    """argon2 with the cost that its makers advise."""
     return PasswordHasher()

@@ -3,8 +3,7 @@
 There are three tasks: `steps` (each step of a supporter's turn true or false, and which of two responses is better),
 `compare` (which of two models' responses is better) and `rating` (a whole conversation from 0 to 4 along ESC-Eval's
 dimensions). Each annotator gets the two responses in a random order and answers "first" or "second"; what is kept names
-the response itself, so that answers can be compared. Each new text of the guidelines is a new version, and a label
-keeps the version it was given by.
+the response itself. A label keeps the version of the guidelines it was given by.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pydantic import Field
 from sqlalchemy import Connection, select
 
 from compeer.annotate.people import Person, admin_writes
-from compeer.annotate.schema import GUIDELINES, PROJECTS, next_id, one_row
+from compeer.annotate.schema import GUIDELINES, PROJECTS, one_row
 from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
 from compeer.errors import InputError
 from compeer.io import Frozen
@@ -105,9 +104,6 @@ def disputed(first: Answers, second: Answers) -> tuple[str, ...]:
     return tuple(name for name in first if name in second and first[name] != second[name])
 
 
-# --- projects ---------------------------------------------------------------------------------------------------------
-
-
 class ProjectSettings(Frozen):
     """How a project is run."""
 
@@ -145,14 +141,13 @@ def add_project(
     settings: ProjectSettings | None = None,
     actor: Person | None = None,
 ) -> Project:
-    """Makes a project with the first version of its guidelines."""
     name = name.strip()
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise Refused("invalid", "a project's name has 1 to 100 printable characters.")
     with admin_writes(store, actor) as writing:
         if one_row(writing.connection, PROJECTS, name=name):
             raise Refused("conflict", f"there is a project '{name}' already.", do="Choose another name.")
-        number = next_id(writing.connection, PROJECTS)
+        number = writing.next_id(PROJECTS)
         body = {"project": number, "name": name, "task": task}
         writing.record("project_added", body | {"settings": (settings or ProjectSettings()).model_dump()})
         _add_guidelines(writing, number, 1, guidelines)
@@ -170,7 +165,6 @@ def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | 
 
 
 def change_settings(store: Store, project: int, settings: ProjectSettings, actor: Person | None = None) -> Project:
-    """Changes how a project is run from now on."""
     with admin_writes(store, actor) as writing:
         project_by_id(writing.connection, project)
         writing.record("project_changed", {"project": project, "settings": settings.model_dump()})
@@ -185,19 +179,16 @@ def guidelines_of(store: Store, project: int, version: int | None = None) -> Gui
 
 
 def projects(store: Store) -> list[Project]:
-    """All projects."""
     with store.read() as connection:
         rows = connection.execute(select(PROJECTS).order_by(PROJECTS.c.id))
         return [Project.model_validate(row, from_attributes=True) for row in rows]
 
 
 def project_by_id(connection: Connection, number: int) -> Project:
-    """A project by its number."""
     return Project.model_validate(needed_row(connection, PROJECTS, "project", id=number), from_attributes=True)
 
 
 def project_by_number(store: Store, number: int) -> Project:
-    """A project by its number, for those who read nothing else."""
     with store.read() as connection:
         return project_by_id(connection, number)
 

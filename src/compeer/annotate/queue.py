@@ -1,11 +1,10 @@
 """Who gets what next, and how far somebody is.
 
-`next_task` gives a person the item they already hold, else a new one: training first, then what two annotators disagree
-on (to adjudicators who gave neither label), now and then a gold item, then whatever has the highest priority. Of equal
+A person gets the item they already hold, else a new one: training first, then what two annotators disagree on (to
+adjudicators who gave neither label), now and then a gold item, then whatever has the highest priority. Of equal
 priority, an item that somebody has begun comes before a fresh one, unless the two already share more items than others
-do: everyone works with everyone, so that agreement is known for each pair. Nobody gets an item twice, in a language
-they do not speak, or one they passed. The cost is a look at the first item of each lane (see `events.py`): it grows
-with the number of people, and with that of items only as an index does.
+do, so that agreement is known for each pair. Nobody gets an item twice, in a language they do not speak, or one they
+passed. The cost is a look at the first item of each lane (see `events.py`).
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ from compeer.annotate.projects import RESPONSES, Project, project_by_id, project
 from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES, one_row
 from compeer.annotate.store import Store, Writing, needed_row
 
-UNEVEN = 1
-"""Items that one pair may share more than another before a fresh item is begun instead."""
-Reason = Literal["done", "waiting", "daily cap", "no language", "no project"]
-"""Why there is nothing to do now."""
+UNEVEN = 1  # items that one pair may share more than another before a fresh item is begun instead
+Reason = Literal["done", "waiting", "daily cap", "no language", "no project"]  # why there is nothing to do now
 
 
 @dataclass(frozen=True)
@@ -125,9 +122,6 @@ _HEADS = (
 """The first item of each lane that this person has not passed."""
 
 
-# --- progress ---------------------------------------------------------------------------------------------------------
-
-
 def today(store: Store, person: Person, *within: Project) -> Today:
     """A person's day so far; the limit is their own, or that of the projects where it is lower."""
     with store.read() as connection:
@@ -142,10 +136,7 @@ def _cap(person: Person, *within: Project) -> int | None:
 
 
 def progress(store: Store, me: Person, project: Project) -> tuple[int, int]:
-    """How many labels a person has given in a project, and how many items they may get besides the one they hold.
-
-    A gold item counts as any other does, or the counter would reveal it; once nothing else is left, none will come.
-    """
+    """How many labels a person has given in a project, and how many items they may get besides the one they hold."""
     own = select(func.count()).where(LABELS.c.person == me.id, LABELS.c.project == project.id)
     with store.read() as connection:
         lanes = connection.execute(_LANES, {"j": project.id}).all()
@@ -154,6 +145,7 @@ def progress(store: Store, me: Person, project: Project) -> tuple[int, int]:
         passed = passed.where(PASSES.c.person == me.id, ITEMS.c.lane.in_(list(waiting)))
         left = sum(waiting.values()) - connection.execute(passed).scalar_one()
         if "annotator" in me.roles:
+            # A gold item counts, or the counter would reveal it; once nothing else is left, none will come.
             for stage in ("training", "gold") if left else ("training",):
                 known = _known(me, project, stage).with_only_columns(func.count()).order_by(None)
                 left += connection.execute(known).scalar_one()
@@ -161,18 +153,13 @@ def progress(store: Store, me: Person, project: Project) -> tuple[int, int]:
 
 
 def stage_counts(store: Store, project: Project) -> dict[str, int]:
-    """How many items of a project are in each stage."""
     freeze_all(store)
     counted = select(ITEMS.c.stage, func.count()).where(ITEMS.c.project == project.id, ITEMS.c.stage != "deleted")
     with store.read() as connection:
         return dict(connection.execute(counted.group_by(ITEMS.c.stage)).tuples().all())
 
 
-# --- finding ----------------------------------------------------------------------------------------------------------
-
-
 def _find(connection: Connection, me: Person, project: Project) -> tuple[int, str] | Reason:
-    """An item for this person and the role in which they get it."""
     lanes = connection.execute(_LANES, {"j": project.id}).all()
     kinds = {lane.stage for lane in lanes} if "annotator" in me.roles else set()
     training = _known(me, project, "training").limit(1)
@@ -203,7 +190,6 @@ def _find(connection: Connection, me: Person, project: Project) -> tuple[int, st
 
 
 def _is_open(me: Person, lane: Row[Any]) -> bool:
-    """Whether a person may work on the items that wait in a lane."""
     role = {"fresh": "annotator", "half": "annotator", "adjudicate": "adjudicator"}.get(lane.stage)
     if role not in me.roles or (lane.crisis and me.declines_crisis):
         return False
@@ -226,10 +212,7 @@ def _known(me: Person, project: Project, stage: str) -> Select[Any]:
 
 
 def _nothing(connection: Connection, me: Person, project: Project, lanes: Sequence[Row[Any]]) -> Reason:
-    """Why there is nothing: all is done, others must do their part first, or only other languages are left.
-
-    Only adjudicators learn whether two labels differ, and only of items that they did not label themselves.
-    """
+    """Why there is nothing; only adjudicators learn whether two labels differ, and only of items they did not label."""
     if lanes and not any(_speaks(me, lane.language) for lane in lanes):
         return "no language"
     firsts = select(func.count()).where(LABELS.c.item == ITEMS.c.id, LABELS.c.role == "first").scalar_subquery()

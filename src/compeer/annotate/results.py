@@ -1,8 +1,7 @@
 """What the labels of a project lead to: its metrics, where annotators differ, single items, and the files of an export.
 
-`records.jsonl` holds SER records as a judge is trained on, with one label a question: what two annotators agree on. An
-item without a consensus on some question is left out, and counted. `annotations.jsonl` holds every label by itself, for
-all tasks, with annotators by pseudonym; `agreement.json` the metrics of the day. Only their owner can read them.
+Of an export, `records.jsonl` holds SER records as a judge is trained on, of items with a consensus on every question;
+`annotations.jsonl` every label by itself, for all tasks, with annotators by pseudonym; `agreement.json` the metrics.
 """
 
 from __future__ import annotations
@@ -55,11 +54,7 @@ def _described(label: Row[Any], **more: Any) -> dict[str, Any]:
 
 
 def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
-    """All metrics of a project, ready for JSON: computed once for each state of the store and minute.
-
-    It can take seconds: one thread computes it, and the others wait. What is counted of the last week changes without
-    an event, hence the minute.
-    """
+    """All metrics of a project, ready for JSON: computed once for each state of the store and, for the week, minute."""
     require(actor, "admin")
     with _AT_WORK:
         return _dashboard(store, project, store.length(), int(store.clock() // 60))
@@ -99,7 +94,6 @@ def disagreements(store: Store, project: int, question: str, actor: Person | Non
 
 
 def everything(store: Store, number: int, actor: Person | None = None) -> dict[str, Any]:
-    """An item with its source, all its labels, and who passed it and why."""
     require(actor, "admin")
     blind = actor is not None and actor.works
     with store.read() as connection:
@@ -130,9 +124,6 @@ def everything(store: Store, number: int, actor: Person | None = None) -> dict[s
         "known": row.answers,
         "passed": passed_items(store, actor, item=number),
     }
-
-
-# --- an export --------------------------------------------------------------------------------------------------------
 
 
 def export_project(store: Store, project: Project, folder: Path, actor: Person | None = None) -> Counter[str]:
@@ -193,7 +184,6 @@ def _origin(item: LabelledItem, question: str, value: Answer | None) -> dict[str
 def _annotation(
     item: LabelledItem, content: Mapping[str, Any], texts: Mapping[str | None, str], task: TaskKind
 ) -> dict[str, Any]:
-    """All labels of an item, without names."""
     row: dict[str, Any] = {"id": content["id"], "dialogue": content.get("dialogue"), "kind": item.row.kind}
     row |= {"author": item.row.author, "language": item.row.language, "stage": item.row.stage, "task": task}
     if task == "compare":

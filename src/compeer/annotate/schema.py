@@ -1,12 +1,10 @@
 """The tables of an annotation store.
 
-`events` is what happened, in order, each row chained to the one before it by a hash; it is never changed. `texts` holds
-what people may ask to have removed (dialogues, names, remarks, hashed passwords). An event names a text only by its id
-and salted hash, so a text can go and the chain still holds. `head` is the end of the chain; a writer holds its one row.
-`sessions` are sign-ins, which may be lost. All other tables are the state that the events lead to: only `events.py`
-writes them, and they can be rebuilt. Times are milliseconds since 1970.
-
-Rows that are looked up or changed by the values of some columns go through the functions at the end of this module.
+`events` is what happened, each row chained to the one before it by a hash; it is never changed. `texts` holds what
+people may ask to have removed (dialogues, names, remarks, hashed passwords). An event names a text only by its id and
+salted hash, so a text can go and the chain still holds. `head` is the end of the chain; a writer holds its one row. All
+other tables but `sessions` are the state that the events lead to: only `events.py` writes them, and they can be
+rebuilt. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -145,13 +143,11 @@ Index("passes_item", PASSES.c.item)
 PAIRS = _table("pairs", {"project": Integer, "one": Integer, "other": Integer}, {"shared": Integer})
 DAYS = _table("days", {"person": Integer, "day": String(10)}, {"labels": Integer, "seconds": Integer})
 
+# the tables that the events lead to
 STATE = (PROJECTS, GUIDELINES, PEOPLE, INVITATIONS, ITEMS, LANES, LEASES, LABELS, PASSES, PAIRS, DAYS)
-"""The tables that the events lead to."""
-KEPT = (EVENTS, HEAD, TEXTS)
-"""The tables that cannot be rebuilt."""
+KEPT = (EVENTS, HEAD, TEXTS)  # the tables that cannot be rebuilt
 
-REVISION = "0002"
-"""The version of these tables, which a store keeps in the one row of `VERSION`."""
+REVISION = "0002"  # the version of these tables, which a store keeps in the one row of `VERSION`
 VERSION = sa.Table("alembic_version", sa.MetaData(), sa.Column("version_num", String(32), primary_key=True))
 FROM_0001 = (
     "ALTER TABLE labels ADD COLUMN until BIGINT",
@@ -167,13 +163,11 @@ FROM_0001 = (
 
 
 def one_row(connection: sa.Connection, table: sa.Table, **key: Any) -> sa.Row[Any] | None:
-    """A row with these values, or None."""
     found: sa.Row[Any] | None = connection.execute(_matching(sa.select, table, *key), _bound(key)).first()
     return found
 
 
 def all_rows(connection: sa.Connection, table: sa.Table, **key: Any) -> Sequence[sa.Row[Any]]:
-    """All rows with these values."""
     found: Sequence[sa.Row[Any]] = connection.execute(_matching(sa.select, table, *key), _bound(key)).all()
     return found
 
@@ -184,7 +178,6 @@ def change_rows(connection: sa.Connection, table: sa.Table, values: Mapping[str,
 
 
 def remove_rows(connection: sa.Connection, table: sa.Table, **key: Any) -> None:
-    """Deletes the rows with these values."""
     connection.execute(_matching(sa.delete, table, *key), _bound(key))
 
 
@@ -195,11 +188,6 @@ def count_up(
     values = _bound(key) | {f"more_{name}": number for name, number in more.items()}
     if not connection.execute(_adding(table, tuple(key), tuple(more)), values).rowcount:
         connection.execute(sa.insert(table), {**key, **more, **other})
-
-
-def next_id(connection: sa.Connection, table: sa.Table) -> int:
-    """The number that a new row of a table gets."""
-    return int(connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0) + 1
 
 
 def _bound(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,8 @@
 """The annotation store: one database in which every change is an event, on disk before anyone hears that it is done.
 
 A `Writing` is one transaction. It holds the end of the chain from its first statement to its commit, so writers come
-one after another on SQLite and on PostgreSQL alike: what a writer reads is still true when it writes. Each event is
-hashed together with the one before it, appended, and applied to the tables by `events.py`.
-
-Only its owner may read a store, its journals, its backups and what is exported: they hold what people said in distress.
+one after another: what a writer reads is still true when it writes. Only its owner may read a store, its journals, its
+backups and what is exported: they hold what people said in distress.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, Row, Table, create_engine, delete, insert, inspect, select, update
+from sqlalchemy import Connection, Engine, Row, Table, create_engine, delete, func, insert, inspect, select, update
 from sqlalchemy import event as hooks
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
@@ -30,10 +28,8 @@ from compeer.annotate.events import Event
 from compeer.annotate.schema import EVENTS, FROM_0001, HEAD, METADATA, REVISION, TEXTS, VERSION, one_row
 from compeer.errors import InputError
 
-START = "0" * 64
-"""The hash before the first event."""
-MOST_CONNECTIONS = 60
-"""More than a server has threads, so that none of them waits for a connection."""
+START = "0" * 64  # the hash before the first event
+MOST_CONNECTIONS = 60  # more than a server has threads, so that none of them waits for a connection
 
 
 class Refused(InputError):
@@ -50,7 +46,6 @@ def canonical(value: Any) -> str:
 
 
 def event_hash(before: str, seq: int, at: int, actor: int | None, kind: str, item: int | None, body: str) -> str:
-    """The hash of an event, which covers all events before it."""
     return hashlib.sha256(canonical([before, seq, at, actor, kind, item, body]).encode()).hexdigest()
 
 
@@ -89,7 +84,6 @@ class Store:
         self._turn = InTurn()
 
     def now(self) -> int:
-        """Milliseconds since 1970."""
         return int(self.clock() * 1000)
 
     def length(self) -> int:
@@ -105,9 +99,8 @@ class Store:
     def write(self, actor: int | None = None, *, lasting: bool = True) -> Iterator[Writing]:
         """One change: all of it is kept when the block ends, or nothing of it.
 
-        What is not `lasting` (a lease) does not wait for the disk in SQLite: it outlives this process, but a loss of
-        power may take it, unless something lasting was written after it. PostgreSQL always waits: a lease that is lost
-        takes the label with it that its holder is about to give.
+        What is not `lasting` (a lease) does not wait for the disk in SQLite: a loss of power may take it. PostgreSQL
+        always waits: a lease that is lost takes the label with it that its holder is about to give.
         """
         engine = self.engine.execution_options(compeer_writes="FULL" if lasting else "NORMAL")
         with self._turn, engine.begin() as connection:
@@ -124,7 +117,6 @@ class Store:
                 connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Closes all connections."""
         self.engine.dispose()
 
 
@@ -153,6 +145,10 @@ class Writing:
         for start in range(0, len(erased), 500):
             self.connection.execute(delete(TEXTS).where(TEXTS.c.id.in_(erased[start : start + 500])))
         Event(self.connection, kind, self.at, self.actor, item, whole, self._texts.get).apply()
+
+    def next_id(self, table: Table) -> int:
+        """The number that a new row of a table gets."""
+        return int(self.connection.execute(select(func.max(table.c.id))).scalar() or 0) + 1
 
     def keep(self, value: str, *, item: int | None = None, person: int | None = None) -> dict[str, str]:
         """Keeps a text that can be erased later; what is returned goes into the event in its place."""

@@ -35,10 +35,8 @@ from compeer.chat.turn import Supporter
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.reward.score import Judge
-from compeer.web.application import application
-from compeer.web.description import Health, describe, refusals
+from compeer.web.application import Files, Health, application, refusals
 from compeer.web.errors import Refusal, from_invalid
-from compeer.web.files import Files
 
 TITLE, CHAT = "compeer", "/v1/chat/completions"
 TEXT = """Talk to a supporter that reasons before it replies.
@@ -93,9 +91,10 @@ def create_app(
 
     app = application(
         TITLE,
+        TEXT,
         files,
         {"/": files.text("chat.html")},
-        lambda app: describe_chat(app, keyed=bool(settings.keys)),
+        describe_key if settings.keys else lambda found: None,
         close,
         on_response=lambda route, status: metrics.add("compeer_requests_total", route=route, status=str(status)),
         keys=settings.keys,
@@ -184,13 +183,10 @@ def chat_answers() -> dict[int | str, dict[str, Any]]:
     return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
 
-def describe_chat(app: FastAPI, keyed: bool) -> dict[str, Any]:
-    """The description of the chat's application."""
-    found = describe(app, TITLE, TEXT)
-    if keyed:
-        found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        for name, path in found["paths"].items():
-            if name.startswith("/v1/") or name == "/metrics":
-                for operation in path.values():
-                    operation["security"] = [{"key": []}]
-    return found
+def describe_key(found: dict[str, Any]) -> None:
+    """Adds to the application's description which routes need a key."""
+    found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    for name, path in found["paths"].items():
+        if name.startswith("/v1/") or name == "/metrics":
+            for operation in path.values():
+                operation["security"] = [{"key": []}]

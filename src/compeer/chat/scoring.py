@@ -23,7 +23,7 @@ from compeer.dialogue import Speaker, Utterance
 from compeer.reasoning import MAX_RESPONSE, parse_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Score, score
-from compeer.web.description import refusals
+from compeer.web.application import refusals
 from compeer.web.errors import Refusal, readable
 
 MOST_PAIRS = 256

@@ -1,9 +1,7 @@
 """The dataset card of a build: `card.html`, one self-contained page, and `card.md`, a README for a dataset repository.
 
-Both say the same: what the records are, how their labels came about, what was counted, probed, checked and dropped, and
-how to make them again. `card.jinja` has the prose of both; the Markdown file leaves out the charts, whose numbers all
-stand in tables. Dialogue text stands in the records to look at, and nowhere else. Every file but the records may be
-missing or broken.
+`card.jinja` has the prose of both; the Markdown file leaves out the charts, whose numbers all stand in tables. Dialogue
+text stands in the records to look at, and nowhere else. Every file but the records may be missing or broken.
 """
 
 from __future__ import annotations
@@ -39,13 +37,12 @@ FILES = (
     *("clusters.jsonl", "rewritten-plain.jsonl", "rewritten-personality.jsonl", "duplicated.jsonl"),
 )
 """What a build may hold, in the order in which it is made."""
-DISPLAYED_UTTERANCES = 8
-"""Of an example's history, the last ones."""
-MOST_ROWS = 12
-"""Of values or kinds that may be many; the largest are shown."""
+DISPLAYED_UTTERANCES = 8  # of an example's history, the last ones
+MOST_ROWS = 12  # of values or kinds that may be many; the largest are shown
 SOURCES = ("human", "llm", "silver", NONE)
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
 """As hubs of datasets name them."""
+_PROBED = ("balanced_accuracy", "low", "high", "chance", "limit", "tested")
 _LEFT_OUT = {"dropped": "dropped, by reason", "failed": "calls that failed, by kind", "masked": "masked, by kind"}
 _PREFERRED = {
     "candidate": ("better", "worse"),
@@ -56,10 +53,7 @@ _PREFERRED = {
 
 
 def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, Path]:
-    """Writes `card.md` and `card.html` into the folder of a build and returns their paths.
-
-    `examples` is the number of records to look at; 0 keeps all dialogue text out of the card.
-    """
+    """Writes `card.md` and `card.html` into the folder of a build; no `examples` keep all dialogue text out of them."""
     counts = count_records(folder / "records.jsonl", examples, seed)
     content = {
         "title": f"SER records from {listing(counts.of('source'))}",
@@ -83,15 +77,10 @@ def _rows(path: Path, key: str) -> list[dict[str, Any]]:
     return [row for row in as_list(find(read_json(path), key)) if isinstance(row, dict)]
 
 
-# --- what the records hold --------------------------------------------------------------------------------------------
-
-
 def _counted(counts: RecordCounts) -> dict[str, Any]:
-    """Records by split and by everything else that tells them apart."""
-    by_split = Counter[str]()
-    for (_, split), times in counts.by_split["source"].items():
-        by_split[split] += times
-    splits = [split for split in SPLITS if by_split[split]]
+    by_source = counts.by_split["source"].items()
+    by_split = {split: sum(times for (_, of), times in by_source if of == split) for split in SPLITS}
+    splits = {split: records for split, records in by_split.items() if records}
     by_value = []
     for aspect, found in counts.by_split.items():
         values = counts.of(aspect)
@@ -99,7 +88,7 @@ def _counted(counts: RecordCounts) -> dict[str, Any]:
             times_by_split = [found[value, split] for split in splits]
             by_value.append([aspect, value, *map(count, times_by_split), count(sum(times_by_split))])
     return {
-        "splits": {split: by_split[split] for split in splits},
+        "splits": splits,
         "aspects": Table("Records by what tells them apart, and by split.", ["by", "value", *splits, "all"], by_value),
     }
 
@@ -164,7 +153,6 @@ def _bars(times: Mapping[str, int]) -> list[Bar]:
 
 
 def _measured(counts: RecordCounts) -> dict[str, Any]:
-    """How long histories, steps and responses are."""
     order = ["history, in utterances", *(f"{step} step, {value}" for step in STEPS for value in (True, False))]
     order += ["response", "better response", "worse response"]
     lengths = []
@@ -211,20 +199,12 @@ def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str
 
 def _checked(probes: list[dict[str, Any]], findings: list[dict[str, Any]]) -> dict[str, Any]:
     """What can be guessed without the history, and what the check found."""
-    rows = [
-        [
-            str(probe.get("label", DASH)),
-            str(probe.get("sees", DASH)),
-            with_interval(
-                decimal(number(probe, "balanced_accuracy"), 3), interval(number(probe, "low"), number(probe, "high"))
-            ),
-            decimal(number(probe, "chance")),
-            decimal(number(probe, "limit")),
-            count(number(probe, "tested")),
-            _passed(probe),
-        ]
-        for probe in probes
-    ]
+    rows = []
+    for probe in probes:
+        what, by = (str(probe.get(key, DASH)) for key in ("label", "sees"))
+        accuracy, low, high, chance, limit, tested = (number(probe, key) for key in _PROBED)
+        bounded = with_interval(decimal(accuracy, 3), interval(low, high))
+        rows.append([what, by, bounded, decimal(chance), decimal(limit), count(tested), _passed(probe)])
     labels = dict.fromkeys(row[0] for row in rows)
     # The probe that guesses best decides; one without a value comes last.
     best = [max((row for row in rows if row[0] == label), key=lambda row: row[2].strip(DASH)) for label in labels]
@@ -246,8 +226,7 @@ def _passed(found: Mapping[str, Any]) -> str:
 
 def _probe_chart(index: int, label: str, probes: list[dict[str, Any]]) -> Markup:
     here = [probe for probe in probes if str(probe.get("label", DASH)) == label]
-    keys = ("balanced_accuracy", "low", "high")
-    dots = [Dot(str(probe.get("sees", DASH))[:24], *(number(probe, key) for key in keys)) for probe in here]
+    dots = [Dot(str(probe.get("sees", DASH))[:24], *(number(probe, key) for key in _PROBED[:3])) for probe in here]
     known = [value for dot in dots for value in (dot.value, dot.low, dot.high) if value is not None]
     limits = [limit for probe in here if (limit := number(probe, "limit")) is not None]
     ticks = nice_ticks(min([*known, *limits, 0.4]), max([*known, *limits, 0.7]), about=4)
@@ -288,7 +267,6 @@ def _made(folder: Path) -> dict[str, Any]:
 
 
 def _numbers(caption: str, found: Any) -> Table:
-    """Named numbers, the largest first."""
     known = [(name, value) for name, inner in _flat(found) if (value := as_number(inner)) is not None]
     rows = [[name, count(value)] for name, value in sorted(known, key=lambda item: (-item[1], item[0]))]
     return Table(caption, ["what", "number"], rows)
@@ -302,9 +280,6 @@ def _flat(found: Any, before: str = "") -> Iterable[tuple[str, Any]]:
 def _line_count(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-
-
-# --- records to look at -----------------------------------------------------------------------------------------------
 
 
 def _example(record: SerRecord) -> dict[str, Any]:
@@ -336,12 +311,8 @@ def _step(record: SerRecord, part: Any) -> dict[str, Any]:
     if label is None:
         return {**displayed, "right": None, "verdict": "not judged yet", "why": ""}
     verdict = f"{label.value}: {label.kind}" if label.kind else str(label.value)
-    return {
-        **displayed,
-        "right": label.value,
-        "verdict": verdict,
-        "why": _sentences([label.source, label.how, label.reason]),
-    }
+    why = _sentences([label.source, label.how, label.reason])
+    return {**displayed, "right": label.value, "verdict": verdict, "why": why}
 
 
 def _sentences(parts: Sequence[str | None]) -> str:

@@ -1,7 +1,7 @@
 """What a dataset card counts: one pass over the records, keeping numbers and no texts.
 
-The exception is a handful of records to look at: one is drawn at random from each sort of record (whose, labelled how,
-wrong in what), and of these the ones that differ most from each other are chosen.
+The exception is a handful of records to look at: one is drawn at random from each sort (whose, labelled how, wrong in
+what), and of these the ones that differ most are chosen.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from compeer.statistics import generator, words
 
 ASPECTS = ("source", "language", "author", "labels of steps", "preferences", "rewritten")
 NONE = "none"
-MOST_SORTS = 1000
-"""Sorts of records, and wordings of how a label came about, that are told apart; what comes later is not."""
+MOST_SORTS = 1000  # of records, and wordings of how a label came about, that are told apart; what comes later is not
 
 _ID = re.compile(r"\S*\d\S*")
 
@@ -31,25 +30,17 @@ class RecordCounts:
     records: int = 0
     by_split: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: {key: Counter() for key in ASPECTS})
     """For each aspect: how many records have a value, by value and split."""
-    dialogues: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """Hashes of the dialogues' ids, which take less room, by split."""
-    steps: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    """Verdicts by step, source and value."""
-    kinds: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """False verdicts by step, source and kind."""
+    dialogues: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # hashes of their ids, by split
+    steps: Counter[tuple[str, str, bool]] = field(default_factory=Counter)  # verdicts by step, source and value
+    kinds: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # False verdicts by step, source and kind
     false_steps: Counter[int] = field(default_factory=Counter)
-    hows: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    """Labels by what is labelled, source, how they came about, and value."""
-    preferences: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By source and class."""
+    hows: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # by what is labelled, source, way, value
+    preferences: Counter[tuple[str, str]] = field(default_factory=Counter)  # by source and class
     better_first: Counter[bool] = field(default_factory=Counter)
     derived: Counter[str] = field(default_factory=Counter)
-    lengths: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """How often each length occurs, by what is measured."""
-    strategies: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By stage and strategy, of turns where neither step is False."""
-    emotions: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By emotion and intensity, of turns whose emotion step is not False."""
+    lengths: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # by what is measured
+    strategies: Counter[tuple[str, str]] = field(default_factory=Counter)  # by stage, of turns where both are not False
+    emotions: Counter[tuple[str, int]] = field(default_factory=Counter)  # by intensity, of steps that are not False
     examples: list[SerRecord] = field(default_factory=list)
 
     @property
@@ -66,7 +57,6 @@ class RecordCounts:
         return sorted(self.hows.items(), key=lambda item: (item[0][:2], -item[1], item[0]))
 
     def strategies_of(self, stage: str) -> Counter[str]:
-        """How often each strategy was chosen in a stage."""
         return Counter({strategy: times for (at, strategy), times in self.strategies.items() if at == stage})
 
     def intensities(self, emotions: Iterable[str]) -> list[tuple[str, list[int]]]:
@@ -76,7 +66,6 @@ class RecordCounts:
 
     @property
     def shared_dialogues(self) -> int:
-        """How many dialogues stand in more than one split."""
         return sum(map(len, self.dialogues.values())) - len(self.all_dialogues)
 
     def of(self, aspect: str) -> list[str]:

@@ -1,17 +1,16 @@
 """The charts of all reports: lines over steps, dots with intervals, bars, emotion curves and reliability diagrams.
 
-A chart is a figure with a caption, an SVG drawing that scales with its box, and a legend in HTML, which wraps on a
-phone. This module works out positions; `charts.jinja` draws. Colours are CSS variables of the page, so that one drawing
-serves light and dark; series differ in dashes too, for those who do not see the colours. A value that is not known
-leaves a gap. Coordinates are rounded, so that the same numbers give the same bytes everywhere.
+This module works out positions; `charts.jinja` draws. Colours are CSS variables of the page; series differ in dashes
+too, for those who do not see the colours. A value that is not known leaves a gap. Coordinates are rounded, so that the
+same numbers give the same bytes everywhere.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -20,15 +19,13 @@ from compeer.report.wording import count, decimal
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
-MANY_POINTS = 40
-"""From here on single points are faint and a running mean is drawn over them."""
+MANY_POINTS = 40  # from here on single points are faint and a running mean is drawn over them
 COLOURS = 5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """One line: a name, and a value or None at each step."""
 
     name: str
@@ -39,8 +36,7 @@ class Series:
         return [(x, y) for x, y in self.points if y is not None]
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(NamedTuple):
     """One row of a dot chart: a value with its interval, each of which may be unknown."""
 
     name: str
@@ -49,24 +45,21 @@ class Dot:
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """One row of a bar chart: a value for each series, each of which may be unknown."""
 
     name: str
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """The emotions of one conversation, from the start on, and whether it was won or lost ('success', 'failure')."""
 
     emotions: Sequence[float]
     end: str = ""
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A range of values laid over a range of the drawing."""
 
     low: float
@@ -93,9 +86,6 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
 def _plot(macro: str, **content: Any) -> Markup:
     macros = environment().get_template("charts.jinja", globals={"width": WIDTH}).module
     return Markup(str(getattr(macros, macro)(**content)).replace("\n", ""))
-
-
-# --- lines ------------------------------------------------------------------------------------------------------------
 
 
 def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "step", y_label: str = "") -> Markup:
@@ -135,17 +125,11 @@ def _line(line: Series, index: int, x_axis: Axis, y_axis: Axis) -> dict[str, Any
 
 def _path(points: Sequence[tuple[float, float | None]], x_axis: Axis, y_axis: Axis) -> str:
     """A path through the points that are known; one between two gaps is a dot."""
-    commands, pen_down = [], False
-    for index, (x, y) in enumerate(points):
-        if y is None:
-            pen_down = False
-            continue
-        single = not pen_down and (index + 1 == len(points) or points[index + 1][1] is None)
-        commands.append(
-            f"{'L' if pen_down else 'M'}{x_axis.position(x)} {y_axis.position(y)}{'h0.1' if single else ''}"
-        )
-        pen_down = True
-    return "".join(commands)
+    commands = ""
+    for _, stretch in groupby(points, key=lambda point: point[1] is None):
+        places = [f"{x_axis.position(x)} {y_axis.position(y)}" for x, y in stretch if y is not None]
+        commands += f"M{'L'.join(places)}{'h0.1' if len(places) == 1 else ''}" if places else ""
+    return commands
 
 
 def _step_ticks(low: float, high: float) -> list[float]:
@@ -153,9 +137,6 @@ def _step_ticks(low: float, high: float) -> list[float]:
     if high - low <= 6:
         return [float(tick) for tick in range(math.ceil(low), math.floor(high) + 1)]
     return [tick for tick in nice_ticks(low, high) if low <= tick <= high and tick == round(tick)]
-
-
-# --- dots and bars ----------------------------------------------------------------------------------------------------
 
 
 def dot_chart(
@@ -167,10 +148,7 @@ def dot_chart(
     words: Words = decimal,
     left: int = 92,
 ) -> Markup:
-    """A dot with its interval for each row, from the first tick to the last; `mark` is a named line to compare with.
-
-    `left` is the room for the rows' names.
-    """
+    """Dots with intervals; `mark` is a named line to compare with, `left` the room for the rows' names."""
     axis = Axis(ticks[0], ticks[-1], left, WIDTH - 30)
     summary = []
     for dot in dots:
@@ -201,15 +179,8 @@ def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] =
     return _plot("bars", **common, left=left, above=above, height=top, thick=thick, rows=rows)
 
 
-# --- emotion over a conversation --------------------------------------------------------------------------------------
-
-
 def mean_emotions(curves: Sequence[Curve]) -> list[float]:
-    """The mean at each reply over all conversations; one that has ended keeps its last emotion.
-
-    So the mean ends at the mean final emotion. If only those still going on were counted, it would rise wherever lost
-    conversations drop out.
-    """
+    """The mean at each reply; a conversation that has ended keeps its last emotion, or lost ones would raise it."""
     longest = max((len(curve.emotions) for curve in curves), default=0)
     return [
         sum(curve.emotions[min(reply, len(curve.emotions) - 1)] for curve in curves) / len(curves)
@@ -246,7 +217,6 @@ def emotion_chart(curves: Sequence[Curve]) -> Markup:
 
 
 def spark(curve: Curve) -> Markup:
-    """One conversation's curve, small enough to stand beside its name."""
     x_axis, y_axis = Axis(0, max(1, len(curve.emotions) - 1), 6, 184), Axis(0, 100, 43, 5)
     emotions = ", ".join(f"{emotion:g}" for emotion in curve.emotions)
     rows = [y_axis.position(tick) for tick in (0, 50, 100)]
@@ -258,15 +228,11 @@ def _curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> dict[str, Any]:
     return {"kind": curve.end, "commands": _path(list(enumerate(curve.emotions)), x_axis, y_axis), **at}
 
 
-# --- reliability of a judge -------------------------------------------------------------------------------------------
-
-
 def reliability_svg(calibration: Mapping[str, Mapping[str, Any]]) -> str:
     """Reliability diagrams of the parts that were judged, an SVG file, given what `calibration_figures` found.
 
-    A dot is a bin of probabilities (`compeer.reward.calibration`, bins of equal width): across the mean probability, up
-    the share that came true. On the dashed diagonal the judge means what it says; below it, it is too sure of True. The
-    bars underneath give the number of verdicts in each bin, since a dot of three verdicts proves nothing.
+    A dot is a bin of equal width: across the mean probability, up the share that came true; bars underneath count its
+    verdicts. On the diagonal the judge means what it says; below it, it is too sure of True.
     """
     axes = {"across": Axis(0, 1, 62, 292), "up": Axis(0, 1, 280, 50)}
     return f"{_plot('reliability', calibration=calibration, **axes)}\n"

@@ -9,8 +9,8 @@ and every transcript to page through. Of `figures.json` the page reads
     failures    {"model": {reason: times}, "infrastructure": {reason: times}}
     cost        {"roles": {role: {"calls", "prompt_tokens", "tokens"}}, "seconds", and "price" with its "currency"}
 
-The page needs nothing from outside. What was said is escaped everywhere, and the page's policy lets no script run but
-its own, which only pages through the transcripts; without it they stand closed, one below the other.
+What was said is escaped everywhere, and the page's policy lets no script run but its own, which only pages through the
+transcripts; without it they stand closed, one below the other.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,23 +30,16 @@ from markupsafe import Markup
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
 from compeer.report.charts import Bar, Curve, Dot, bar_chart, dot_chart, emotion_chart
-from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.page import Table, as_dict, as_estimate, as_list, as_number, find, number, write_page
 from compeer.report.transcripts import Transcript, read_transcripts
-from compeer.report.wording import (
-    DASH,
-    count,
-    decimal,
-    listing,
-    without_folder,
-)
-from compeer.statistics import Estimate, mean
+from compeer.report.wording import DASH, count, decimal, listing, without_folder
+from compeer.statistics import mean
 
 PROTOCOLS = {"esc-eval": "ESC-Eval", "sage": "SAGE"}
 HUNDRED = (0.0, 25.0, 50.0, 75.0, 100.0)
 
 
 def write_evaluation(folder: Path) -> Path:
-    """Writes the folder's `report.html`, whole or not at all, and returns its path."""
     written = _read_metrics(folder / "figures.json")
     transcripts = read_transcripts(folder)
     metrics, is_sage = as_dict(written.get("figures")), written["protocol"] == "sage"
@@ -72,10 +66,7 @@ def write_evaluation(folder: Path) -> Path:
         transcripts=transcripts,
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        number=number,
-        find=find,
-        as_dict=as_dict,
-        estimate=_estimate,
+        estimate=partial(as_estimate, key="score"),
         of=_of,
     )
 
@@ -113,19 +104,8 @@ def _without_addresses(value: Any) -> Any:
     return value
 
 
-# --- metrics ----------------------------------------------------------------------------------------------------------
-
-
-def _estimate(found: Any) -> Estimate:
-    value, low, high = (number(found, key) for key in ("score", "low", "high"))
-    return Estimate(value=value, low=low, high=high)
-
-
 def _of(part: float | None, whole: float | None) -> str:
     return f"{count(part)}\u00a0of\u00a0{count(whole)}"
-
-
-# --- charts and tables ------------------------------------------------------------------------------------------------
 
 
 def _charts(is_sage: bool, metrics: Mapping[str, Any], transcripts: Sequence[Transcript]) -> list[Markup]:
@@ -133,9 +113,9 @@ def _charts(is_sage: bool, metrics: Mapping[str, Any], transcripts: Sequence[Tra
     if is_sage:
         first = emotion_chart([Curve(one.emotions, one.kind) for one in transcripts if not one.failed])
     else:
-        rows = [*((name.capitalize(), find(metrics, "dimensions", name)) for name in DIMENSIONS)]
-        estimates = [(name, _estimate(found)) for name, found in [*rows, ("Average", metrics.get("average"))]]
-        dots = [Dot(name, found.value, found.low, found.high) for name, found in estimates]
+        found = {name.capitalize(): find(metrics, "dimensions", name) for name in DIMENSIONS}
+        found["Average"] = metrics.get("average")
+        dots = [Dot(name, *(number(one, key) for key in ("score", "low", "high"))) for name, one in found.items()]
         title = "Score by dimension, with 95 % intervals (higher is better)"
         first = dot_chart("dimensions", title, dots, HUNDRED, words=lambda value: decimal(value, 0))
     scores = [one.score for one in transcripts if one.score is not None]

@@ -1,8 +1,7 @@
 """The page builder that all reports share: one template environment, tables, lenient reading, one way to write.
 
 A report is most needed when something went wrong, so what is missing or unreadable becomes None and is shown as a dash.
-Prose and markup live in the templates, which get numbers, tables and charts from here. A page needs nothing from
-outside, holds no clock time and no path of the machine, and is the same for the same files.
+A page needs nothing from outside, holds no clock time and no path of the machine, and is the same for the same files.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from markupsafe import Markup
 from compeer.io import atomic
 from compeer.report import wording
 from compeer.report.wording import DASH
+from compeer.statistics import Estimate
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def environment(markdown: bool = False) -> Environment:
     found.filters["headings"] = lambda body: re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body)
     found.filters["json"] = lambda value: Markup(json.dumps(value))
     found.globals |= {name: getattr(wording, name) for name in ("interval", "estimated", "estimated_share")}
-    found.globals["Table"] = Table
+    found.globals |= {"Table": Table, "find": find, "number": number, "as_dict": as_dict}
     found.globals["kit"] = "markdown.jinja" if markdown else "html.jinja"
     found.globals["layout"] = "page.md.jinja" if markdown else "page.html.jinja"
     return found
@@ -93,7 +93,6 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def find(value: Any, *keys: str) -> Any:
-    """What lies at a path of keys, or None."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
@@ -107,8 +106,13 @@ def as_number(value: Any) -> float | None:
 
 
 def number(value: Any, *keys: str) -> float | None:
-    """The finite number at a path of keys, or None."""
     return as_number(find(value, *keys))
+
+
+def as_estimate(found: Any, key: str) -> Estimate:
+    """The estimate whose value has this key, as it was recorded; what is not known is None."""
+    value, low, high = (number(found, name) for name in (key, "low", "high"))
+    return Estimate(value=value, low=low, high=high)
 
 
 def as_dict(value: Any) -> dict[str, Any]:
@@ -117,5 +121,4 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from compeer.models.catalogue import BASES, PACKAGED_MODELS
 from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
-from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.page import Table, as_dict, as_list, as_number, number, write_page
 from compeer.report.run_metrics import DECISIONS, STAGES, RunMetrics, conclusion, read_run
 from compeer.report.wording import (
     DASH,
@@ -37,14 +37,15 @@ MOST_EXAMPLES = 5
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SCORES = (-5.0, -3.0, -1.0, 1.0, 3.0, 5.0)
 SCORE_PARTS = ("history", "emotion", "strategy", "response", "format")
+# how a response compares with the corpus' reply, in the judge's four answers
 _COMPARED = {"candidate": "better", "both": "as good", "reference": "worse", "neither": "neither is good"}
-"""How a response compares with the corpus' reply, in the judge's four answers."""
 
 
 def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
     """Writes what the run found to `path`, one self-contained HTML file, whole or not at all."""
     metrics = read_run(run, recipe)
     settings = without_folder(dict(recipe))
+    accuracy, chance = "Balanced accuracy by step (higher is better)", ("chance", CHANCE_LEVEL)
     write_page(
         path,
         "run.html.jinja",
@@ -57,7 +58,6 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
         packaged=lambda name: str(name) in PACKAGED_MODELS,
         model_name=_model_name,
         conclusion=conclusion,
-        find=find,
         parts=PARTS,
         steps=STEPS,
         chance_level=CHANCE_LEVEL,
@@ -66,14 +66,7 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
         preferences=PREFERENCE_WORDS,
         curves=lambda stage: _curves(metrics, stage),
         judge_table=judge_table(metrics),
-        judge_chart=dot_chart(
-            "judge-balanced",
-            "Balanced accuracy by step (higher is better)",
-            _dots(metrics.balanced),
-            SHARES,
-            ("chance", CHANCE_LEVEL),
-            percent,
-        ),
+        judge_chart=dot_chart("judge-balanced", accuracy, _dots(metrics.balanced), SHARES, chance, percent),
         supporter_tables=supporter_tables(metrics),
         supporter_charts=supporter_charts(metrics),
         examples=examples(metrics),
@@ -97,9 +90,6 @@ def _model_name(name: Any) -> str:
     return BASES[str(name)].title if str(name) in BASES else str(name or "a model that is not known")
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
 def counted(
     caption: str, head: list[str], counts: Mapping[str, float | None], names: Mapping[str, str] | None = None
 ) -> Table:
@@ -108,7 +98,6 @@ def counted(
 
 
 def judge_table(run: RunMetrics) -> Table:
-    """The judge on the steps of held-out records."""
     measures: dict[str, Callable[[str], str]] = {
         "Weighted-F1": lambda step: decimal(run.judge(step, "weighted_f1")),
         "always True": lambda step: decimal(run.judge(step, "weighted_f1_always_true")),
@@ -125,7 +114,6 @@ def judge_table(run: RunMetrics) -> Table:
 
 
 def supporter_tables(run: RunMetrics) -> list[Table]:
-    """Supporters side by side: form and decisions, score by part, diversity."""
     names = run.supporters
     if not names:
         return []
@@ -175,9 +163,6 @@ def supporter_tables(run: RunMetrics) -> list[Table]:
     ]
 
 
-# --- charts -----------------------------------------------------------------------------------------------------------
-
-
 def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
     """Draws logged metrics of a training, each key under a name that people read."""
     rows = [(step, row) for row in run.curves.get(stage, []) if (step := number(row, "step")) is not None]
@@ -190,7 +175,6 @@ def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
 
 
 def supporter_charts(run: RunMetrics) -> list[Markup]:
-    """Each supporter's score and decisions, with intervals."""
     if not run.supporters:
         return []
 
@@ -216,14 +200,8 @@ def _short(name: str) -> str:
     return name if len(name) <= 12 else f"{name[:11]}…"
 
 
-# --- what was said ----------------------------------------------------------------------------------------------------
-
-
 def examples(run: RunMetrics) -> list[dict[str, Any]]:
-    """The first few histories that any supporter has answered, with the corpus' reply and every supporter's output.
-
-    They are the first ones in the order of the file. Nobody chose them, so they flatter nobody.
-    """
+    """The first histories that any supporter has answered, with all outputs; nobody chose them."""
     by_record: dict[str, dict[str, dict[str, Any]]] = {}
     for name, rows in run.outputs.items():
         for row in rows:
@@ -240,7 +218,6 @@ def examples(run: RunMetrics) -> list[dict[str, Any]]:
 
 
 def _output(name: str, row: dict[str, Any] | None) -> dict[str, Any]:
-    """One supporter's output, read part by part, each with the judge's verdict."""
     if row is None:
         return {"supporter": name, "parsed": None}
     text, reasons = _text(row.get("text")), as_dict(row.get("missing")).values()
@@ -254,10 +231,7 @@ def _output(name: str, row: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _verdict(row: dict[str, Any], part: str) -> tuple[bool, str]:
-    """Whether the judge found a part good, and how sure it was; without words where there is no verdict.
-
-    True or False of a step; of the response, how it compares with the corpus' reply.
-    """
+    """Whether the judge found a part good, and in words how sure it was; no words where there is no verdict."""
     sign = number(row, "parts", part)
     if sign is None:
         return False, ""

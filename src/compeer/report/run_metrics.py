@@ -12,17 +12,15 @@ from typing import Any
 
 from compeer.io import read_json
 from compeer.reasoning import LABELS, STEPS
-from compeer.report.page import as_dict, as_list, as_number, find, number, read_rows
+from compeer.report.page import as_dict, as_estimate, as_list, as_number, find, number, read_rows
 from compeer.report.wording import BEST_OF, decimal, supporter_name
 from compeer.statistics import Estimate, wilson
 
 STAGES = ("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate")
 TRAINED = ("2-judge", "3-sft", "4-grpo")
 DECISIONS = ("stage", "emotion", "intensity", "strategy")
-FEW_PAIRS = 10
-"""With fewer shared histories than this a bootstrap interval means nothing, and nothing is concluded from it."""
-WIDE_SCORE, WIDE_SHARE = 1.0, 0.25
-"""Intervals from this width on are warned of."""
+FEW_PAIRS = 10  # with fewer shared histories a bootstrap interval means nothing, and nothing is concluded from it
+WIDE_SCORE, WIDE_SHARE = 1.0, 0.25  # intervals from this width on are warned of
 
 
 @dataclass(frozen=True)
@@ -39,33 +37,26 @@ class RunMetrics:
         return find(self.manifests.get(stage), "figures", *keys)
 
     def number(self, stage: str, *keys: str) -> float | None:
-        """A metric of a stage as a finite number, or None."""
         return as_number(self.of(stage, *keys))
 
     def counts(self, stage: str, *keys: str) -> dict[str, float | None]:
-        """A stage's named numbers."""
         return {str(key): as_number(value) for key, value in as_dict(self.of(stage, *keys)).items()}
 
     def names(self, stage: str, *keys: str) -> list[str]:
-        """A stage's list of names."""
         return [str(name) for name in as_list(self.of(stage, *keys))]
 
     def judge(self, *keys: str) -> float | None:
-        """A metric of the judge."""
         return self.number("5-evaluate", "judge", *keys)
 
     def supporter(self, name: str, *keys: str) -> float | None:
-        """A metric of one supporter."""
         return self.number("5-evaluate", "supporters", name, *keys)
 
     @cached_property
     def supporters(self) -> list[str]:
-        """The supporters that were measured, in the order of the manifest."""
         return list(as_dict(self.of("5-evaluate", "supporters")))
 
     @property
     def has_best_of(self) -> bool:
-        """Whether the judge chose the outputs of one of the supporters among several."""
         return any(name.startswith(BEST_OF) for name in self.supporters)
 
     def of_supporters(self, *keys: str) -> dict[str, float]:
@@ -76,11 +67,8 @@ class RunMetrics:
         """How often always making the most frequent decision would be right."""
         return next(iter(self.of_supporters("decisions", decision, "majority").values()), None)
 
-    # --- estimates ----------------------------------------------------------------------------------------------------
-
     @cached_property
     def complete(self) -> dict[str, Estimate]:
-        """The share of complete outputs, by supporter."""
         keys = ("format_complete", "outputs")
         return {
             name: share_estimate(*(self.supporter(name, "decisions", key) for key in keys)) for name in self.supporters
@@ -88,36 +76,28 @@ class RunMetrics:
 
     @cached_property
     def scores(self) -> dict[str, Estimate]:
-        """The mean score by the judge, by supporter."""
         return {name: self._estimate(name, "reward", value="total") for name in self.supporters}
 
     def decisions(self, decision: str) -> dict[str, Estimate]:
-        """The share of decisions as in the corpus, by supporter.
-
-        The interval is the run's own bootstrap interval, or Wilson's where that has shrunk to a point at 0 or 1.
-        """
-        found = {name: self._estimate(name, "decisions", decision, value="accuracy") for name in self.supporters}
-        return {
-            name: share_estimate(own.value, self.supporter(name, "decisions", "outputs"))
-            if own.low is not None and own.low == own.high
-            else own
-            for name, own in found.items()
-        }
+        """The share of decisions as in the corpus; with Wilson's interval where the run's own has shrunk to a point."""
+        found = {}
+        for name in self.supporters:
+            own = self._estimate(name, "decisions", decision, value="accuracy")
+            shrunk = own.low is not None and own.low == own.high
+            found[name] = share_estimate(own.value, self.supporter(name, "decisions", "outputs")) if shrunk else own
+        return found
 
     def _estimate(self, name: str, *keys: str, value: str) -> Estimate:
-        found, low, high = (self.supporter(name, *keys, key) for key in (value, "low", "high"))
-        return Estimate(value=found, low=low, high=high)
+        return as_estimate(self.of("5-evaluate", "supporters", name, *keys), value)
 
     @cached_property
     def balanced(self) -> dict[str, Estimate]:
-        """The judge's balanced accuracy, by step."""
         return {LABELS[step]: self._balanced(step) for step in STEPS}
 
     def _balanced(self, step: str) -> Estimate:
         """Balanced accuracy with an approximate interval, from the recalls and the number of labels.
 
-        Two successes and two failures are added to each class before its variance is taken, so that few labels that
-        happen to be all right do not look like certainty.
+        Two successes and two failures are added to each class, so that few labels do not look like certainty.
         """
         balanced, recall_false = self.judge(step, "balanced_accuracy"), self.judge(step, "recall_false")
         share, scored = self.judge(step, "false_share"), self.judge("scored")
@@ -136,10 +116,7 @@ class RunMetrics:
         return share_estimate(self.judge("response", "accuracy"), self.judge("scored"))
 
     def changes(self, what: str) -> list[tuple[str, str, Estimate | None]]:
-        """Each supporter compared with the one before it, history by history; None where they share none.
-
-        `what` is "total", the judge's score, or "complete", whether everything could be read.
-        """
+        """Each supporter's "total" score, or whether it is "complete", compared with the one before it, by history."""
         found = {name: self._by_record(name, what) for name in self.supporters}
         return [(one, other, paired(found[one], found[other])) for one, other in pairwise(self.supporters)]
 
@@ -151,7 +128,6 @@ class RunMetrics:
 
     @property
     def wide_intervals(self) -> list[str]:
-        """The intervals too wide to say much, in words."""
         found = []
         for name in self.supporters:
             if (width := _width(self.scores[name])) > WIDE_SCORE:
@@ -181,7 +157,6 @@ def paired(before: dict[str, float], after: dict[str, float]) -> Estimate | None
 
 
 def conclusion(change: Estimate) -> str:
-    """What may be concluded from a difference."""
     if change.n < FEW_PAIRS or change.low is None or change.high is None:
         return "These are too few histories to conclude anything"
     if change.low <= 0 <= change.high:
@@ -190,7 +165,6 @@ def conclusion(change: Estimate) -> str:
 
 
 def read_run(run: Path, recipe: Mapping[str, Any]) -> RunMetrics:
-    """Everything the report needs of a run's folder."""
     manifests = {stage: found for stage in STAGES if (found := read_json(run / stage / "manifest.json"))}
     curves = {stage: list(read_rows(run / stage / "metrics.jsonl")) for stage in TRAINED}
     metrics = RunMetrics(recipe, manifests, curves)

@@ -1,7 +1,7 @@
 """The conversations of an evaluation's folder: who said what, what was noted, and the scores.
 
-The logs (`dialogues/`) hold the words, the reasoning and the seeker's facts; `scores.jsonl` what became of each
-conversation; `judged.jsonl` what the judges wrote. What is missing or torn is left out or becomes a dash.
+`dialogues/` holds the words, the reasoning and the seeker's facts; `scores.jsonl` what became of each conversation;
+`judged.jsonl` what the judges wrote. What is missing or torn is left out or becomes a dash.
 """
 
 from __future__ import annotations
@@ -19,19 +19,13 @@ from compeer.report.charts import Curve, spark
 from compeer.report.page import as_dict, as_list, as_number, find, number, read_rows
 from compeer.report.wording import DASH, decimal, signed
 
-Key = tuple[str, int]
-"""A scenario's id and the repeat, counted from 1."""
-MARKS = {"success": "▲", "failure": "▼"}
-"""Shapes beside the colours, for those who do not see them."""
+Key = tuple[str, int]  # a scenario's id and the repeat, counted from 1
+MARKS = {"success": "▲", "failure": "▼"}  # shapes beside the colours, for those who do not see them
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """A conversation as the page shows it.
-
-    A turn has a speaker, a text, and what was thought and noted beside it. `score` is for ordering, `kind` is success,
-    failure, failed or nothing. Where a model failed, `unused` holds its answers that could not be used.
-    """
+    """A conversation as the page shows it; where a model failed, `unused` holds its answers that could not be used."""
 
     scenario: str
     repeat: int
@@ -40,8 +34,8 @@ class Transcript:
     ending: str
     facts: dict[str, str]
     last: dict[str, Any] | None = None
-    score: float | None = None
-    kind: str = ""
+    score: float | None = None  # for ordering
+    kind: str = ""  # success, failure, failed or nothing
     failed: str | None = None
     unused: list[str] = field(default_factory=list)
     emotions: list[float] = field(default_factory=list)
@@ -66,7 +60,6 @@ class Transcript:
 
     @property
     def means(self) -> dict[str, float]:
-        """Each dimension's mean over the judges that scored it."""
         return dimension_means(self.by_judge)
 
 

@@ -13,8 +13,7 @@ from compeer.statistics import Estimate
 DASH = "–"
 _BLANK = "\u00a0"  # keeps a number and its sign on one line
 _SUPPORTERS = {"untrained": "Untrained", "packaged": "As packaged", "sft": "SFT", "grpo": "GRPO"}
-BEST_OF = "best-of-"
-"""How the name begins of outputs that the judge chose among several."""
+BEST_OF = "best-of-"  # how the name begins of outputs that the judge chose among several
 _LANGUAGES = {"en": "English", "zh": "Chinese"}
 PREFERENCE_WORDS = {
     "candidate": "the candidate is better",
@@ -33,13 +32,11 @@ def decimal(value: float | None, digits: int = 2) -> str:
 
 
 def signed(value: float | None, digits: int = 2) -> str:
-    """A difference, always with its sign."""
     text = decimal(value, digits)
     return text if value is None or text.startswith("−") or float(text) == 0 else f"+{text}"
 
 
 def count(value: float | None) -> str:
-    """A count, or a dash."""
     return DASH if value is None else f"{value:,.0f}".replace(",", _BLANK)
 
 
@@ -49,11 +46,6 @@ def percent(value: float | None) -> str:
         return DASH
     digits = 0 if value in (0, 1) or 0.005 <= value < 0.995 else 1
     return f"{decimal(100 * value, digits)}{_BLANK}%"
-
-
-def percent_interval(low: float | None, high: float | None) -> str:
-    """An interval of shares, in brackets."""
-    return interval(None if low is None else 100 * low, None if high is None else 100 * high, digits=0)
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:
@@ -69,13 +61,12 @@ def with_interval(value: str, bounds: str) -> str:
 
 
 def estimated(estimate: Estimate, digits: int = 2) -> str:
-    """A value with its interval."""
     return with_interval(decimal(estimate.value, digits), interval(estimate.low, estimate.high, digits))
 
 
 def estimated_share(estimate: Estimate) -> str:
-    """A share with its interval, in per cent."""
-    return with_interval(percent(estimate.value), percent_interval(estimate.low, estimate.high))
+    low, high = (None if bound is None else 100 * bound for bound in (estimate.low, estimate.high))
+    return with_interval(percent(estimate.value), interval(low, high, digits=0))
 
 
 def listing(names: Sequence[str]) -> str:
@@ -94,19 +85,16 @@ def plural(number: float | None, one: str, many: str) -> str:
 
 
 def supporter_name(name: str) -> str:
-    """A supporter as people call it."""
     if name.startswith(BEST_OF):
         return f"Best of {name.removeprefix(BEST_OF)}"
     return _SUPPORTERS.get(name, name)
 
 
 def part_name(name: str) -> str:
-    """A part of an output as people call it."""
     return {str(part): label for part, label in LABELS.items()}.get(name, name.capitalize())
 
 
 def language_name(code: str) -> str:
-    """A language's English name where we know it."""
     return _LANGUAGES.get(code, code)
 
 

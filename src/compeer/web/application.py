@@ -2,36 +2,74 @@
 
 from __future__ import annotations
 
+import mimetypes
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import Any
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from compeer import __version__
-from compeer.web.errors import Refusal, answer_http, answer_invalid, answer_refusal
-from compeer.web.files import Files
+from compeer.web.errors import ErrorBody, Refusal, answer_http, answer_invalid
 from compeer.web.limits import Door
+
+
+class Health(BaseModel):
+    """Whether the server takes requests."""
+
+    status: Literal["ok"] = "ok"
+    version: str
+
+
+class Files:
+    """The pages' own files by their exact names: the shared ones, and below a folder's name another package's."""
+
+    def __init__(self, **packages: str) -> None:
+        self._found = dict(_below(files("compeer.web").joinpath("pages"), ""))
+        for folder, package in packages.items():
+            self._found |= _below(files(package).joinpath("pages"), f"{folder}/")
+
+    def text(self, name: str) -> str:
+        return self._found[name].decode()
+
+    def response(self, name: str) -> Response:
+        """A file as an answer; browsers ask anew each time, so that page and server always fit."""
+        if name not in self._found:
+            raise Refusal(404, "There is no such file.")
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return Response(self._found[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def _below(folder: Traversable, before: str) -> list[tuple[str, bytes]]:
+    found = []
+    for one in folder.iterdir():
+        found += _below(one, f"{before}{one.name}/") if one.is_dir() else [(before + one.name, one.read_bytes())]
+    return found
 
 
 def application(
     title: str,
+    text: str,
     files: Files,
     pages: Mapping[str, str],
-    describe: Callable[[FastAPI], dict[str, Any]],
+    secure: Callable[[dict[str, Any]], object],
     close: Callable[[], object],
     **door: Any,
 ) -> FastAPI:
     """An application without routes of its own; `pages` are paths and their HTML, `door` the settings of `Door`.
 
-    `close` is called at its end. The framework's own pages would load their scripts from elsewhere, and its telemetry
-    reports errors in their words: both are off.
+    `secure` adds to the description which keys are needed; `close` is called at the end. The door answers a `Refusal`.
+    The framework's own pages would load scripts from elsewhere, and its telemetry reports errors in their words.
     """
 
     @asynccontextmanager
@@ -48,7 +86,6 @@ def application(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         lifespan=life,
     )
-    app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_exception_handler(HTTPException, answer_http)
     app.add_middleware(Door, **door)
@@ -66,5 +103,42 @@ def application(
 
     for path in pages:
         app.add_api_route(path, page, include_in_schema=False)
-    app.openapi = cache(lambda: describe(app))  # type: ignore[method-assign]
+
+    @cache
+    def described() -> dict[str, Any]:
+        """Validation is answered with 400, not with the framework's 422."""
+        found = get_openapi(title=title, version=__version__, description=text, routes=app.routes)
+        for path in found["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            found["components"]["schemas"].pop(name, None)
+        secure(found)
+        return found
+
+    app.openapi = described  # type: ignore[method-assign]
     return app
+
+
+_REFUSALS = {
+    400: "The request is not as described; the message says what to mend.",
+    401: "A key is needed and is missing or wrong.",
+    403: "This may not be done by whoever asks.",
+    404: "There is no such thing here.",
+    408: "The body took too long to arrive.",
+    409: "It cannot be done any more, or not yet; the message says why.",
+    413: "The body is too long.",
+    421: "The Host header names another server.",
+    429: "Too much is asked, by this client or by all; Retry-After says when to come back.",
+    500: "A fault of the server's.",
+    503: "The server cannot do it now; Retry-After says when to come back.",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    found: dict[int | str, dict[str, Any]] = {}
+    for status in statuses:
+        found[status] = {"model": ErrorBody, "description": _REFUSALS[status]}
+        if status in (429, 503):
+            found[status]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}}
+    return found

@@ -1,6 +1,4 @@
-"""Refusals over HTTP: a status, what is wrong, which field, and what to do, in the shape that OpenAI's clients read.
-
-    {"error": {"message": "…", "type": "invalid_request_error", "param": "messages.0.content", "code": "…"}}
+"""Refusals over HTTP, in the shape that OpenAI's clients read: a status, what is wrong, which field, and what to do.
 
 An answer to a broken request never repeats what was sent: it may be somebody's words.
 """
@@ -8,6 +6,7 @@ An answer to a broken request never repeats what was sent: it may be somebody's 
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -20,8 +19,7 @@ from compeer.errors import InputError
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _LONGEST_FIELD = 200
-TAG = "("
-"""Begins the names of alternatives in a fault's location, so that they can be left out there."""
+TAG = "("  # begins the names of alternatives in a fault's location, so that they can be left out there
 
 
 class ErrorDetail(BaseModel):
@@ -39,24 +37,18 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """A request that is not served, and why; `retry_after` says in how many seconds it may be."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        field: str | None = None,
-        code: str | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.field, self.code = status, message, field, code
-        self.retry_after = retry_after
+    status: int
+    message: str
+    _: KW_ONLY
+    field: str | None = None
+    code: str | None = None
+    retry_after: float | None = None
 
     def body(self) -> dict[str, Any]:
-        """The refusal as the client reads it."""
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         detail = ErrorDetail(message=self.message, type=kind, param=self.field, code=self.code)
         return ErrorBody(error=detail).model_dump()
@@ -72,7 +64,6 @@ class Refusal(Exception):
 
 
 def busy(retry_after: float) -> Refusal:
-    """The refusal of a server that has more to do than it can take on."""
     what = "The server is busy. Try again after the seconds that Retry-After says."
     return Refusal(429, what, code="busy", retry_after=retry_after)
 
@@ -83,12 +74,6 @@ def from_input_error(error: InputError, status: int = 400, code: str | None = No
     if error.line is not None:
         what = f"line {error.line}{f', {error.field}' if error.field else ''}: {what}"
     return Refusal(status, readable(what), field=readable(error.field) if error.field else None, code=code)
-
-
-async def answer_refusal(_: Request, error: Exception) -> JSONResponse:
-    """Answers a `Refusal`."""
-    assert isinstance(error, Refusal)
-    return error.response()
 
 
 def from_invalid(error: Exception) -> Refusal:
@@ -107,7 +92,6 @@ def from_invalid(error: Exception) -> Refusal:
 
 
 async def answer_invalid(_: Request, error: Exception) -> JSONResponse:
-    """Answers a body that does not have the described form."""
     return from_invalid(error).response()
 
 

@@ -26,14 +26,10 @@ _log = logging.getLogger("compeer.web")
 
 OPEN_PATHS = ("/", "/healthz", "/openapi.json")
 """Need no key, like the page's own files; all other paths do, where a key is set."""
-BODY_SECONDS = 30.0
-"""So long may a body take to arrive."""
-BODIES_AT_ONCE = 2**26
-"""Bytes of bodies held at the same time, all clients together."""
-_DRAINED = 2**26
-"""Bytes of an over-long body that are read and thrown away, so that the client is there to read the refusal."""
-_CLIENTS = 10_000
-"""Clients whose requests are counted; the one not seen for longest is forgotten first."""
+BODY_SECONDS = 30.0  # so long may a body take to arrive
+BODIES_AT_ONCE = 2**26  # bytes of bodies held at the same time, all clients together
+_DRAINED = 2**26  # bytes of an over-long body that are thrown away, so that the client is there to read the refusal
+_CLIENTS = 10_000  # clients whose requests are counted; the one not seen for longest is forgotten first
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -66,7 +62,6 @@ class Rate:
         return max(0.0, (1 - left) / self._a_second)
 
     def peek(self, client: str, now: float) -> float:
-        """The same without counting anything."""
         return max(0.0, (1 - self._refilled(client, now)) / self._a_second)
 
     def _refilled(self, client: str, now: float) -> float:
@@ -212,7 +207,6 @@ def _digest(key: str) -> str:
 
 
 def _host(header: str) -> str:
-    """The name in a Host header, without its port."""
     name = header.lower()
     return name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
 

@@ -20,14 +20,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from compeer.errors import InputError
 
-HEAD_SECONDS = 10.0
-"""So long may a connection take to say what it wants, when it is new and after each answer."""
-_KEPT_FILES = 256
-"""Files that the server itself may have open at a time; the connections share the others that the system allows."""
-_AT_ONCE = 32
-"""Connections that are taken on before the ones taken on are counted."""
-_IN_LINE = 1024
-"""Connections that wait with the system until they are taken on."""
+HEAD_SECONDS = 10.0  # so long may a connection take to say what it wants, when it is new and after each answer
+_KEPT_FILES = 256  # files that the server itself may have open; connections share the others that the system allows
+_AT_ONCE = 32  # connections that are taken on before the ones taken on are counted
+_IN_LINE = 1024  # connections that wait with the system until they are taken on
 _FULL = (
     b'{"error":{"message":"Too many connections. Try again later.","type":"server_error","param":null,"code":"full"}}'
 )
@@ -82,10 +78,7 @@ def serve(
 
 
 def server_for(app: ASGIApp, grace: float, on_start: OnStart = None, proxies: Sequence[str] = ()) -> uvicorn.Server:
-    """The server, not yet started. It logs no requests: addresses and times are nobody's business.
-
-    X-Forwarded-For is read only from `proxies` (addresses or networks): anybody can write that header.
-    """
+    """The server, not yet started; it logs no requests. X-Forwarded-For is read only from `proxies` (or networks)."""
     config = uvicorn.Config(
         app,
         http=WatchedProtocol,
@@ -159,12 +152,10 @@ def is_loopback(host: str) -> bool:
 
 
 def most_connections() -> int:
-    """How many connections may be open at a time."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if files == resource.RLIM_INFINITY else max(files - _KEPT_FILES, files // 2)
 
 
 def more_files() -> None:
-    """Raises the limit on open files as far as the system allows."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
