@@ -10,12 +10,12 @@ from compeer.statistics import (
     auc_by_group,
     balanced_accuracy,
     balanced_accuracy_of,
-    bootstrap_interval,
     confusion_by_group,
     distinct,
     generator,
     group_weights,
     mean,
+    mean_interval,
     percentile_interval,
     precision_of,
     ratio,
@@ -91,24 +91,19 @@ def test_a_bootstrap_interval_covers_the_truth_about_as_often_as_it_says() -> No
     covered = 0
     for _ in range(80):
         values = rng.normal(2.0, 1.0, 60)
-        low, high = bootstrap_interval(60, lambda chosen, values=values: float(values[chosen].mean()), 200)
+        low, high = mean_interval(values.tolist(), 200)
         assert low < values.mean() < high
         covered += low <= 2.0 <= high
     assert 0.85 <= covered / 80 < 1
 
 
 def test_a_bootstrap_interval_is_stable_and_narrows() -> None:
-    values = np.arange(50.0)
-
-    def figure(chosen: object) -> float:
-        return float(values[chosen].mean())
-
-    wide, narrow = bootstrap_interval(50, figure, 300), bootstrap_interval(50, figure, 300, share=0.5)
-    assert wide == bootstrap_interval(50, figure, 300)
-    assert wide != bootstrap_interval(50, figure, 300, seed=1)
+    values = np.arange(50.0).tolist()
+    wide, narrow = mean_interval(values, 300), mean_interval(values * 16, 300)
+    assert wide == mean_interval(values, 300)
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
-    assert bootstrap_interval(1, lambda chosen: float(chosen[0]), 10) == (0.0, 0.0)
-    assert bootstrap_interval(0, figure) == (0.0, 0.0)
+    assert mean_interval([3.0], 10) == (3.0, 3.0)
+    assert mean_interval([]) == (0.0, 0.0)
 
 
 def test_a_generator_is_stable_and_independent_of_what_was_drawn_before() -> None:

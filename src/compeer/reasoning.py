@@ -38,19 +38,12 @@ PARTS: tuple[Part, ...] = (*STEPS, "response")
 
 LABELS: dict[Part, str] = {"history": "History", "emotion": "Emotion", "strategy": "Strategy", "response": "Response"}
 
-_SENTIMENT_OF: dict[Emotion, Sentiment] = {
-    "relief": "positive",
-    "hope": "positive",
-    "joy": "positive",
-    "gratitude": "positive",
-    "confusion": "neutral",
-    "neutral": "neutral",
-}
-
 
 def sentiment_of(emotion: Emotion) -> Sentiment:
     """The sentiment that an emotion of the vocabulary carries."""
-    return _SENTIMENT_OF.get(emotion, "negative")
+    if emotion in ("relief", "hope", "joy", "gratitude"):
+        return "positive"
+    return "neutral" if emotion in ("confusion", "neutral") else "negative"
 
 
 # --- a turn ---------------------------------------------------------------------------------------------------------
@@ -84,39 +77,34 @@ MAX_STEP, MAX_RESPONSE = 1_000, 4_000
 StepText = Annotated[str, AfterValidator(_step_text)]
 
 
-class HistoryStep(Frozen):
-    """Step 1: the core issue, and the stage of support the conversation is in."""
+class _WithDecision(Frozen):
+    """Free text, and a decision in the fields that follow it."""
 
     text: StepText
-    stage: Stage
 
     @property
     def decision(self) -> str:
-        return self.stage
+        return ", ".join(str(value) for name, value in self if name != "text")
 
 
-class EmotionStep(Frozen):
+class HistoryStep(_WithDecision):
+    """Step 1: the core issue, and the stage of support the conversation is in."""
+
+    stage: Stage
+
+
+class EmotionStep(_WithDecision):
     """Step 2: what the seeker feels now."""
 
-    text: StepText
     sentiment: Sentiment
     emotion: Emotion
     intensity: Rating
 
-    @property
-    def decision(self) -> str:
-        return f"{self.sentiment}, {self.emotion}, {self.intensity}"
 
-
-class StrategyStep(Frozen):
+class StrategyStep(_WithDecision):
     """Step 3: which kind of help fits now, one of eight."""
 
-    text: StepText
     strategy: Strategy
-
-    @property
-    def decision(self) -> str:
-        return self.strategy
 
 
 Step = HistoryStep | EmotionStep | StrategyStep
@@ -132,10 +120,8 @@ class SupportTurn(Frozen):
 
     def step(self, part: Part) -> Step:
         """The step of that name."""
-        found = getattr(self, part)
-        if isinstance(found, str):
-            raise KeyError(part)
-        return found  # type: ignore[no-any-return]
+        found: Step = getattr(self, part)
+        return found
 
 
 def render_step(part: Part, step: Step) -> str:
@@ -211,8 +197,7 @@ def parse_turn(text: str, cut_off: bool = False) -> ParsedTurn:
     if (written := text.encode("utf-8", "replace").decode("utf-8")) != text:
         problems.append("half characters, which cannot be written, were replaced by question marks")
         text = written
-    too_long = len(text) > MAX_CHARACTERS
-    if too_long:
+    if too_long := len(text) > MAX_CHARACTERS:
         problems.append(f"the output has {len(text)} characters; only the first {MAX_CHARACTERS} were read")
         text = text[:MAX_CHARACTERS]
     bodies, before = _sections(text)
@@ -326,42 +311,29 @@ def _split_decision(body: str) -> tuple[str, str | None, str | None]:
     return body, None, None
 
 
-_STAGE_OF = {stage.lower(): stage for stage in STAGES}
-_SENTIMENT_NAMED = {sentiment.lower(): sentiment for sentiment in SENTIMENTS}
-_EMOTION_OF = {emotion.lower(): emotion for emotion in EMOTIONS}
-_STRATEGY_OF = {strategy.lower(): strategy for strategy in STRATEGIES}
+_STEP_TYPES: dict[Part, type[Step]] = {"history": HistoryStep, "emotion": EmotionStep, "strategy": StrategyStep}
+_KINDS: dict[Part, list[str]] = {"history": ["stage"], "emotion": ["sentiment", "emotion"], "strategy": ["strategy"]}
+_VOCABULARY = {"stage": STAGES, "sentiment": SENTIMENTS, "emotion": EMOTIONS, "strategy": STRATEGIES}
 
 
 def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
     words = [one_line(word).strip("\"'“”‘’*`") for word in _SEPARATOR.split(decision)]
     words = [_CHINESE.get(word, word).lower() for word in words]
-    if part == "history":
-        if len(words) != 1 or words[0] not in _STAGE_OF:
-            return _Unread(_outside("stage", decision, STAGES))
-        return HistoryStep(text=text, stage=_STAGE_OF[words[0]])
-    if part == "strategy":
-        if len(words) != 1 or words[0] not in _STRATEGY_OF:
-            return _Unread(_outside("strategy", decision, STRATEGIES))
-        return StrategyStep(text=text, strategy=_STRATEGY_OF[words[0]])
-    if len(words) != 3:
+    if part == "emotion" and len(words) != 3:
         return _Unread(f"the decision needs sentiment, emotion and intensity, not {decision[:60]!r}")
-    intensity = _INTENSITY.fullmatch(words[2])
-    if words[0] not in _SENTIMENT_NAMED:
-        return _Unread(_outside("sentiment", words[0], SENTIMENTS))
-    if words[1] not in _EMOTION_OF:
-        return _Unread(_outside("emotion", words[1], EMOTIONS))
-    if intensity is None:
-        return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
-    return EmotionStep(
-        text=text,
-        sentiment=_SENTIMENT_NAMED[words[0]],
-        emotion=_EMOTION_OF[words[1]],
-        intensity=int(intensity.group(1)),
-    )
-
-
-def _outside(kind: str, found: str, vocabulary: tuple[str, ...]) -> str:
-    return f"{kind} {found[:60]!r} is not one of {', '.join(vocabulary)}"
+    found: dict[str, str | int] = {}
+    for kind, word in zip(_KINDS[part], words, strict=False):
+        named = {value.lower(): value for value in _VOCABULARY[kind]}
+        written = word if part == "emotion" else decision
+        if word not in named or (part != "emotion" and len(words) > 1):
+            return _Unread(f"{kind} {written[:60]!r} is not one of {', '.join(_VOCABULARY[kind])}")
+        found[kind] = named[word]
+    if part == "emotion":
+        intensity = _INTENSITY.fullmatch(words[2])
+        if intensity is None:
+            return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
+        found["intensity"] = int(intensity.group(1))
+    return _STEP_TYPES[part].model_validate({"text": text, **found})
 
 
 # --- for constrained decoding ---------------------------------------------------------------------------------------
