@@ -289,9 +289,9 @@ def _read_part(part: Part, body: str, problems: list[str]) -> Step | str | _Unre
         problems.append(f"{part}: {complaint}")
     if decision is None:
         return _Unread("no decision in brackets" if body.strip() else "empty")
-    if not text.strip():
+    if not (text := one_line(_without_closing_tags(text))):
         return _Unread("no text beside the decision")
-    if len(one_line(text)) > MAX_STEP:
+    if len(text) > MAX_STEP:
         return _Unread(f"over-long: more than {MAX_STEP} characters")
     return _read_decision(part, text, decision)
 
