@@ -32,18 +32,9 @@ class DoctorFinding:
 
 def examine(folder: Path) -> list[DoctorFinding]:
     """All findings; `folder` is where runs will be written. A check that fails is a finding, not an error."""
-    checks: list[Callable[[], Iterator[DoctorFinding]]] = [
-        _python,
-        _libraries,
-        _torch,
-        _memory,
-        partial(_disk, folder),
-        _packaged,
-        _bases,
-        _cache,
-    ]
     found: list[DoctorFinding] = []
-    for check in checks:
+    disk: Callable[[], Iterator[DoctorFinding]] = partial(_disk, folder)
+    for check in (_python, _libraries, _torch, _memory, disk, _packaged, _bases, _cache):
         try:
             found += list(check())
         except Exception as error:

@@ -86,15 +86,10 @@ def weighted_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> flo
     return total / len(truth) if truth else 0.0
 
 
-def recall(truth: Sequence[Hashable], predicted: Sequence[Hashable], value: Hashable) -> float | None:
-    """The share of a class that was found, or None where the truth has none of it."""
-    found = [b == value for a, b in zip(truth, predicted, strict=True) if a == value]
-    return sum(found) / len(found) if found else None
-
-
 def balanced_accuracy(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """The mean recall over the classes of the truth; 1 / classes is chance."""
-    recalls = [recall(truth, predicted, value) or 0.0 for value in set(truth)]
+    hits = Counter(a for a, b in zip(truth, predicted, strict=True) if a == b)
+    recalls = [hits[value] / count for value, count in Counter(truth).items()]
     return sum(recalls) / len(recalls) if recalls else 0.0
 
 
@@ -179,7 +174,7 @@ def weighted_f1_of(confusions: Numbers) -> Numbers:
 
 
 def recall_of(confusions: Numbers, index: int) -> Numbers:
-    """`recall` of the class at that place; NaN where a matrix has none of it."""
+    """The share of a class, the one at that place, that was found; NaN where a matrix has none of it."""
     hits, true, _ = _margins(confusions)
     return ratio(hits[..., index], true[..., index])
 
