@@ -1,8 +1,8 @@
 """Supervised training of a language model on chats, for judge and supporter alike: TRL's `SFTTrainer`, made resumable.
 
-A checkpoint counts only once it is marked complete, so a run that is killed at any moment goes on from the last whole
-one, with the same batches and the same random numbers. Metrics go to `metrics.jsonl`, wall-clock times apart from them
-to `times.jsonl`. Chats of multimodal models may hold pictures; a vision tower is never trained.
+A checkpoint counts only once it is marked complete, so a run that is killed goes on from the last whole one, with the
+same batches and random numbers. Metrics go to `metrics.jsonl`, wall-clock times apart from them to `times.jsonl`.
+Chats of multimodal models may hold pictures; a vision tower is never trained.
 """
 
 from __future__ import annotations
@@ -203,8 +203,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path) -> None:
     """Leaves what was trained in `folder/model`, adapters merged; called by every process, written by the main one.
 
-    FSDP2 and DeepSpeed's ZeRO-3 leave every process with a part of each weight, so the whole is gathered in the memory
-    of the main one; ZeRO-3 gives it in its own precision.
+    FSDP2 and ZeRO-3 leave every process with a part of each weight, so the whole is gathered in the main one's memory.
     """
     weights, network = trainer.accelerator.get_state_dict(trainer.model_wrapped), trainer.model
     if trainer.accelerator.is_main_process:
