@@ -1,9 +1,8 @@
 """Our rewards for a plain TRL trainer: `GRPOTrainer(reward_funcs=[redundant(unifireward, num_generations=8)], …)`.
 
-TRL calls a reward function with the prompts, the completions and the columns of the dataset, as keywords. Ours need the
-column `history`, a list of `{"speaker": "seeker" | "supporter", "text": …}`, and for the judge `reference`, the
-response to compare with (None: only the steps are judged). `compeer.policy.grpo` does more: groups that straddle
-processes, several sources, the safety floor, metrics and resuming.
+Of the dataset they need the column `history`, a list of `{"speaker": "seeker" | "supporter", "text": …}`, and for the
+judge `reference`, the response to compare with (None: only the steps are judged). `compeer.policy.grpo` does more:
+groups that straddle processes, several sources, the safety floor, metrics and resuming.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ Histories = Sequence[Sequence[Mapping[str, Any]]]
 def judged_by(judge: str | Path | Judge, *, seed: int = 0, max_completion_length: int | None = None) -> RewardFunction:
     """A reward function for TRL: a judge's total of each output, −5 to 5, or None where the judge failed.
 
-    `judge` is a folder, `NAME@URL`, or an opened judge. Whether the response or the reference comes first is sampled by
-    the seed. An output of `max_completion_length` tokens counts as cut off, and so as broken.
+    `judge` is a folder, `NAME@URL`, or an opened judge. The seed samples whether the response or the reference comes
+    first. An output of `max_completion_length` tokens counts as cut off, and so as broken.
     """
 
     @cache
