@@ -16,7 +16,9 @@ from compeer.io import Frozen
 
 Speaker = Literal["seeker", "supporter"]
 Stage = Literal["exploration", "comforting", "action"]
-Emotion = Literal[
+PositiveEmotion = Literal["relief", "hope", "joy", "gratitude"]
+NeutralEmotion = Literal["confusion", "neutral"]
+NegativeEmotion = Literal[
     "anxiety",
     "sadness",
     "depression",
@@ -29,13 +31,8 @@ Emotion = Literal[
     "frustration",
     "hurt",
     "stress",
-    "relief",
-    "hope",
-    "joy",
-    "gratitude",
-    "confusion",
-    "neutral",
 ]
+Emotion = Literal[NegativeEmotion, PositiveEmotion, NeutralEmotion]
 Strategy = Literal[
     "Question",
     "Restatement or Paraphrasing",
@@ -111,10 +108,9 @@ class Round(Frozen):
 
 
 def merge_consecutive(utterances: Iterable[Utterance]) -> list[Utterance]:
-    """Blocks: what one speaker wrote in a row becomes one utterance.
+    """Blocks: what one speaker wrote in a row becomes one utterance, its texts joined by a line break.
 
-    Texts are joined by a line break. Of labels the last one given counts, but the first strategy does: it is what
-    the supporter chose to do first, and a block can carry only one.
+    Of the supporter's choices the first one counts, since a block can carry only one; of other labels the last.
     """
     blocks: list[Utterance] = []
     for utterance in utterances:

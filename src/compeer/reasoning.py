@@ -23,7 +23,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from compeer.dialogue import Emotion, Rating, Stage, Strategy
+from compeer.dialogue import Emotion, NeutralEmotion, PositiveEmotion, Rating, Stage, Strategy
 from compeer.io import Frozen
 
 Sentiment = Literal["positive", "negative", "neutral"]
@@ -41,9 +41,9 @@ LABELS: dict[Part, str] = {"history": "History", "emotion": "Emotion", "strategy
 
 def sentiment_of(emotion: Emotion) -> Sentiment:
     """The sentiment that an emotion of the vocabulary carries."""
-    if emotion in ("relief", "hope", "joy", "gratitude"):
+    if emotion in get_args(PositiveEmotion):
         return "positive"
-    return "neutral" if emotion in ("confusion", "neutral") else "negative"
+    return "neutral" if emotion in get_args(NeutralEmotion) else "negative"
 
 
 # --- a turn ---------------------------------------------------------------------------------------------------------

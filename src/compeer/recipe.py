@@ -166,9 +166,9 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
     judge, sft = run / "2-judge" / "model", run / "3-sft" / "model"
 
     def grpo(folder: Path) -> dict[str, Any]:
-        taught, settings = records("policy"), recipe.grpo
-        sources = open_sources(settings.rewards, judge, recipe.evaluate.batch, settings.outage, seed, taught)
-        return train_grpo(sft, sources, Embedder(), taught, settings, folder, seed)
+        taught, own = records("policy"), recipe.grpo
+        sources = open_sources(own.rewards, judge, recipe.evaluate.batch, own.outage, seed, taught)
+        return train_grpo(sft, sources, Embedder(), taught, own, folder, seed)
 
     def evaluate(folder: Path) -> dict[str, Any]:
         supporters = {**starting_supporters(recipe.sft), "sft": sft, "grpo": run / "4-grpo" / "model"}
@@ -178,21 +178,25 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
         return found
 
     def report(folder: Path) -> dict[str, Any]:
-        write_report(run, recipe.model_dump(mode="json"), folder / "report.html")
+        write_report(run, settings, folder / "report.html")
         return {}
 
+    settings = recipe.model_dump(mode="json")
+    by_reward = {**settings["grpo"], "judge_batch": recipe.evaluate.batch}
+    trained = ("1-ser", "2-judge", "3-sft", "4-grpo")
+    page = folder_hash(Path(str(files("compeer.report"))))  # a new page when the report's own code changes
     return [
         FolderStage(
             "1-ser",
             "Building SER records",
-            recipe.ser.model_dump(mode="json"),
+            settings["ser"],
             lambda folder: build_ser(recipe.ser, folder, seed),
             inputs={"corpus": corpus_hash(recipe.ser.corpus)},
         ),
         FolderStage(
             "2-judge",
             "Training the judge" if recipe.judge.steps else "Taking the judge as it is",
-            recipe.judge.model_dump(mode="json"),
+            settings["judge"],
             lambda folder: train_judge(records("reward"), recipe.judge, folder, seed),
             after=("1-ser",),
             inputs={"model": model_hash(recipe.judge.model)},
@@ -200,7 +204,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
         FolderStage(
             "3-sft",
             "Training the supporter" if recipe.sft.steps else "Taking the supporter as it is",
-            recipe.sft.model_dump(mode="json"),
+            settings["sft"],
             lambda folder: train_supporter(records("policy"), recipe.sft, folder, seed),
             after=("1-ser",),
             inputs={"model": model_hash(recipe.sft.model)},
@@ -208,25 +212,13 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
         FolderStage(
             "4-grpo",
             "Training the supporter by reward",
-            {**recipe.grpo.model_dump(mode="json"), "judge_batch": recipe.evaluate.batch},
+            by_reward,
             grpo,
             after=("1-ser", "2-judge", "3-sft"),
             inputs=judges_hash(recipe.grpo),
         ),
-        FolderStage(
-            "5-evaluate",
-            "Measuring on the test split",
-            recipe.evaluate.model_dump(mode="json"),
-            evaluate,
-            after=("1-ser", "2-judge", "3-sft", "4-grpo"),
-        ),
-        FolderStage(
-            "6-report",
-            "Writing the report",
-            {"page": folder_hash(Path(str(files("compeer.report"))))},  # a new page when the report's own code changes
-            report,
-            after=("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate"),
-        ),
+        FolderStage("5-evaluate", "Measuring on the test split", settings["evaluate"], evaluate, after=trained),
+        FolderStage("6-report", "Writing the report", {"page": page}, report, after=(*trained, "5-evaluate")),
     ]
 
 

@@ -145,11 +145,9 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
     epoch = 0
     while len(order) < count:
         rng = generator(seed, "reading", str(epoch))
-        shuffled = rng.permutation(len(lengths)).tolist()
-        sorted_ = [
-            index for block in in_blocks(shuffled, 50 * batch) for index in sorted(block, key=lambda i: (lengths[i], i))
-        ]
-        whole = list(in_blocks(sorted_, batch))
+        blocks = in_blocks(rng.permutation(len(lengths)).tolist(), 50 * batch)
+        by_length = [index for block in blocks for index in sorted(block, key=lambda index: (lengths[index], index))]
+        whole = list(in_blocks(by_length, batch))
         last = whole.pop() if len(whole[-1]) < batch else []
         order += [index for number in rng.permutation(len(whole)).tolist() for index in whole[number]] + last
         epoch += 1
@@ -268,12 +266,11 @@ class _Record(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not state.log_history or "loss" not in state.log_history[-1]:
             return
-        with (self._folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(_line(state.log_history[-1]))
-        with (self._folder / "times.jsonl").open("a", encoding="utf-8") as file:
-            now = time.monotonic()
-            file.write(json.dumps({"step": state.global_step, "seconds": round(now - self._last, 3)}) + "\n")
-            self._last = now
+        before, self._last = self._last, time.monotonic()
+        times = {"step": state.global_step, "seconds": round(self._last - before, 3)}
+        for name, line in (("metrics", _line(state.log_history[-1])), ("times", json.dumps(times) + "\n")):
+            with (self._folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+                file.write(line)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._advance(1)

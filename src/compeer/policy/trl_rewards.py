@@ -15,6 +15,7 @@ from typing import Any
 
 from compeer.dialogue import Utterance
 from compeer.models.embedder import Embedder, Embeds
+from compeer.pipeline import in_blocks
 from compeer.policy.redundancy import Negatives, reweight, tied
 from compeer.policy.rewards import completion_text, embed_together
 from compeer.reasoning import parse_turn
@@ -80,9 +81,8 @@ def redundant(
         raw = reward_func(prompts=prompts, completions=completions, history=history, **kwargs)
         responses = [_response(completion_text(completion)) for completion in completions]
         starts = range(0, len(raw), num_generations)
-        if len(raw) % num_generations or any(
-            prompt != prompts[start] for start in starts for prompt in prompts[start : start + num_generations]
-        ):
+        mixed = any(prompt != group[0] for group in in_blocks(prompts, num_generations) for prompt in group)
+        if mixed or len(raw) % num_generations:
             raise ValueError(f"the rows are not whole groups of {num_generations} outputs for one prompt")
         texts = {str(start): [one.text for one in _utterances(history[start])] for start in starts}
         rows, histories = embed_together(opened(), responses, texts)
