@@ -254,20 +254,18 @@ def may_become_label(line: str) -> bool:
 
 def _sections(text: str) -> tuple[dict[Part, list[str]], bool]:
     """The bodies of each labelled part, in the order of first appearance, and whether anything stood before them."""
-    found: list[tuple[Part, list[str]]] = []
+    bodies: dict[Part, list[str]] = {}
     before = False
     for line in text.splitlines():
         if _FENCE.fullmatch(line):
             continue
         if label := label_of(line):
-            found.append((label[0], [label[1]]))
-        elif found:
-            found[-1][1].append(line)
+            part, rest = label
+            bodies.setdefault(part, []).append(rest)
+        elif bodies:
+            bodies[part][-1] += f"\n{line}"
         elif line.strip():
             before = True
-    bodies: dict[Part, list[str]] = {}
-    for part, lines in found:
-        bodies.setdefault(part, []).append("\n".join(lines))
     return bodies, before
 
 
