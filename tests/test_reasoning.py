@@ -170,3 +170,7 @@ def test_half_a_character_is_read_and_named() -> None:
     assert parsed.turn is not None
     assert parsed.turn.response == "Oh ? dear."
     assert any("half characters" in problem for problem in parsed.problems)
+
+
+def test_a_step_of_a_closing_tag_only_is_missing() -> None:
+    assert parse_turn("History: </history> [exploration]").missing["history"] == "no text beside the decision"

@@ -1,8 +1,7 @@
 """Who said what: a conversation between a seeker and a supporter, with the labels a corpus gives it.
 
-A `Dialogue` is what every reader of a corpus yields and what every later stage reads, one JSON object a line. Labels
-that are not known are `None`; labels of other vocabularies are mapped by `compeer.corpora.labels` before they get
-here, and what has no place in our vocabulary is kept as it was in `extra`.
+A `Dialogue` is what every reader of a corpus yields and every later stage reads, one JSON object a line. Unknown labels
+are `None`. `compeer.corpora.labels` maps other vocabularies; what has no place in ours is kept in `extra`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from compeer.io import Frozen
 
 Speaker = Literal["seeker", "supporter"]
 Stage = Literal["exploration", "comforting", "action"]
-Emotion = Literal[
+PositiveEmotion = Literal["relief", "hope", "joy", "gratitude"]
+NeutralEmotion = Literal["confusion", "neutral"]
+NegativeEmotion = Literal[
     "anxiety",
     "sadness",
     "depression",
@@ -30,13 +31,8 @@ Emotion = Literal[
     "frustration",
     "hurt",
     "stress",
-    "relief",
-    "hope",
-    "joy",
-    "gratitude",
-    "confusion",
-    "neutral",
 ]
+Emotion = Literal[NegativeEmotion, PositiveEmotion, NeutralEmotion]
 Strategy = Literal[
     "Question",
     "Restatement or Paraphrasing",
@@ -112,10 +108,9 @@ class Round(Frozen):
 
 
 def merge_consecutive(utterances: Iterable[Utterance]) -> list[Utterance]:
-    """Blocks: what one speaker wrote in a row becomes one utterance.
+    """Blocks: what one speaker wrote in a row becomes one utterance, its texts joined by a line break.
 
-    Texts are joined by a line break. Of labels the last one given counts, but the first strategy does: it is what
-    the supporter chose to do first, and a block can carry only one.
+    Of the supporter's choices the first one counts, since a block can carry only one; of other labels the last.
     """
     blocks: list[Utterance] = []
     for utterance in utterances:
@@ -123,30 +118,27 @@ def merge_consecutive(utterances: Iterable[Utterance]) -> list[Utterance]:
             blocks.append(utterance)
             continue
         before = blocks[-1]
-        blocks[-1] = before.model_copy(
-            update={
-                "text": f"{before.text}\n{utterance.text}",
-                "strategy": before.strategy or utterance.strategy,
-                "stage": before.stage or utterance.stage,
-                "notes": before.notes or utterance.notes,
-                "emotion": utterance.emotion or before.emotion,
-                "intensity": utterance.intensity or before.intensity,
-                "feedback": utterance.feedback or before.feedback,
-                "media": before.media + utterance.media,
-                "extra": {**before.extra, **utterance.extra},
-            }
-        )
+        merged: dict[str, Any] = {
+            "text": f"{before.text}\n{utterance.text}",
+            "media": before.media + utterance.media,
+            "extra": {**before.extra, **utterance.extra},
+        }
+        for name in ("strategy", "stage", "notes"):
+            merged[name] = getattr(before, name) or getattr(utterance, name)
+        for name in ("emotion", "intensity", "feedback"):
+            merged[name] = getattr(utterance, name) or getattr(before, name)
+        blocks[-1] = before.model_copy(update=merged)
     return blocks
 
 
 def rounds_of(dialogue: Dialogue) -> list[Round]:
     """The dialogue's rounds in order. A supporter block that opens the dialogue answers nobody and is no round."""
     blocks = merge_consecutive(dialogue.utterances)
-    rounds: list[Round] = []
-    for index, block in enumerate(blocks):
-        if block.speaker == "supporter" and index > 0:
-            rounds.append(Round(number=len(rounds) + 1, history=tuple(blocks[:index]), reply=block))
-    return rounds
+    replies = [index for index, block in enumerate(blocks) if block.speaker == "supporter" and index]
+    return [
+        Round(number=number, history=tuple(blocks[:index]), reply=blocks[index])
+        for number, index in enumerate(replies, 1)
+    ]
 
 
 def last_seeker(history: Sequence[Utterance]) -> Utterance | None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -129,7 +129,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def read_values(path: Path, mend: str = MEND_LINE) -> Iterator[tuple[int, Any | InputError]]:
     """The number and value of each line that is not blank; a line that cannot be read gives its error instead."""
-    with _opened(path) as file:
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError:
+        raise InputError("there is no such file.", file=path) from None
+    except OSError as error:
+        raise InputError(f"this cannot be opened: {error.strerror}", file=path) from None
+    with opened as file:
         for number, line in enumerate(file, 1):
             if not line.strip() or (number == 1 and not line.removeprefix(codecs.BOM_UTF8).strip()):
                 continue
@@ -162,15 +168,6 @@ def rewritable(text: str, value: Any) -> Any:
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()
     return value
-
-
-def _opened(path: Path) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except FileNotFoundError:
-        raise InputError("there is no such file.", file=path) from None
-    except OSError as error:
-        raise InputError(f"this cannot be opened: {error.strerror}", file=path) from None
 
 
 def _unreadable(error: Exception, path: Path, line: int, mend: str) -> InputError:

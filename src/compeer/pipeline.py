@@ -1,17 +1,15 @@
 """One stage of a pipeline: files in, files out, in units that many workers can do and that resume after a stop.
 
 A stage goes through its input in *units* (a block of lines, a batch of questions), whose order and contents depend on
-the input alone. Each unit gives lines for the stage's files and counts; they are written in the units' order, whoever
-was quicker. So the number of workers changes nothing, and a stage that was stopped anywhere goes on after the last
-unit that was written whole:
+the input alone. What they give is written in that order, so the number of workers changes nothing, and a stage that was
+stopped anywhere goes on after the last unit that was written whole:
 
     records.jsonl.unfinished    what has been written so far
     records.jsonl.progress      the stage's fingerprint, then a line a unit: where each file stood, and the counts
     records.jsonl               takes its name when everything is there
     records.jsonl.manifest.json the fingerprint, what was read, the counts, the files' hashes; written last
 
-A stage whose manifest matches its settings and inputs is not done again. Whoever writes a stage holds its progress
-locked, and a whole build its folder.
+A stage whose manifest matches its settings and inputs is not done again. Whoever writes it holds its progress locked.
 """
 
 from __future__ import annotations
@@ -25,8 +23,9 @@ import platform
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
@@ -76,11 +75,8 @@ class Stage:
         found = read_manifest(self.out)
         if found is None or any(found.get(key) != value for key, value in self._wanted.items()) or found.get("failed"):
             return None
-        for name, entry in found["files"].items():
-            path = self.out.with_name(name)
-            if not path.is_file() or path.stat().st_size != entry["bytes"] or file_hash(path) != entry["sha256"]:
-                return None
-        return found
+        files = {self.out.with_name(name): entry for name, entry in found["files"].items()}
+        return found if all(path.is_file() and _entry(path) == entry for path, entry in files.items()) else None
 
     def __enter__(self) -> Stage:
         self._marks = self._claimed()
@@ -122,9 +118,7 @@ class Stage:
             **self._wanted,
             "counts": {group: dict(sorted(names.items())) for group, names in sorted(self.counts.items())},
             **more,
-            "files": {
-                path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in self._files.values()
-            },
+            "files": {path.name: _entry(path) for path in self._files.values()},
         }
         write_json(self._manifest, manifest)
         self._progress.unlink()
@@ -141,11 +135,9 @@ class Stage:
                 marks.close()
                 do = "Wait for it, or stop it."
                 raise InputError("another run is writing this file.", file=self.out, do=do) from None
-            try:
+            with suppress(FileNotFoundError):  # whoever had it has just finished
                 if os.path.samestat(os.fstat(marks.fileno()), self._progress.stat()):
                     return marks
-            except FileNotFoundError:  # whoever had it has just finished
-                pass
             marks.close()
 
     def _unfinished(self, name: str) -> Path:
@@ -181,6 +173,23 @@ def _merge(counts: Counts, more: Mapping[str, Mapping[str, int]]) -> None:
         counts.setdefault(group, Counter()).update(names)
 
 
+def read_manifest(out: Path) -> dict[str, Any] | None:
+    """The manifest beside a stage's main file, or None."""
+    found = read_json(out.with_name(out.name + ".manifest.json"))
+    return found if found is not None and "files" in found else None
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """What a manifest says of a file."""
+    return {"bytes": path.stat().st_size, "sha256": file_hash(path)}
+
+
+def _whole(manifest: dict[str, Any], folder: Path) -> bool:
+    """Whether all of a manifest's files are there, as long as they were."""
+    files = {folder / name: entry for name, entry in manifest["files"].items()}
+    return all(path.is_file() and path.stat().st_size == entry["bytes"] for path, entry in files.items())
+
+
 # --- going through the units ------------------------------------------------------------------------------------------
 
 
@@ -194,8 +203,7 @@ def in_blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def work_through(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> None:
     """Does the units that are not done yet and writes what they give, in their order.
 
-    With more than one worker `work` runs in other processes, so it must be a function of a module (or a partial of
-    one).
+    With more than one worker `work` runs in other processes: it must be a function of a module, or a partial of one.
     """
     left = islice(units, stage.units, None)
     if workers <= 1:
@@ -218,30 +226,18 @@ def work_through(stage: Stage, units: Iterable[T], work: Callable[[T], Done], wo
 
 async def ask_through(stage: Stage, units: Iterable[T], work: Callable[[T], Awaitable[Done]], at_once: int) -> None:
     """Like `work_through` for units that wait for a model: up to `at_once` are under way, written in their order."""
-    left = islice(units, stage.units, None)
-    async for done in _in_order(left, work, at_once):
-        stage.add(done)
-
-
-async def _in_order(units: Iterable[T], work: Callable[[T], Awaitable[Done]], at_once: int) -> AsyncIterator[Done]:
     waiting: deque[asyncio.Future[Done]] = deque()
     try:
-        for unit in units:
+        for unit in islice(units, stage.units, None):
             waiting.append(asyncio.ensure_future(work(unit)))
             if len(waiting) >= at_once:
-                yield await waiting.popleft()
+                stage.add(await waiting.popleft())
         while waiting:
-            yield await waiting.popleft()
+            stage.add(await waiting.popleft())
     finally:
         for future in waiting:
             future.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-
-
-def read_manifest(out: Path) -> dict[str, Any] | None:
-    """The manifest beside a stage's main file, or None."""
-    found = read_json(out.with_name(out.name + ".manifest.json"))
-    return found if found is not None and "files" in found else None
 
 
 # --- stages that fill a folder ----------------------------------------------------------------------------------------
@@ -286,7 +282,7 @@ def run_stage(stage: FolderStage, folder: Path, seed: int, done: Mapping[str, st
             before.rename(folder)
     if _is_done(folder, fingerprint):
         console.print(f"[green]✓[/] {stage.title}: done before", highlight=False)
-        return value_hash(_comparable(read_json(folder / MANIFEST) or {}))
+        return _comparable_hash(read_json(folder / MANIFEST) or {})
     state = read_json(folder / STATE)
     if folder.exists() and (state is None or state.get("fingerprint") != fingerprint):
         shutil.rmtree(folder)
@@ -308,8 +304,9 @@ def run_stage(stage: FolderStage, folder: Path, seed: int, done: Mapping[str, st
         "times": {"seconds": round(seconds, 1), "ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")},
     }
     write_json(folder / MANIFEST, manifest)
-    console.print(f"[green]✓[/] {stage.title}: {_duration(seconds)}", highlight=False)
-    return value_hash(_comparable(manifest))
+    duration = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"
+    console.print(f"[green]✓[/] {stage.title}: {duration}", highlight=False)
+    return _comparable_hash(manifest)
 
 
 def _is_done(folder: Path, fingerprint: str) -> bool:
@@ -337,26 +334,16 @@ def _aside(folder: Path, fingerprint: str) -> Path:
     return folder.parent / "before" / f"{folder.name}-{fingerprint[:8]}"
 
 
-def _comparable(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest without what differs between two equal runs."""
-    return {key: value for key, value in manifest.items() if key != "times"}
+def _comparable_hash(manifest: dict[str, Any]) -> str:
+    """The hash of a manifest without what differs between two equal runs."""
+    return value_hash({key: value for key, value in manifest.items() if key != "times"})
 
 
 def _outputs(folder: Path) -> dict[str, dict[str, Any]]:
+    """What a manifest says of the files that a stage has left in its folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
         if path.is_file() and relative.parts[0] not in _NOT_OUTPUT and not relative.parts[0].endswith(".unfinished"):
-            found[str(relative)] = {"bytes": path.stat().st_size, "sha256": file_hash(path)}
+            found[str(relative)] = _entry(path)
     return found
-
-
-def _whole(manifest: dict[str, Any], folder: Path) -> bool:
-    return all(
-        (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
-        for name, entry in manifest["files"].items()
-    )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"

@@ -23,15 +23,9 @@ def first_process() -> bool:
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yields a function that is told how much more has been done."""
     if console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console, transient=True) as bars:
+        done_so_far = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        time_left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        with Progress(*done_so_far, *time_left, console=console, transient=True) as bars:
             task = bars.add_task(what, total=total)
             yield lambda count: bars.advance(task, count)
         return

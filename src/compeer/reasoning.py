@@ -23,7 +23,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from compeer.dialogue import Emotion, Rating, Stage, Strategy
+from compeer.dialogue import Emotion, NeutralEmotion, PositiveEmotion, Rating, Stage, Strategy
 from compeer.io import Frozen
 
 Sentiment = Literal["positive", "negative", "neutral"]
@@ -38,19 +38,12 @@ PARTS: tuple[Part, ...] = (*STEPS, "response")
 
 LABELS: dict[Part, str] = {"history": "History", "emotion": "Emotion", "strategy": "Strategy", "response": "Response"}
 
-_SENTIMENT_OF: dict[Emotion, Sentiment] = {
-    "relief": "positive",
-    "hope": "positive",
-    "joy": "positive",
-    "gratitude": "positive",
-    "confusion": "neutral",
-    "neutral": "neutral",
-}
-
 
 def sentiment_of(emotion: Emotion) -> Sentiment:
     """The sentiment that an emotion of the vocabulary carries."""
-    return _SENTIMENT_OF.get(emotion, "negative")
+    if emotion in get_args(PositiveEmotion):
+        return "positive"
+    return "neutral" if emotion in get_args(NeutralEmotion) else "negative"
 
 
 # --- a turn ---------------------------------------------------------------------------------------------------------
@@ -84,39 +77,34 @@ MAX_STEP, MAX_RESPONSE = 1_000, 4_000
 StepText = Annotated[str, AfterValidator(_step_text)]
 
 
-class HistoryStep(Frozen):
-    """Step 1: the core issue, and the stage of support the conversation is in."""
+class _WithDecision(Frozen):
+    """Free text, and a decision in the fields that follow it."""
 
     text: StepText
-    stage: Stage
 
     @property
     def decision(self) -> str:
-        return self.stage
+        return ", ".join(str(value) for name, value in self if name != "text")
 
 
-class EmotionStep(Frozen):
+class HistoryStep(_WithDecision):
+    """Step 1: the core issue, and the stage of support the conversation is in."""
+
+    stage: Stage
+
+
+class EmotionStep(_WithDecision):
     """Step 2: what the seeker feels now."""
 
-    text: StepText
     sentiment: Sentiment
     emotion: Emotion
     intensity: Rating
 
-    @property
-    def decision(self) -> str:
-        return f"{self.sentiment}, {self.emotion}, {self.intensity}"
 
-
-class StrategyStep(Frozen):
+class StrategyStep(_WithDecision):
     """Step 3: which kind of help fits now, one of eight."""
 
-    text: StepText
     strategy: Strategy
-
-    @property
-    def decision(self) -> str:
-        return self.strategy
 
 
 Step = HistoryStep | EmotionStep | StrategyStep
@@ -132,10 +120,8 @@ class SupportTurn(Frozen):
 
     def step(self, part: Part) -> Step:
         """The step of that name."""
-        found = getattr(self, part)
-        if isinstance(found, str):
-            raise KeyError(part)
-        return found  # type: ignore[no-any-return]
+        found: Step = getattr(self, part)
+        return found
 
 
 def render_step(part: Part, step: Step) -> str:
@@ -211,8 +197,7 @@ def parse_turn(text: str, cut_off: bool = False) -> ParsedTurn:
     if (written := text.encode("utf-8", "replace").decode("utf-8")) != text:
         problems.append("half characters, which cannot be written, were replaced by question marks")
         text = written
-    too_long = len(text) > MAX_CHARACTERS
-    if too_long:
+    if too_long := len(text) > MAX_CHARACTERS:
         problems.append(f"the output has {len(text)} characters; only the first {MAX_CHARACTERS} were read")
         text = text[:MAX_CHARACTERS]
     bodies, before = _sections(text)
@@ -269,20 +254,18 @@ def may_become_label(line: str) -> bool:
 
 def _sections(text: str) -> tuple[dict[Part, list[str]], bool]:
     """The bodies of each labelled part, in the order of first appearance, and whether anything stood before them."""
-    found: list[tuple[Part, list[str]]] = []
+    bodies: dict[Part, list[str]] = {}
     before = False
     for line in text.splitlines():
         if _FENCE.fullmatch(line):
             continue
         if label := label_of(line):
-            found.append((label[0], [label[1]]))
-        elif found:
-            found[-1][1].append(line)
+            part, rest = label
+            bodies.setdefault(part, []).append(rest)
+        elif bodies:
+            bodies[part][-1] += f"\n{line}"
         elif line.strip():
             before = True
-    bodies: dict[Part, list[str]] = {}
-    for part, lines in found:
-        bodies.setdefault(part, []).append("\n".join(lines))
     return bodies, before
 
 
@@ -304,9 +287,9 @@ def _read_part(part: Part, body: str, problems: list[str]) -> Step | str | _Unre
         problems.append(f"{part}: {complaint}")
     if decision is None:
         return _Unread("no decision in brackets" if body.strip() else "empty")
-    if not text.strip():
+    if not (text := one_line(_without_closing_tags(text))):
         return _Unread("no text beside the decision")
-    if len(one_line(text)) > MAX_STEP:
+    if len(text) > MAX_STEP:
         return _Unread(f"over-long: more than {MAX_STEP} characters")
     return _read_decision(part, text, decision)
 
@@ -326,42 +309,29 @@ def _split_decision(body: str) -> tuple[str, str | None, str | None]:
     return body, None, None
 
 
-_STAGE_OF = {stage.lower(): stage for stage in STAGES}
-_SENTIMENT_NAMED = {sentiment.lower(): sentiment for sentiment in SENTIMENTS}
-_EMOTION_OF = {emotion.lower(): emotion for emotion in EMOTIONS}
-_STRATEGY_OF = {strategy.lower(): strategy for strategy in STRATEGIES}
+_STEP_TYPES: dict[Part, type[Step]] = {"history": HistoryStep, "emotion": EmotionStep, "strategy": StrategyStep}
+_KINDS: dict[Part, list[str]] = {"history": ["stage"], "emotion": ["sentiment", "emotion"], "strategy": ["strategy"]}
+_VOCABULARY = {"stage": STAGES, "sentiment": SENTIMENTS, "emotion": EMOTIONS, "strategy": STRATEGIES}
 
 
 def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
     words = [one_line(word).strip("\"'“”‘’*`") for word in _SEPARATOR.split(decision)]
     words = [_CHINESE.get(word, word).lower() for word in words]
-    if part == "history":
-        if len(words) != 1 or words[0] not in _STAGE_OF:
-            return _Unread(_outside("stage", decision, STAGES))
-        return HistoryStep(text=text, stage=_STAGE_OF[words[0]])
-    if part == "strategy":
-        if len(words) != 1 or words[0] not in _STRATEGY_OF:
-            return _Unread(_outside("strategy", decision, STRATEGIES))
-        return StrategyStep(text=text, strategy=_STRATEGY_OF[words[0]])
-    if len(words) != 3:
+    if part == "emotion" and len(words) != 3:
         return _Unread(f"the decision needs sentiment, emotion and intensity, not {decision[:60]!r}")
-    intensity = _INTENSITY.fullmatch(words[2])
-    if words[0] not in _SENTIMENT_NAMED:
-        return _Unread(_outside("sentiment", words[0], SENTIMENTS))
-    if words[1] not in _EMOTION_OF:
-        return _Unread(_outside("emotion", words[1], EMOTIONS))
-    if intensity is None:
-        return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
-    return EmotionStep(
-        text=text,
-        sentiment=_SENTIMENT_NAMED[words[0]],
-        emotion=_EMOTION_OF[words[1]],
-        intensity=int(intensity.group(1)),
-    )
-
-
-def _outside(kind: str, found: str, vocabulary: tuple[str, ...]) -> str:
-    return f"{kind} {found[:60]!r} is not one of {', '.join(vocabulary)}"
+    found: dict[str, str | int] = {}
+    for kind, word in zip(_KINDS[part], words, strict=False):
+        named = {value.lower(): value for value in _VOCABULARY[kind]}
+        written = word if part == "emotion" else decision
+        if word not in named or (part != "emotion" and len(words) > 1):
+            return _Unread(f"{kind} {written[:60]!r} is not one of {', '.join(_VOCABULARY[kind])}")
+        found[kind] = named[word]
+    if part == "emotion":
+        intensity = _INTENSITY.fullmatch(words[2])
+        if intensity is None:
+            return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
+        found["intensity"] = int(intensity.group(1))
+    return _STEP_TYPES[part].model_validate({"text": text, **found})
 
 
 # --- for constrained decoding ---------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@
     5-evaluate   judge.json, outputs-*.json     judge and supporters on the test split
     6-report     report.html                    what was found, for people
 
-`pipeline.run_stage` says how a stage is skipped, resumed or set aside. A recipe may extend another one, and then holds
-only what differs: `extends = "../h200.toml"` names a file, from the folder of the recipe that says so. Tables are
-merged key by key; everything else replaces what the other one has.
+`pipeline.run_stage` says how a stage is skipped, resumed or set aside. A recipe may extend another one and hold only
+what differs: `extends = "../h200.toml"`, from its own folder. Tables are merged key by key; all else is replaced.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from compeer.corpora import corpus_path
 from compeer.errors import InputError, from_validation
 from compeer.evaluate import EvaluateSettings, evaluate_run
 from compeer.evaluate.supporters import starting_supporters
-from compeer.io import file_hash, folder_hash, only_one, value_hash, write_json
+from compeer.io import Frozen, file_hash, folder_hash, only_one, write_json
 from compeer.models.catalogue import BASES, SMOLLM2
 from compeer.models.embedder import Embedder
 from compeer.models.resolve import model_folder
@@ -44,10 +43,8 @@ from compeer.ser import SerSettings, build_ser, read_records
 from compeer.ser.record import SerRecord, Split
 
 
-class Recipe(BaseModel):
+class Recipe(Frozen):
     """An experiment: every setting of every stage, and the one seed all randomness comes from."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[\w.-]+$", description="the folder of the run")
     seed: int = Field(default=0, ge=0, description="all randomness comes from it")
@@ -83,10 +80,7 @@ def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
 
 def _read(path: Path, below: tuple[Path, ...] = ()) -> tuple[dict[str, Any], str]:
-    """A recipe's values, merged into those of what it extends, and how an error names it.
-
-    `below` are the recipes that extend this one, the one that was asked for first.
-    """
+    """A recipe's values, merged into those of what it extends, and how an error names it; `below` extend this one."""
     where = ", extended by ".join(str(one) for one in (path, *reversed(below)))
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -153,8 +147,7 @@ def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, s
             for key, one in value.items():
                 yield from explain(one, f"{prefix}{name}.{key}.")
         else:
-            displayed = json.dumps(value, ensure_ascii=False)
-            yield f"{prefix}{name}", displayed, field_.description or ""
+            yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False), field_.description or ""
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -170,39 +163,40 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
     def records(split: Split) -> list[SerRecord]:
         return [record for record in read_records(run / "1-ser" / "records.jsonl") if record.split == split]
 
+    judge, sft = run / "2-judge" / "model", run / "3-sft" / "model"
+
     def grpo(folder: Path) -> dict[str, Any]:
-        own, settings = run / "2-judge" / "model", recipe.grpo
-        taught = records("policy")
-        sources = open_sources(settings.rewards, own, recipe.evaluate.batch, settings.outage, seed, taught)
-        return train_grpo(run / "3-sft" / "model", sources, Embedder(), taught, settings, folder, seed)
+        taught, own = records("policy"), recipe.grpo
+        sources = open_sources(own.rewards, judge, recipe.evaluate.batch, own.outage, seed, taught)
+        return train_grpo(sft, sources, Embedder(), taught, own, folder, seed)
 
     def evaluate(folder: Path) -> dict[str, Any]:
-        supporters = {
-            **starting_supporters(recipe.sft),
-            "sft": run / "3-sft" / "model",
-            "grpo": run / "4-grpo" / "model",
-        }
-        found = evaluate_run(records("test"), run / "2-judge" / "model", supporters, recipe.evaluate, folder, seed)
+        supporters = {**starting_supporters(recipe.sft), "sft": sft, "grpo": run / "4-grpo" / "model"}
+        found = evaluate_run(records("test"), judge, supporters, recipe.evaluate, folder, seed)
         for metrics in found["supporters"].values():
             del metrics["outputs"]  # they lie in files of their own
         return found
 
     def report(folder: Path) -> dict[str, Any]:
-        write_report(run, recipe.model_dump(mode="json"), folder / "report.html")
+        write_report(run, settings, folder / "report.html")
         return {}
 
+    settings = recipe.model_dump(mode="json")
+    by_reward = {**settings["grpo"], "judge_batch": recipe.evaluate.batch}
+    trained = ("1-ser", "2-judge", "3-sft", "4-grpo")
+    page = folder_hash(Path(str(files("compeer.report"))))  # a new page when the report's own code changes
     return [
         FolderStage(
             "1-ser",
             "Building SER records",
-            recipe.ser.model_dump(mode="json"),
+            settings["ser"],
             lambda folder: build_ser(recipe.ser, folder, seed),
             inputs={"corpus": corpus_hash(recipe.ser.corpus)},
         ),
         FolderStage(
             "2-judge",
             "Training the judge" if recipe.judge.steps else "Taking the judge as it is",
-            recipe.judge.model_dump(mode="json"),
+            settings["judge"],
             lambda folder: train_judge(records("reward"), recipe.judge, folder, seed),
             after=("1-ser",),
             inputs={"model": model_hash(recipe.judge.model)},
@@ -210,7 +204,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
         FolderStage(
             "3-sft",
             "Training the supporter" if recipe.sft.steps else "Taking the supporter as it is",
-            recipe.sft.model_dump(mode="json"),
+            settings["sft"],
             lambda folder: train_supporter(records("policy"), recipe.sft, folder, seed),
             after=("1-ser",),
             inputs={"model": model_hash(recipe.sft.model)},
@@ -218,25 +212,13 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
         FolderStage(
             "4-grpo",
             "Training the supporter by reward",
-            {**recipe.grpo.model_dump(mode="json"), "judge_batch": recipe.evaluate.batch},
+            by_reward,
             grpo,
             after=("1-ser", "2-judge", "3-sft"),
             inputs=judges_hash(recipe.grpo),
         ),
-        FolderStage(
-            "5-evaluate",
-            "Measuring on the test split",
-            recipe.evaluate.model_dump(mode="json"),
-            evaluate,
-            after=("1-ser", "2-judge", "3-sft", "4-grpo"),
-        ),
-        FolderStage(
-            "6-report",
-            "Writing the report",
-            {"page": page_hash()},
-            report,
-            after=("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate"),
-        ),
+        FolderStage("5-evaluate", "Measuring on the test split", settings["evaluate"], evaluate, after=trained),
+        FolderStage("6-report", "Writing the report", {"page": page}, report, after=(*trained, "5-evaluate")),
     ]
 
 
@@ -247,32 +229,17 @@ def corpus_hash(corpus: str) -> str:
     return file_hash(corpus_path(corpus))
 
 
-def page_hash() -> str:
-    """What the report's own code is, so that a finished run gets a new page when that changes."""
-    return folder_hash(Path(str(files("compeer.report"))))
-
-
 def model_hash(model: str) -> str:
     """What a starting model is: the packaged file's hash, or that of all files in the folder."""
     if model == "embedded":
         return SMOLLM2.sha256
-    if model in BASES:
-        return BASES[model].sha256
-    return value_hash(
-        {str(path.name): file_hash(path) for path in sorted(model_folder(model).iterdir()) if path.is_file()}
-    )
+    return BASES[model].sha256 if model in BASES else folder_hash(model_folder(model))
 
 
 def judges_hash(settings: GrpoSettings) -> dict[str, str]:
     """What the models are that rewards come from, as far as they are folders of their own."""
-    named: set[str] = set()
-    for source in settings.rewards.values():
-        if source.decisions or source.plan:
-            continue
-        if source.seeker:
-            named.add(source.seeker)
-        else:
-            named |= {source.judge, source.outcome or "run"}
+    asked = [source for source in settings.rewards.values() if not (source.decisions or source.plan)]
+    named = {name for one in asked for name in ([one.seeker] if one.seeker else [one.judge, one.outcome or "run"])}
     return {f"judge {name}": model_hash(name) for name in sorted(named) if name != "run" and "@http" not in name}
 
 
@@ -284,7 +251,10 @@ def run_recipe(recipe: Recipe, runs: Path, until: str | None = None) -> Path:
     run = runs / recipe.name
     stages = stages_of(recipe, run)
     if until is not None:
-        stages = _until(stages, until)
+        short = {stage.name.partition("-")[2]: stage for stage in stages}
+        if until not in short:
+            raise InputError(f"there is no stage '{until}'.", do=f"Name one of: {', '.join(short)}")
+        stages = [stage for stage in stages if stage.name in (*short[until].after, short[until].name)]
     run.mkdir(parents=True, exist_ok=True)
     with only_one(run):
         write_json(run / "recipe.json", recipe.model_dump(mode="json"))
@@ -292,12 +262,3 @@ def run_recipe(recipe: Recipe, runs: Path, until: str | None = None) -> Path:
         for stage in stages:
             done[stage.name] = run_stage(stage, run / stage.name, recipe.seed, done, _VERSIONS)
     return run / "6-report" / "report.html" if until is None else run / stages[-1].name
-
-
-def _until(stages: Sequence[FolderStage], name: str) -> list[FolderStage]:
-    """The named stage and those that it needs, in their order."""
-    short = {stage.name.partition("-")[2]: stage for stage in stages}
-    if name not in short:
-        raise InputError(f"there is no stage '{name}'.", do=f"Name one of: {', '.join(short)}")
-    last = short[name]
-    return [stage for stage in stages if stage.name in (*last.after, last.name)]

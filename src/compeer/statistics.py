@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -78,49 +78,34 @@ def mean(values: Sequence[float]) -> float | None:
 
 def weighted_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """F1 of each class of the truth, weighted by its share; what was predicted outside it counts as wrong."""
+    hits = Counter(a for a, b in zip(truth, predicted, strict=True) if a == b)
+    guesses = Counter(predicted)
     total = 0.0
     for value, count in Counter(truth).items():
-        hits = sum(1 for a, b in zip(truth, predicted, strict=True) if a == b == value)
-        guesses = sum(1 for b in predicted if b == value)
-        total += count * (2 * hits / (guesses + count))
+        total += count * (2 * hits[value] / (guesses[value] + count))
     return total / len(truth) if truth else 0.0
-
-
-def recall(truth: Sequence[Hashable], predicted: Sequence[Hashable], value: Hashable) -> float | None:
-    """The share of a class that was found, or None where the truth has none of it."""
-    found = [b == value for a, b in zip(truth, predicted, strict=True) if a == value]
-    return sum(found) / len(found) if found else None
 
 
 def balanced_accuracy(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """The mean recall over the classes of the truth; 1 / classes is chance."""
-    recalls = [recall(truth, predicted, value) or 0.0 for value in set(truth)]
+    hits = Counter(a for a, b in zip(truth, predicted, strict=True) if a == b)
+    recalls = [hits[value] / count for value, count in Counter(truth).items()]
     return sum(recalls) / len(recalls) if recalls else 0.0
 
 
-def bootstrap_interval(
-    count: int,
-    metric: Callable[[Sequence[int]], float],
-    repeats: int = 1000,
-    seed: int = 0,
-    share: float = 0.95,
-) -> tuple[float, float]:
-    """The percentile interval of a figure over `count` items, drawn anew with replacement by their index."""
-    rng = np.random.default_rng(seed)
-    values = [metric(rng.integers(0, count, count).tolist()) for _ in range(repeats)] if count else [0.0]
-    low, high = np.quantile(values, [(1 - share) / 2, (1 + share) / 2])
-    return float(low), float(high)
+def mean_interval(values: Sequence[float], repeats: int = 1000) -> tuple[float, float]:
+    """The bootstrap interval of a mean; 0 to 0 of nothing."""
+    rng, count = np.random.default_rng(0), len(values)
+    draws = (rng.integers(0, count, count).tolist() for _ in range(repeats if count else 0))
+    means = [sum(values[index] for index in draw) / count for draw in draws]
+    return percentile_interval(np.array(means)) or (0.0, 0.0)
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The bootstrap interval of a mean."""
-    return bootstrap_interval(len(values), lambda sample: sum(values[index] for index in sample) / len(sample))
-
-
-def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float]:
+def wilson(successes: int, count: int) -> tuple[float, float]:
     """The Wilson score interval of a share: where it may truly lie, also when it is 0 or 1; 0 to 1 of nothing."""
     if not count:
         return 0.0, 1.0
+    z = 1.96
     share, correction = successes / count, z * z / count
     middle = (share + correction / 2) / (1 + correction)
     half = z / (1 + correction) * (share * (1 - share) / count + correction / (4 * count)) ** 0.5
@@ -137,10 +122,9 @@ def generator(seed: int, *names: str) -> np.random.Generator:
 
 # --- many figures drawn anew at once ----------------------------------------------------------------------------------
 #
-# What belongs together (the records of a dialogue) is drawn together. A figure that depends on counts alone need not
-# see the items again: counts are kept by group, and a draw is a row of weights, how often each group was drawn. The
-# first row is the sample itself, every group once, so that one computation gives the metric and all its resamples.
-
+# What belongs together (the records of a dialogue) is drawn together. Counts are kept by group, and a draw is a row of
+# weights, how often each group was drawn. The first row is the sample itself, every group once, so that one computation
+# gives the metric and all its resamples.
 
 FEW_GROUPS = 5
 """With fewer dialogues, or whatever else is drawn as a whole, evaluations give no interval."""
@@ -190,7 +174,7 @@ def weighted_f1_of(confusions: Numbers) -> Numbers:
 
 
 def recall_of(confusions: Numbers, index: int) -> Numbers:
-    """`recall` of the class at that place; NaN where a matrix has none of it."""
+    """The share of a class, the one at that place, that was found; NaN where a matrix has none of it."""
     hits, true, _ = _margins(confusions)
     return ratio(hits[..., index], true[..., index])
 
@@ -270,7 +254,6 @@ def krippendorff(
     ordered: bool = False,
     groups: Sequence[Hashable] | None = None,
     repeats: int = 1000,
-    seed: int = 0,
 ) -> Estimate:
     """α of units, each the values that it was given; `values` are all there are, in order where they have one.
 
@@ -287,7 +270,7 @@ def krippendorff(
         counts = np.bincount([indices[value] for value in unit], minlength=len(values)).astype(float)
         matrices[rows[group]] += (np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1)
     patterns, often = np.unique(matrices.reshape(len(rows), -1), axis=0, return_counts=True)
-    resampled = generator(seed, "alpha").multinomial(len(rows), often / len(rows), size=repeats)
+    resampled = generator(0, "alpha").multinomial(len(rows), often / len(rows), size=repeats)
     weights = np.concatenate([often[None, :], resampled]).astype(float)
     resamples = _alphas((weights @ patterns).reshape(-1, len(values), len(values)), ordered)
     return Estimate.of_resamples(resamples, len(pairable), fewest=1)
@@ -296,11 +279,10 @@ def krippendorff(
 def _alphas(matrices: Numbers, ordered: bool) -> Numbers:
     """α of each coincidence matrix; NaN where only one value occurs, for then nothing can be told."""
     margins = matrices.sum(-1)
+    distances = np.broadcast_to(1 - np.eye(matrices.shape[-1]), matrices.shape)
     if ordered:
         middles = np.cumsum(margins, axis=-1) - margins / 2
         distances = (middles[:, :, None] - middles[:, None, :]) ** 2
-    else:
-        distances = np.broadcast_to(1 - np.eye(matrices.shape[-1]), matrices.shape)
     observed = (matrices * distances).sum((-1, -2))
     expected = (margins[:, :, None] * margins[:, None, :] * distances).sum((-1, -2))
     alphas: Numbers = 1 - (margins.sum(-1) - 1) * ratio(observed, expected)

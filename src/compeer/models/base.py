@@ -1,8 +1,7 @@
 """What it takes to ask a language model for text: requests in, generations or failures out, batched and async.
 
-Every model, whether it runs in this process, behind an endpoint or from a script, answers through `TextModel`. A model
-that could not be asked gives a `Failure` with its reason in the place of the answer; it never raises for one request
-and never invents an answer.
+Every model answers through `TextModel`. One that could not be asked gives a `Failure` with its reason in the place of
+the answer; it never raises for one request and never invents an answer.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Failure:
-    """No answer, and why. `kind` groups reasons in tables.
+    """No answer, and why.
 
     `refused` is about this one request, which can never be answered as it is (too long, say); `access` is about the
     server, which wants another key or has no such model. All the others may pass.

@@ -1,10 +1,9 @@
 """Answers that were paid for once, kept on disk: an SQLite file that several processes and threads may share.
 
-A row's key is a SHA-256 of everything that the answer depends on; its value is the answer. The file holds no failure,
-no prompt and no key of any service. An answer is in the file before anyone gets to see it, so a run that is killed at
-any moment asks only for what it had not received. (A power cut may take the last few rows, but not harm the others.)
-A row carries a digest of key and answer together: an answer that stands under another's key, or was altered, is not
-given but asked for again. That finds mistakes and clumsy hands; whoever may write the file and knows how can forge it.
+A row's key is a SHA-256 of everything that the answer depends on. The file holds no failure, no prompt and no key of
+any service. An answer is in the file before anyone gets to see it, so a run that is killed at any moment asks only for
+what it had not received. (A power cut may take the last few rows.) A row carries a digest of key and answer together:
+an answer that stands under another's key, or was altered, is asked for again. That finds mistakes, not forgeries.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -43,14 +42,12 @@ class AnswerCache:
 
     def __init__(self, path: str | Path, busy_seconds: float = 60.0) -> None:
         self._path, self._busy_seconds, self._lock = Path(path), busy_seconds, threading.Lock()
-        with self._readable_errors():
+        with self._readable_errors(), ExitStack() as undo:
             self._file = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
             self._file.text_factory = bytes  # text that is not UTF-8 must not be an error
-            try:
-                self._prepare()
-            except BaseException:
-                self._file.close()
-                raise
+            undo.callback(self._file.close)
+            self._prepare()
+            undo.pop_all()
 
     def get(self, key: str) -> Generation | None:
         """The answer kept under a key; None if there is none, or it is not what was put there."""

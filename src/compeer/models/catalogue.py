@@ -1,11 +1,9 @@
 """The models that are known by a name (`catalogue.toml`): where their files come from, and whether they are here.
 
-- Packaged files lie in packages that compeer depends on: the language model `embedded` (SmolLM2-135M-Instruct, English)
-  and the sentence embedder (all-MiniLM-L6-v2, English). They are found without importing their packages.
-- Adapters come with compeer: `supporter` and `judge` over the embedded model, `supporter-1.5b` and `judge-1.5b` over a
-  base. They lie in `weights/`, each with a card and a licence.
-- A base is one GGUF file, a few hundred megabytes or more, that stands wherever a model's name does once
-  `compeer models get NAME` has put it into the cache (`download.py`).
+- Packaged files lie in packages that compeer depends on: the language model `embedded` (SmolLM2-135M-Instruct) and the
+  sentence embedder (all-MiniLM-L6-v2). They are found without importing their packages.
+- Adapters come with compeer, over the embedded model or a base. They lie in `weights/`, with a card and a licence.
+- A base is one GGUF file that `compeer models get NAME` has put into the cache (`download.py`).
 
 Nothing is used before the SHA-256 of the whole file is right. What was right once of a base is remembered by its size
 and time, so that a gigabyte is not read at every start.
@@ -133,11 +131,9 @@ def packaged_adapters(name: str) -> Path:
     """The folder of a packaged model's adapters and card; an error unless they are those that we know."""
     weights = Path(str(files("compeer").joinpath("weights", name, ADAPTERS)))
     if not weights.is_file() or file_hash(weights) != PACKAGED_MODELS[name].sha256:
-        raise InputError(
-            f"the packaged {name} is missing or not the one we know: its hash differs.",
-            file=weights,
-            do="Install compeer again, or use the untouched model: embedded.",
-        )
+        do = "Install compeer again, or use the untouched model: embedded."
+        what = f"the packaged {name} is missing or not the one we know: its hash differs."
+        raise InputError(what, file=weights, do=do)
     return weights.parent
 
 

@@ -1,14 +1,12 @@
 """The client of OpenAI-compatible servers: vLLM, llama.cpp, Ollama, or a hosted service.
 
-`Endpoint` is one server over `httpx`: what is sent to it, and what comes back, whole or as a stream. `EndpointModel`
-asks it many things at once. All calls of `generate` share the limits on calls, the cap and the cache. What may pass
-(408, 409, 429, 5xx, broken connections, timeouts, answers that cannot be read) is tried again after growing pauses, as
-long as the request's deadline allows; what cannot pass (400, 401, 403, 404, 422, …) is not. A server that answers 429
-or 503 with `Retry-After` holds all requests until then, unless that is after the deadline. A request that fails for
-good gives a `Failure` and does not disturb the others.
+`Endpoint` is one server over `httpx`: what is sent to it, and what comes back. `EndpointModel` asks it many things at
+once; all calls of `generate` share the limits on calls, the cap and the cache. What may pass (408, 409, 429, 5xx,
+broken connections, timeouts, answers that cannot be read) is tried again after growing pauses, as long as the request's
+deadline allows. A server that answers 429 or 503 with `Retry-After` holds all requests until then, unless that is after
+the deadline.
 
-The key is read from the environment and appears in no log, no error and no cache. The usual proxy variables
-(`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`) are obeyed.
+The key is read from the environment and appears in no log, no error and no cache. Proxy variables are obeyed.
 """
 
 from __future__ import annotations
@@ -167,10 +165,9 @@ class Endpoint:
         try:
             return httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=verify)
         except (ImportError, ValueError) as error:
+            what = "the proxy that is set cannot be used; give one as http://host:port."
             do = "Set another one in the environment, or name the server in NO_PROXY."
-            raise InputError(
-                "the proxy that is set cannot be used; give one as http://host:port.", field="proxy", do=do
-            ) from error
+            raise InputError(what, field="proxy", do=do) from error
 
     async def _close_in_the_end(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
         """Waits to be closed: `asyncio.run` does that to a loop's generators at its end, and so to our connections."""

@@ -4,8 +4,7 @@ Each call over the wire ends in exactly one way, so that calls = successes + ret
 exactly one way too: from the cache, shared with the same request at the same time, a success, or a failure.
 
 Tokens are guessed until an answer counts them: about four Latin characters to a token, one token to a Chinese, Japanese
-or Korean character, two characters to a token in other scripts, and a fixed number for an image. A tokenizer may differ
-by a third.
+or Korean character, two characters in other scripts, and a fixed number for an image. It may be a third off.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class Counters:
 class Gate:
     """Lets calls through one after another, no faster than requests a minute allow, and none in a server's pause.
 
-    Each call pushes the moment of the next one back by its share of a minute, so calls come evenly, without bursts at
-    the turn of a minute.
+    Each call pushes the moment of the next one back by its share of a minute, so calls come evenly.
     """
 
     def __init__(self, requests_per_minute: float | None = None) -> None:
@@ -120,8 +118,5 @@ def prompt_tokens(request: Request) -> int:
 
 def text_tokens(text: str) -> int:
     """About how many tokens a text has."""
-    if text.isascii():
-        return -(-len(text) // 4)
-    wide = len(_EAST_ASIAN.findall(text))
-    latin = len(_LATIN.findall(text))
+    wide, latin = len(_EAST_ASIAN.findall(text)), len(_LATIN.findall(text))
     return -(-(4 * wide + 2 * (len(text) - wide - latin) + latin) // 4)

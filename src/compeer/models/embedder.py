@@ -1,9 +1,8 @@
 """Sentence embeddings: rows of unit length whose dot product says how alike two texts are.
 
-The packaged all-MiniLM-L6-v2 is used by default, or any sentence-transformers folder by its path. MiniLM knows English
-only, and would call any two Chinese sentences nearly the same; so a text it does not cover (more than a third of its
-letters outside Latin script) falls back on hashed character n-grams, in their own dimensions beside MiniLM's: a rough
-measure of shared wording, but an honest one. Texts of the two kinds have similarity 0.
+The packaged all-MiniLM-L6-v2 knows English only, and would call any two Chinese sentences nearly the same. So a text it
+does not cover (more than a third of its letters outside Latin script) falls back on hashed character n-grams, in their
+own dimensions beside MiniLM's. Texts of the two kinds have similarity 0.
 """
 
 from __future__ import annotations
@@ -42,11 +41,8 @@ class Embedder:
         self._english_only = str(folder) == "embedded"
         path = MINILM.checked_path().parent if self._english_only else Path(folder)
         if not (path / "modules.json").is_file():
-            raise InputError(
-                "this is no sentence-transformers folder: there is no modules.json in it.",
-                file=path,
-                do="Give such a folder, or 'embedded' for the packaged one.",
-            )
+            what = "this is no sentence-transformers folder: there is no modules.json in it."
+            raise InputError(what, file=path, do="Give such a folder, or 'embedded' for the packaged one.")
         self._model: Any = SentenceTransformer(str(path), device=device or best_device().type)
 
     def embed(self, texts: Sequence[str]) -> Matrix:

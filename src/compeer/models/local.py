@@ -1,9 +1,8 @@
 """A model that runs in this process: any folder that `transformers` loads, the embedded one by default.
 
-Rows are written by the engine's loop on torch. Each row samples with its own random generator, seeded by its request,
-so an answer does not depend on which other requests share the batch (but for the last bits of floating point: the same
-bytes need the same requests in the same order). What a prompt has in common with earlier ones is not computed again,
-which changes no bit.
+Each row samples with its own random generator, seeded by its request, so an answer does not depend on which other
+requests share the batch (but for the last bits of floating point: the same bytes need the same requests in the same
+order). What a prompt has in common with earlier ones is not computed again, which changes no bit.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ a folder of adapters              what peft wrote, over the base that its `compe
 Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
 
 `open_model` gives something that can be asked for text, `model_folder` a folder for transformers, `prepare` the files
-for llama.cpp. What has to be made for llama.cpp is made once and lies in the cache, under a name with the hash of what
-it was made from.
+for llama.cpp. What has to be made lies in the cache, under a name with the hash of what it was made from.
 """
 
 from __future__ import annotations
@@ -121,12 +120,9 @@ def model_folder(model: str | Path) -> Path:
         return base.folder
     folder = Path(model)
     if not (folder / "config.json").is_file():
-        raise InputError(
-            "this is no model folder: there is no config.json in it.",
-            file=folder,
-            do="Give a folder that transformers can load, 'embedded' for the packaged model, or a base's name "
-            "(compeer models list).",
-        )
+        do = "Give a folder that transformers can load, 'embedded' for the packaged model, or a base's name "
+        do += "(compeer models list)."
+        raise InputError("this is no model folder: there is no config.json in it.", file=folder, do=do)
     return folder
 
 
@@ -177,10 +173,8 @@ def card_folder(model: str | Path) -> Path:
 def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
     """The files of a model that an engine of `cpu_table.py` is to run on this CPU; None where torch is to, in float32.
 
-    Decided by measurement (docs/engine.md). Bases of the catalogue and files are made for these engines, and with
-    eight-bit numbers the small models are written quickest by them too. With llama.cpp alone, small models are written
-    by it for one person, and for many on aarch64; on x86_64 torch writes for many. A small judge is on torch
-    everywhere, so that rewards are the same on all machines.
+    Decided by measurement (docs/engine.md). A small judge is on torch everywhere, so that rewards are the same on all
+    machines.
     """
     name = str(model)
     base = PACKAGED_MODELS[name].base if name in PACKAGED_MODELS else name

@@ -1,8 +1,8 @@
 """Supervised training of a language model on chats, for judge and supporter alike: TRL's `SFTTrainer`, made resumable.
 
-A checkpoint counts only once it is marked complete, so a run that is killed at any moment goes on from the last whole
-one, with the same batches and the same random numbers. Metrics go to `metrics.jsonl`, wall-clock times apart from them
-to `times.jsonl`. Chats of multimodal models may hold pictures; a vision tower is never trained.
+A checkpoint counts only once it is marked complete, so a run that is killed goes on from the last whole one, with the
+same batches and random numbers. Metrics go to `metrics.jsonl`, wall-clock times apart from them to `times.jsonl`.
+Chats of multimodal models may hold pictures; a vision tower is never trained.
 """
 
 from __future__ import annotations
@@ -145,11 +145,9 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
     epoch = 0
     while len(order) < count:
         rng = generator(seed, "reading", str(epoch))
-        shuffled = rng.permutation(len(lengths)).tolist()
-        sorted_ = [
-            index for block in in_blocks(shuffled, 50 * batch) for index in sorted(block, key=lambda i: (lengths[i], i))
-        ]
-        whole = list(in_blocks(sorted_, batch))
+        blocks = in_blocks(rng.permutation(len(lengths)).tolist(), 50 * batch)
+        by_length = [index for block in blocks for index in sorted(block, key=lambda index: (lengths[index], index))]
+        whole = list(in_blocks(by_length, batch))
         last = whole.pop() if len(whole[-1]) < batch else []
         order += [index for number in rng.permutation(len(whole)).tolist() for index in whole[number]] + last
         epoch += 1
@@ -203,8 +201,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path) -> None:
     """Leaves what was trained in `folder/model`, adapters merged; called by every process, written by the main one.
 
-    FSDP2 and DeepSpeed's ZeRO-3 leave every process with a part of each weight, so the whole is gathered in the memory
-    of the main one; ZeRO-3 gives it in its own precision.
+    FSDP2 and ZeRO-3 leave every process with a part of each weight, so the whole is gathered in the main one's memory.
     """
     weights, network = trainer.accelerator.get_state_dict(trainer.model_wrapped), trainer.model
     if trainer.accelerator.is_main_process:
@@ -269,12 +266,11 @@ class _Record(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or not state.log_history or "loss" not in state.log_history[-1]:
             return
-        with (self._folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(_line(state.log_history[-1]))
-        with (self._folder / "times.jsonl").open("a", encoding="utf-8") as file:
-            now = time.monotonic()
-            file.write(json.dumps({"step": state.global_step, "seconds": round(now - self._last, 3)}) + "\n")
-            self._last = now
+        before, self._last = self._last, time.monotonic()
+        times = {"step": state.global_step, "seconds": round(self._last - before, 3)}
+        for name, line in (("metrics", _line(state.log_history[-1])), ("times", json.dumps(times) + "\n")):
+            with (self._folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+                file.write(line)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._advance(1)

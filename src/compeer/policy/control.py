@@ -1,13 +1,12 @@
 """Control words: what an operator wants a turn to be, and three ways to get it.
 
-A strategy, a stage, an emotion of the seeker or a manner of speaking (persona) can be asked for. The mildest way is to
-say so in the prompt (`instructions`), which a supporter learns from training samples whose prompt asks for what the
-reference turn does anyway (`sampled_control`). A grammar can hold a model to the decisions (`forced_grammar`), and any
-model can be made to go on from an output that begins with them (`forced_prefix`). `obedience` measures how often a
-supporter does what it is asked for.
+The mildest way is to say so in the prompt (`instructions`), which a supporter learns from samples whose prompt asks for
+what the reference turn does anyway (`sampled_control`). A grammar can hold a model to the decisions (`forced_grammar`),
+and any model can be made to go on from an output that begins with them (`forced_prefix`). `obedience` measures how
+often a supporter does what it is asked for.
 
-A persona is one of four manners, after the DISC traits: dominant, lively, steady, careful. It is not written down in an
-output, so it can be asked for but neither forced nor checked here.
+A persona is one of four manners of speaking, after the DISC traits. It is not written down in an output, so it can be
+asked for but neither forced nor checked here.
 """
 
 from __future__ import annotations
@@ -27,16 +26,11 @@ from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.errors import InputError
 from compeer.io import Frozen
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, ParsedTurn, Part, Step, SupportTurn
-from compeer.ser.personality import TRAITS, Profile, Trait
+from compeer.ser.personality import TRAITS, Profile
 
 Persona = Literal["dominant", "lively", "steady", "careful"]
 PERSONAS: tuple[Persona, ...] = get_args(Persona)
-_PERSONA_OF: dict[Trait, Persona] = {
-    "dominance": "dominant",
-    "influence": "lively",
-    "steadiness": "steady",
-    "compliance": "careful",
-}
+"""In the order of the traits that they go with."""
 CLEAR = 3.5
 """The score from which on a trait is marked enough to name a manner after it."""
 VALUES: dict[str, tuple[str, ...]] = {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS, "persona": PERSONAS}
@@ -62,7 +56,7 @@ class Control(Frozen):
 
 
 def read_control(words: Iterable[str]) -> Control:
-    """The control that words of the form `field=value` ask for; an error lists what is known.
+    """The control that words of the form `field=value` ask for.
 
     A value may be in any case, and only the beginning of a name where that fits no other.
     """
@@ -100,10 +94,7 @@ def instructions(control: Control) -> str:
 def sampled_control(
     turn: SupportTurn, persona: Persona | None, share: float, rng: np.random.Generator
 ) -> Control | None:
-    """In a `share` of cases a control that asks for what the turn is already, in one random field or in more.
-
-    The persona is among them where one is known.
-    """
+    """In a `share` of cases a control that asks for what the turn is already, in one random field or in more."""
     own = Control.model_validate({**decisions_of(turn), "persona": persona}).requested()
     if rng.random() >= share:
         return None
@@ -114,42 +105,37 @@ def sampled_control(
 
 def persona_of(profile: Profile) -> Persona | None:
     """The manner of the trait that stands out in a profile; None where none is marked, or two are equally so."""
-    scores: dict[Trait, float] = {trait: getattr(profile.scores, trait) for trait in TRAITS}
-    highest = max(scores.values())
-    marked = [trait for trait, score in scores.items() if score == highest]
-    return _PERSONA_OF[marked[0]] if highest >= CLEAR and len(marked) == 1 else None
+    scores = [getattr(profile.scores, trait) for trait in TRAITS]
+    highest = max(scores)
+    return PERSONAS[scores.index(highest)] if highest >= CLEAR and scores.count(highest) == 1 else None
 
 
 def personas(profiles: Iterable[Profile]) -> dict[str, Persona]:
     """The manner of each dialogue's supporter, where there is a marked one."""
-    found = {one.dialogue: persona_of(one) for one in profiles if one.participant == "supporter"}
-    return {dialogue: persona for dialogue, persona in found.items() if persona}
+    supporters = [one for one in profiles if one.participant == "supporter"]
+    return {one.dialogue: persona for one in supporters if (persona := persona_of(one))}
 
 
 # --- forcing ----------------------------------------------------------------------------------------------------------
 
 
 def forced_grammar(control: Control | None = None) -> str:
-    """The grammar of a turn in which the decisions that are asked for are the only ones allowed.
-
-    A forced emotion brings its sentiment along, or the step could contradict itself.
-    """
+    """The grammar of a turn in which the decisions that are asked for are the only ones allowed."""
     grammar = reasoning.turn_grammar()
     wanted = control.requested() if control else {}
-    if control and control.emotion:
+    if control and control.emotion:  # or the step could contradict itself
         wanted["sentiment"] = reasoning.sentiment_of(control.emotion)
-    for field in (*_PART_OF, "sentiment"):
-        if field in wanted:
-            grammar = re.sub(rf"^{field}: .*$", f'{field}: "{wanted[field]}"', grammar, flags=re.MULTILINE)
+    for field in wanted.keys() & {*_PART_OF, "sentiment"}:
+        grammar = re.sub(rf"^{field}: .*$", f'{field}: "{wanted[field]}"', grammar, flags=re.MULTILINE)
     return grammar
 
 
 def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     """How an output begins that holds the wanted decisions: its lines down to the last forced one.
 
-    A decision stands at the end of its line, so a forced line is worded here, and the lines above it that are not
-    forced are taken from `written`, an output of the same model for the same history (write once, force, write on). The
-    emotion's intensity is taken from there too, if it is there. ValueError where such a line is missing.
+    A decision stands at the end of its line, so a forced line is worded here. Lines above it that are not forced, and
+    the emotion's intensity, are taken from `written`, an output of the same model for the same history. ValueError
+    where such a line is missing.
     """
     forced = {_PART_OF[field]: value for field, value in control.requested().items() if field in _PART_OF}
     if not forced:

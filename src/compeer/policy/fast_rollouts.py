@@ -1,7 +1,7 @@
 """TRL's GRPO trainer with rollouts by our own decoder.
 
-A trainer inherits `FastRollouts` before `GRPOTrainer`, and samples its outputs fast wherever its weights stand whole on
-each device: one GPU, several with a copy each, a CPU. Elsewhere TRL generates as ever, with vLLM best of all.
+Outputs are sampled fast wherever the weights stand whole on each device: one GPU, several with a copy each, a CPU.
+Elsewhere TRL generates as ever, with vLLM best of all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,9 @@ class FastRollouts:
 
     TRL 1.16 generates in one private method, `_generate_single_turn`: it is given the tokens of this process's prompts,
     each repeated for its group, and returns the tokens of an output for each. That method is overridden; `trl` is
-    pinned, and a test holds the contract. Sampling is as the trainer is set. A row is seeded by the run's seed, the
-    optimiser step and its number among the rows of all processes, so one process and two sample the same
-    but for rounding.
-
-    TRL's own way is kept for what this cannot do: vLLM (where set), weights divided over processes (FSDP, DeepSpeed),
-    settings of generation that are not known here, and networks whose layers do not all attend to everything.
+    pinned, and a test holds the contract. A row is seeded by the run's seed, the optimiser step and its number among
+    the rows of all processes, so one process and two sample the same but for rounding. What this cannot do is left to
+    TRL's own way (`_why_not_fast`).
     """
 
     rollout_rows = 512

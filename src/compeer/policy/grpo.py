@@ -2,7 +2,7 @@
 
 For each history the supporter writes a group of outputs; UnifiReward, or whatever sources the recipe names, scores
 each; rewards are reweighted by how redundant a response is within its group and against its history; a response that
-the safety guard rejects gets the floor, whatever it earned; outputs that did better than their group become likelier.
+the safety guard rejects gets the floor.
 
 TRL calls a reward function with one process's rows only, and a group may straddle processes. So the one method that
 gathers rewards, `_calculate_rewards`, is overridden: every process scores and embeds its own rows, all rows are
@@ -26,6 +26,7 @@ from compeer.errors import InputError
 from compeer.io import write_text
 from compeer.models.embedder import Embeds
 from compeer.models.training import last_checkpoint, lora_config, run_trainer, save_trained, trainable_network
+from compeer.pipeline import in_blocks
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
 from compeer.policy.metrics import STILL_STEPS, group_metrics, sample_rows, still_parts
@@ -59,8 +60,7 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         cut_off = [not ids or ids[-1] not in ends for ids in completion_ids_list]
         rollouts = self._all_rollouts([row["record"] for row in inputs], texts, cut_off)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        starts = range(0, len(rollouts), size)
-        groups = [reward_group(rollouts[start : start + size], self._settings) for start in starts]
+        groups = [reward_group(group, self._settings) for group in in_blocks(rollouts, size)]
         self._log_metrics(groups)
         flat = [reward for group in groups for reward in group.rewards]
         return torch.tensor(flat, dtype=torch.float32, device=self.accelerator.device).unsqueeze(1)
@@ -88,10 +88,8 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
         if step and (newest is None or newest.name != f"checkpoint-{step}"):
             self._save_checkpoint(self.model, trial=None)
             self.callback_handler.on_save(self.args, self.state, self.control)
-        raise InputError(
-            f"training stopped after step {step}, since a judge is away: {reason}",
-            do="The step is kept. See to the judge and start again: training goes on from there.",
-        )
+        do = "The step is kept. See to the judge and start again: training goes on from there."
+        raise InputError(f"training stopped after step {step}, since a judge is away: {reason}", do=do)
 
     def _log_metrics(self, groups: Sequence[RewardedGroup]) -> None:
         mode = "train" if self.model.training else "eval"
@@ -176,19 +174,15 @@ def grpo_trainer(
     config = grpo_config(settings, folder, seed)  # after the network: once it is made, DeepSpeed loads only parts
     if first_process():
         _drop_lost_samples(folder / "samples.jsonl", folder)
-    prompts = {key: supporter_prompt(r.history, settings.history, images=bool(reader)) for key, r in records.items()}
+    asked = {key: supporter_prompt(one.history, settings.history, images=bool(reader)) for key, one in records.items()}
+    prompts = {key: (blocks if reader else defuse)(tokenizer, prompt) for key, prompt in asked.items()}
     return kind(
         scorer=scorer,
         settings=settings,
         samples=folder / "samples.jsonl",
         model=network,
         args=config,
-        train_dataset=Dataset.from_list(
-            [
-                {"prompt": blocks(tokenizer, prompt) if reader else defuse(tokenizer, prompt), "record": key}
-                for key, prompt in prompts.items()
-            ]
-        ),
+        train_dataset=Dataset.from_list([{"prompt": prompt, "record": key} for key, prompt in prompts.items()]),
         processing_class=MultimodalProcessor(tokenizer, reader) if reader else tokenizer,
         peft_config=lora_config(network, settings),
     )

@@ -1,9 +1,8 @@
 """How GRPO is set: our settings, and TRL's made from them.
 
-A step draws `prompts` groups of `group` outputs at once and has all of them scored at once. What is learnt from them
-may be computed in parts, to save memory: gradients are added up, and the weights move once. The loss is a mean over
-outputs, of each output's mean over its own tokens, so parts of the same size change nothing, even where they cut a
-group.
+A step draws `prompts` groups of `group` outputs and has all of them scored at once. What is learnt from them may be
+computed in parts, to save memory. The loss is a mean over outputs, of each output's mean over its own tokens, so parts
+of the same size change nothing, even where they cut a group.
 """
 
 from __future__ import annotations
@@ -135,8 +134,6 @@ def part_size(outputs: int, at_once: int) -> int:
 def check_vllm(settings: GrpoSettings) -> None:
     """Refuses rollouts by vLLM where it is not installed: also with a server, it carries the weights there."""
     if settings.vllm != "off" and importlib.util.find_spec("vllm") is None:
-        raise InputError(
-            f"rollouts are to come from vLLM ('{settings.vllm}'), which is not installed here.",
-            field="vllm",
-            do='Install it (pip install vllm), on the machine that trains too, or set vllm = "off".',
-        )
+        what = f"rollouts are to come from vLLM ('{settings.vllm}'), which is not installed here."
+        do = 'Install it (pip install vllm), on the machine that trains too, or set vllm = "off".'
+        raise InputError(what, field="vllm", do=do)

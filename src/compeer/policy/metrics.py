@@ -1,10 +1,8 @@
 """The metrics and samples of a step of GRPO. Pure functions of whole groups.
 
-Every step logs, under names that stay: the parts of the scores raw and reweighted (`raw/…`, `reweighted/…`), how much
-each part varies within groups (`variance/…`), the mean of each source (`source/…`), redundancy (`redundancy/s_in`,
-`s_hi`, `tau`), `frac_zero_std`, `response/words`, `response/distinct_1` and `_2`, and the shares of tied, unscored and
-rejected. A part that never varies within a group teaches nothing: `variance/still` counts those that have not for the
-last steps.
+The names stay: the parts of the scores raw and reweighted (`raw/…`, `reweighted/…`), how much each part varies within
+groups (`variance/…`), the mean of each source (`source/…`), and redundancy (`redundancy/…`). A part that never varies
+within a group teaches nothing: `variance/still` counts those that have not for the last steps.
 """
 
 from __future__ import annotations
@@ -82,12 +80,11 @@ def still_parts(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
     last = rows[-steps:]
     if not last or len(last) < steps:
         return []
-    names = [key.removeprefix("variance/") for key in last[-1] if key.startswith("variance/")]
     found = []
-    for name in names:
-        values = [row.get(f"variance/{name}") for row in last]
-        known = [value for value in values if value is not None and not math.isnan(value)]
-        if name not in ("total", "still") and known and not any(known):
+    for key in last[-1]:
+        values = [value for row in last if (value := row.get(key)) is not None and not math.isnan(value)]
+        name = key.removeprefix("variance/")
+        if name not in (key, "total", "still") and values and not any(values):
             found.append(name)
     return found
 

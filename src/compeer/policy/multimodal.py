@@ -1,8 +1,7 @@
 """What TRL's GRPO needs to train a multimodal supporter: prompts with pictures, turned into tokens and patches.
 
-TRL expects a processor of transformers', and those read pictures with torchvision or want a video processor beside the
-one for images. `MultimodalProcessor` has the few methods that TRL calls, and reads pictures as judge and fine-tuning
-do. Histories with and without pictures mix in a batch.
+The processors of transformers read pictures with torchvision or want a video processor as well. `MultimodalProcessor`
+has the few methods that TRL calls, and reads pictures as judge and fine-tuning do. Histories with and without mix.
 """
 
 from __future__ import annotations
@@ -52,11 +51,10 @@ class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]
             grids = [read[path].grid for path in row or ()]
             ids.append(self._reader.expand(self.tokenizer(text, add_special_tokens=False)["input_ids"], grids))
         patches = self._reader.inputs([read[path] for row in images for path in row or ()])
-        fields: dict[str, Any] = {"input_ids": ids}
-        if patches:
-            fields |= patches
-            fields["mm_token_type_ids"] = [[int(token == self._reader.token) for token in row] for row in ids]
-        return fields
+        if not patches:
+            return {"input_ids": ids}
+        kinds = [[int(token == self._reader.token) for token in row] for row in ids]
+        return {"input_ids": ids, **patches, "mm_token_type_ids": kinds}
 
     def batch_decode(self, *args: Any, **more: Any) -> Any:
         return self.tokenizer.batch_decode(*args, **more)
@@ -70,16 +68,13 @@ class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]
 
 def blocks(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages with every content as a list of blocks of one shape, as a table of prompts needs it."""
-    found = []
-    for message in defuse(tokenizer, messages):
-        content = message["content"]
+
+    def shaped(content: Any) -> list[dict[str, Any]]:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        shaped = [
-            {"type": part["type"], "text": part.get("text"), "image": part.get("path") or part.get("url")}
-            for part in parts
-        ]
-        found.append({"role": message["role"], "content": shaped})
-    return found
+        kept = ((one["type"], one.get("text"), one.get("path") or one.get("url")) for one in parts)
+        return [{"type": kind, "text": text, "image": image} for kind, text, image in kept]
+
+    return [{"role": one["role"], "content": shaped(one["content"])} for one in defuse(tokenizer, messages)]
 
 
 def _plain(chat: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -96,7 +91,6 @@ def _images(chat: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def drop_empty_patches(_: Any, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Before a forward pass: takes out the empty patches of rows without pictures, which a vision tower cannot take."""
-    patches = given.get("pixel_values")
-    if patches is not None and not len(patches):
+    if (patches := given.get("pixel_values")) is not None and not len(patches):
         given = {key: value for key, value in given.items() if key not in PICTURE_FIELDS}
     return args, given

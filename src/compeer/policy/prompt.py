@@ -1,9 +1,8 @@
 """What a supporter is asked: its task, what an operator wants of it, and what was said so far.
 
 A model's card says which task it was trained with: `supporter` names the four lines, `guided` their vocabulary as
-well; an untrained model gets two examples on top (`shown`). A history holds utterances, never earlier reasoning. A
-multimodal supporter gets the pictures of an utterance inside its line, before the words. A direct supporter, trained to
-reply at once, is asked for its words only.
+well; an untrained model gets two examples on top (`shown`). A history holds utterances, never earlier reasoning.
+Pictures stand inside an utterance's line, before the words. A direct supporter is asked for its words only.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ def supporter_prompt(
 ) -> list[Message]:
     """The messages that ask for the next supporter turn; `last` limits the history to that many utterances.
 
-    What a `control` asks for stands after the task. With `images`, for multimodal models, the pictures stand where they
-    belong; a history without any is plain text either way.
+    With `images`, for multimodal models, pictures stand where they belong; a history without any is plain text.
     """
     wanted = instructions(control) if control else ""
     if task == "supporter":
@@ -70,11 +68,8 @@ def refuse_direct(folder: Path) -> None:
     from compeer.models.training import model_card  # torch is heavy
 
     if model_card(folder).get("direct"):
-        raise InputError(
-            "this supporter was trained to reply at once, and writes no steps.",
-            file=folder,
-            do="Give one that was trained without direct=true. This one answers in: compeer policy generate",
-        )
+        do = "Give one that was trained without direct=true. This one answers in: compeer policy generate"
+        raise InputError("this supporter was trained to reply at once, and writes no steps.", file=folder, do=do)
 
 
 def _messages(task: str, history: Sequence[Utterance], last: int | None, images: bool) -> list[Message]:

@@ -62,12 +62,10 @@ def factors(
     if negatives == "off":
         return [1.0] * len(rewards)
     gate = length_gate(lengths, alpha, beta)
-    similarities = zip(rewards, in_group_similarity(responses), history_similarity(responses, history), strict=True)
-    found: list[float] = []
-    for reward, inside, before in similarities:
-        divisor = (1 + gate * inside) * (1 + gate * before)
-        found.append(divisor if negatives == "mirrored" and reward < 0 else 1 / divisor)
-    return found
+    similarities = zip(in_group_similarity(responses), history_similarity(responses, history), strict=True)
+    divisors = [(1 + gate * within) * (1 + gate * before) for within, before in similarities]
+    mirrored = negatives == "mirrored"
+    return [by if mirrored and reward < 0 else 1 / by for reward, by in zip(rewards, divisors, strict=True)]
 
 
 def reweight(
@@ -87,11 +85,9 @@ def reweight(
 def tied(rewards: Sequence[float]) -> bool:
     """Whether all rewards that are numbers are equal.
 
-    Such a group has nothing to teach, and training does not reweight it: no advantage shall arise from tiny differences
-    of similarity.
+    Training does not reweight such a group: no advantage shall arise from tiny differences of similarity.
     """
-    numbers = [reward for reward in rewards if not math.isnan(reward)]
-    return len(set(numbers)) <= 1
+    return len({reward for reward in rewards if not math.isnan(reward)}) <= 1
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:

@@ -24,10 +24,9 @@ _FEWEST, _MOSTLY = 4, 0.6
 
 
 def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
-    """As much of an output as may be passed on, and whether it is over because it would repeat itself.
+    """As much of an output, which `begun` so, as may be passed on, and whether it is over: it would repeat itself.
 
-    `begun` is how the output began, before `text`. Unless this is the `last` of it, what may become a repetition is
-    held back.
+    Unless this is the `last` of it, what may become a repetition is held back.
     """
     output = RepetitionFilter(begun)
     return output.feed(text, last), output.over
@@ -45,21 +44,17 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 
 
 class RepetitionFilter:
-    """Passes on an output as it is written, until it would repeat itself (`over`).
-
-    Each piece is read once, however long the output becomes.
-    """
+    """Passes on an output as it is written, until it would repeat itself (`over`). Each piece is read once."""
 
     def __init__(self, begun: str = "") -> None:
         self.over = False
-        self._text, self._begun, self._passed = "", 0, 0
-        self._in_response = False
+        self._text, self._in_response = "", False
         self._read = self._before = self._start = 0  # the sentence before the one that is written, and that one
         self._sentences: list[str] = []
         self._followers: dict[str, set[str]] = {}  # of each sentence, what came after it
         self._rest, self._new = "", False  # the words of the sentence that is written; whether none begins like it
         self._take(begun, last=False)
-        self._begun = self._passed = len(begun)
+        self._passed = len(begun)
 
     def feed(self, piece: str, last: bool = False) -> str:
         """What may be passed on after this piece; with the `last` nothing is held back."""

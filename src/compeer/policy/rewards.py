@@ -1,9 +1,7 @@
 """Where rewards come from, and what becomes of them: sources score outputs, groups of scores become rewards.
 
-A source is anything that scores outputs for their histories: UnifiReward, a process and an outcome judge together, a
-model behind a server, a simulated seeker (`sources.py`), the corpus' own decisions. Scores are added up with
-weights. An output that any source with a weight above 0 left unscored has no total, and so no advantage and no part in
-its group's baseline. A source of weight 0 is logged and counts for nothing. `Score` carries all of it; a group's totals
+Scores of several sources are added up with weights. An output that any source with a weight above 0 left unscored has
+no total, and so no advantage and no part in its group's baseline. A source of weight 0 is only logged. A group's totals
 are reweighted (`redundancy.reweight`), and what the safety guard rejects gets the floor.
 """
 
@@ -49,7 +47,7 @@ class JudgeAway(Exception):
 class RewardSource(Protocol):
     """Anything that scores outputs. It never raises on an output: where it fails, the score says why.
 
-    One that cannot work at all for the time being waits, and raises `JudgeAway` when it has waited long enough.
+    One that cannot work for the time being waits, and raises `JudgeAway` when it has waited long enough.
     """
 
     name: str
@@ -123,9 +121,8 @@ class JudgeSource:
 class DecisionSource:
     """The corpus' own decisions as a source: stage, emotion and strategy, +1 each if they are the same, else −1.
 
-    Other decisions than the human's can be right too, so this is a counterweight and no verdict. With `shares`, by
-    decision how common each value is, it is twice what is beyond chance: whether they are the same, less the value's
-    own share. Then to say the same of every history earns nothing, however common it is.
+    Other decisions than the human's can be right too, so this is a counterweight and no verdict. With `shares`, how
+    common each value is, it is twice what is beyond chance: whether they are the same, less the value's own share.
     """
 
     def __init__(self, name: str = "decisions", shares: Mapping[str, Mapping[str, float]] | None = None) -> None:
@@ -135,8 +132,7 @@ class DecisionSource:
         """A score for each output; a decision that cannot be read is not the same."""
         found = []
         for record, output in zip(records, outputs, strict=True):
-            own = decisions(output)
-            gold = decisions_of(record.candidate)
+            own, gold = decisions(output), decisions_of(record.candidate)
             parts = {name: self._worth(name, own.get(name), value) for name, value in gold.items()}
             found.append(Score(total=sum(parts.values()), more=parts))
         return found
@@ -158,8 +154,7 @@ class PlanSource:
     """Whether a response does what its own step 3 says, by its words: from −1 over 0, undecided, to 1.
 
     The score is log(8p) / log 8, no less than −1, of the probability p that the response carries out the strategy, all
-    eight being equally common. A judge may accept plan and response each for itself; outputs that name a strategy and
-    then do anything are the first thing that training finds.
+    eight being equally common. A judge may accept plan and response each for itself.
     """
 
     def __init__(self, classifier: StrategyClassifier, name: str = "plan") -> None:
@@ -207,15 +202,11 @@ class Rollout:
     @property
     def raw(self) -> float:
         """The total, or NaN where a source failed."""
-        return float("nan") if self.score.total is None else float(self.score.total)
+        return math.nan if self.score.total is None else float(self.score.total)
 
 
 class Scorer:
-    """Scores outputs with a judge, or with several weighted sources, and embeds their responses.
-
-    Sources and embedder work at the same time, each on all outputs together: a judge on a GPU or behind a server need
-    not wait for the embedder on the CPU.
-    """
+    """Scores outputs with a judge, or several weighted sources, and embeds their responses, all at the same time."""
 
     def __init__(
         self, sources: Judge | Sequence[Weighted], embedder: Embeds, records: Mapping[str, SerRecord], seed: int

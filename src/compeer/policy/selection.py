@@ -1,24 +1,23 @@
 """Outputs of a supporter for given histories, and rejection sampling: the best-scored of several to train on.
 
 `candidate_stage` writes the outputs to a file, block by block, so that it goes on after a stop where it was; the file
-can also be made elsewhere, an object a line (`Candidate`). `best_candidates` picks what is good enough to imitate: the
-best-scored output of a history if it is whole, its total reaches a threshold, and the safety guard would let it pass.
+can also be made elsewhere, an object a line (`Candidate`). `best_candidates` picks what is good enough to imitate.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from compeer.errors import InputError
-from compeer.io import Frozen, read_lines
+from compeer.io import Frozen, json_line, read_lines, text_hash
 from compeer.models import Failure, Request, Sampling, TextModel, ask
 from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.policy.control import Control, decisions, forced_grammar, obedience
@@ -57,41 +56,35 @@ def generate_turns(
     """`candidates` outputs for each record, one after the other, sampled by the seed, the record's id and their number.
 
     A `control` is asked for in the prompt; `constrained` holds an output to the turn's form and to what is asked for,
-    and ends it before it repeats itself. A multimodal model gets the pictures of a history. A `direct` one, as its card
-    says, is asked for the response only: all that it writes is the response, and steps are missing.
+    and ends it before it repeats itself. All that a `direct` model writes is the response, and steps are missing.
     """
     if direct and (constrained or control):
         what = "this supporter replies at once: it writes no decisions, so none can be asked for."
         raise InputError(what, do="Leave out --control and --constrained, or give a supporter that writes steps.")
     images = bool(getattr(model, "multimodal", False))
     grammar = forced_grammar(control) if constrained else None
+    ask_for = direct_prompt if direct else partial(supporter_prompt, control=control)
     requests = []
     for record in records:
-        prompt = (
-            direct_prompt(record.history, last, images=images)
-            if direct
-            else supporter_prompt(record.history, last, control, images=images)
-        )
+        prompt = tuple(ask_for(record.history, last, images=images))
         for number in range(1, candidates + 1):
             names = [record.id] if number == 1 else [record.id, str(number)]
             own = int(generator(seed, "rollout", *names).integers(2**31))
-            requests.append(Request(messages=tuple(prompt), seed=own, grammar=grammar))
+            requests.append(Request(messages=prompt, seed=own, grammar=grammar))
     asked = [record.id for record in records for _ in range(candidates)]
     found: list[Output | Failure] = []
     for name, answer in zip(asked, ask(model, requests, sampling), strict=True):
         if isinstance(answer, Failure):
             found.append(answer)
-        else:
-            written = _as_response(answer.text) if direct else answer.text
-            written, over = until_repetition(written) if constrained else (written, False)
-            cut_off = answer.cut_off and not over
-            found.append(Output(name, written if over else answer.text, cut_off, parse_turn(written, cut_off)))
+            continue
+        written, over = answer.text, False
+        if direct:  # behind a backslash no line is taken for a label
+            written = f"{LABELS['response']}: " + "\n".join("\\" + line for line in written.splitlines())
+        elif constrained:
+            written, over = until_repetition(written)
+        cut_off = answer.cut_off and not over
+        found.append(Output(name, written if over else answer.text, cut_off, parse_turn(written, cut_off)))
     return found
-
-
-def _as_response(text: str) -> str:
-    """The text as the response of a turn; behind a backslash no line of it is taken for a label."""
-    return f"{LABELS['response']}: " + "\n".join("\\" + line for line in text.splitlines())
 
 
 class Candidate(Frozen):
@@ -120,10 +113,10 @@ def read_candidates(path: Path) -> Iterator[Candidate]:
 def best_candidates(
     records: Sequence[SerRecord], candidates: Iterable[Candidate], threshold: float = 3
 ) -> list[SerRecord]:
-    """The records with their candidate turn replaced by the best-scored output, where one is good enough.
+    """The records with their candidate turn replaced by the best-scored output; those without a good one are left out.
 
-    Good enough is an output that is whole, whose total is at least the threshold, and whose response the safety guard
-    lets pass. Of equally good ones the first is taken. A record without any is left out.
+    Good is an output that is whole, whose total is at least the threshold, and whose response the safety guard lets
+    pass. Of equally good ones the first is taken.
     """
     known = {record.id: record for record in records}
     best: dict[str, tuple[float, SerRecord]] = {}
@@ -131,13 +124,13 @@ def best_candidates(
         record = known.get(candidate.record)
         if record is None or candidate.total is None or candidate.total < threshold:
             continue
-        if candidate.record in best and best[candidate.record][0] >= candidate.total:
+        if record.id in best and best[record.id][0] >= candidate.total:
             continue
         turn = parse_turn(candidate.output, cut_off=candidate.cut_off).turn
         seeker = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
         if turn is None or check_reply(turn.response, seeker):
             continue
-        best[candidate.record] = (candidate.total, record.model_copy(update={"candidate": turn}))
+        best[record.id] = (candidate.total, record.model_copy(update={"candidate": turn}))
     return [best[record.id][1] for record in records if record.id in best]
 
 
@@ -163,9 +156,7 @@ def candidate_stage(
 ) -> dict[str, Any]:
     """Writes `count` outputs for each chosen record of a file, scored if there is a judge; returns the metrics.
 
-    Stopped anywhere, it goes on when called again; what is done already, with the same settings, is not done again.
-    `marks` tells apart models that share a name, as a folder whose weights have changed. `direct` as the model's card
-    says.
+    `marks` tells apart models that share a name, as a folder whose weights have changed.
     """
     prompt = direct_prompt(()) if direct else supporter_prompt((), None, control)
     wanted = {"ids": [record.id for record in chosen], "prompt": prompt}
@@ -179,7 +170,7 @@ def candidate_stage(
         "last": last,
         "control": control.requested() if control else {},
         "constrained": constrained,
-        "asked": hashlib.sha256(json.dumps(wanted, ensure_ascii=False).encode()).hexdigest(),
+        "asked": text_hash(json.dumps(wanted, ensure_ascii=False)),
     }
     stage = Stage(out, settings, {"records": records})
     if stage.finished() is None:
@@ -202,7 +193,7 @@ def candidate_stage(
             dropped = failed.pop("refused", 0)
             advance(len(block))
             return Done(
-                [one.model_dump_json(exclude_defaults=True) for one in found],
+                [json_line(one) for one in found],
                 counts={"failed": failed, "outputs": {"refused": dropped, "written": len(answers) - failed.total()}},
             )
 

@@ -1,9 +1,8 @@
 """Supervised fine-tuning of the supporter: one turn a sample, the loss on the output only.
 
 The turns are the corpus' own reference turns, or (rejection sampling) the best of a file of scored outputs. A share of
-the samples asks in the prompt for what the turn is anyway, a strategy, a stage, an emotion or a manner, so that the
-trained supporter can be steered with the same words. A multimodal model gets the pictures of a history; histories with
-and without mix. A direct supporter learns the responses only: the difference is what the steps are worth.
+the samples asks in the prompt for what the turn is anyway, so that the trained supporter can be steered with the same
+words. A direct supporter learns the responses only: the difference is what the steps are worth.
 """
 
 from __future__ import annotations
@@ -59,9 +58,8 @@ def train_supporter(
         file = Path(settings.candidates)
         chosen = best_candidates(own, read_candidates(file), settings.threshold)
         if not chosen:
-            what = (
-                f"for none of {len(own)} histories does it hold a whole output with a total of {settings.threshold:g}."
-            )
+            least = f"{settings.threshold:g}"
+            what = f"for none of {len(own)} histories does it hold a whole output with a total of {least}."
             raise InputError(what, file=file, do="Lower the threshold, or score more outputs for these records.")
     model = model_folder(settings.model)
     card: dict[str, Any] = {"role": "supporter", "history": settings.history}
@@ -84,8 +82,7 @@ def training_chats(
 ) -> list[list[dict[str, Any]]]:
     """The chats that teach the records' turns: the prompt, a share of them with control words, and the output.
 
-    Those of a direct supporter teach the response alone, without control words. `manners` holds the supporter's by
-    dialogue; a reworded record has lost it.
+    `manners` holds the supporter's by dialogue; a reworded record has lost it.
     """
     found: list[list[dict[str, Any]]] = []
     for record in records:
@@ -107,18 +104,14 @@ def training_chats(
 def merge_adapter(adapter: Path, base: str | Path, out: Path) -> None:
     """Writes a plain model folder: the base model with a LoRA adapter merged in, whole or not at all.
 
-    The tokenizer and our card are the adapter's where it has them, else the base's; how pictures are prepared is the
-    base's.
+    The tokenizer and our card are the adapter's where it has them; everything else is the base's.
     """
     import torch
     from peft import PeftModel
 
     if not (adapter / "adapter_config.json").is_file():
-        raise InputError(
-            "this is no adapter: there is no adapter_config.json in it.",
-            file=adapter,
-            do="Give a folder that peft has saved, as checkpoints/checkpoint-100 of a training with lora_rank.",
-        )
+        do = "Give a folder that peft has saved, as checkpoints/checkpoint-100 of a training with lora_rank."
+        raise InputError("this is no adapter: there is no adapter_config.json in it.", file=adapter, do=do)
     start = model_folder(base)
     if out.exists():
         raise InputError("this is there already.", file=out, do="Give the name of a new folder.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from compeer.errors import InputError
@@ -17,7 +16,7 @@ from compeer.policy.grpo_settings import SourceSettings
 from compeer.policy.rewards import DecisionSource, JudgeAway, JudgeSource, PlanSource, RewardSource, Weighted, shares_of
 from compeer.progress import console
 from compeer.reasoning import ParsedTurn
-from compeer.reward import Judge, Score
+from compeer.reward import Score
 from compeer.reward.judges import open_judges
 from compeer.reward.strategies import StrategyClassifier, split_replies
 from compeer.ser.record import SerRecord
@@ -48,6 +47,9 @@ def open_sources(
     if not any(source.weight for source in settings.values()):
         raise InputError("no source of rewards has a weight above 0.", field="grpo.rewards", do="Give one a weight.")
 
+    def patient(name: str) -> TextModel:
+        return Patient(open_model(name, settings=_QUICK), outage)
+
     found = []
     own = [record for record in records if record.author == "corpus"]
     for name, source in settings.items():
@@ -57,36 +59,27 @@ def open_sources(
         elif source.plan:
             turns = [(one.candidate.response, one.candidate.strategy.strategy, one.dialogue) for one in own]
             opened = PlanSource(StrategyClassifier(split_replies(turns, seed)[0]), name)
-        elif source.seeker is None:
-            opened = JudgeSource(_judge(f"grpo.rewards.{name}", source, run_judge, batch, outage), seed, name)
-        else:
-            local = ModelSettings(batch=batch)
-            remote = "@http" in source.seeker
-            talker = _patient(source.seeker, outage) if remote else open_model(source.seeker, settings=local)
+        elif source.seeker is not None:
+            local, remote = ModelSettings(batch=batch), "@http" in source.seeker
+            talker = patient(source.seeker) if remote else open_model(source.seeker, settings=local)
             opened = SeekerSource(SentientSeeker(talker), seed, name=name)
+        else:
+            names: list[str | Path] = [one for one in (source.judge, source.outcome) if one is not None]
+            if "run" in names and run_judge is None:
+                field = f"grpo.rewards.{name}"
+                raise InputError("there is no run whose judge it could be.", field=field, do="Name a judge's folder.")
+            judges = [run_judge if one == "run" and run_judge else one for one in names]
+            judge = open_judges(judges, source.form, model=patient, trained=source.trained, batch=batch)
+            opened = JudgeSource(judge, seed, name)
         found.append(Weighted(opened, source.weight))
     return found
-
-
-def _judge(field: str, source: SourceSettings, run_judge: Path | None, batch: int, outage: float) -> Judge:
-    """The judge, or the pair of judges, that a source names."""
-    names: list[str | Path] = [name for name in (source.judge, source.outcome) if name is not None]
-    if "run" in names and run_judge is None:
-        raise InputError("there is no run whose judge it could be.", field=field, do="Name a judge's folder.")
-    return open_judges(
-        [run_judge if name == "run" and run_judge else name for name in names],
-        source.form,
-        model=partial(_patient, outage=outage),
-        trained=source.trained,
-        batch=batch,
-    )
 
 
 # --- a simulated seeker -----------------------------------------------------------------------------------------------
 #
 # The seeker is any agent that notes its `emotion` in the `extra` of its turns, as SAGE's sentient seeker does. It reads
-# a record's history with the response at its end, and feels `start` before it. The score is the change of its emotion.
-# Outputs for one history meet the same seeker with the same random numbers.
+# a record's history with the response at its end, and feels `start` before it. Outputs for one history meet the same
+# seeker with the same random numbers.
 
 WORST = -10.0
 """What a missing response scores: the most that the emotion falls."""
@@ -103,8 +96,7 @@ def facts_from_history(record: SerRecord) -> dict[str, str]:
 class SeekerSource:
     """A simulated seeker as a source of rewards: the change of its emotion, in its own points.
 
-    A missing response scores `WORST` without asking anybody: a broken output is never better off than a bad one. A
-    seeker whose model gives nothing of use leaves the output unscored.
+    A missing response scores `WORST` without asking anybody: a broken output is never better off than a bad one.
     """
 
     def __init__(self, seeker: Agent, seed: int, *, start: float = 40, name: str = "seeker") -> None:
@@ -120,9 +112,7 @@ class SeekerSource:
         }
         if self._seeker.model:
             asyncio.run(ask_together(self._seeker.model, list(takings.values())))
-        return [
-            self._change(takings[index]) if index in takings else Score(total=WORST) for index in range(len(outputs))
-        ]
+        return [self._change(takings[i]) if i in takings else Score(total=WORST) for i in range(len(outputs))]
 
     def _taking(self, record: SerRecord, response: str) -> Taking:
         """The seeker's turn after the response; nothing more is said then, so it need not answer."""
@@ -157,17 +147,12 @@ _TRIES = 3
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 
-def _patient(name: str, outage: float) -> TextModel:
-    return Patient(open_model(name, settings=_QUICK), outage)
-
-
 class Patient:
     """Asks another model, and waits up to `outage` seconds for a server that is away.
 
-    What a server could not answer because it was away (no connection, no answer in time, an error of its own, too many
-    calls) is asked again once it answers anything: a tiny question is put to it after growing pauses. What fails
-    although the server is there fails for good after a few tries. A server that stays away longer, or that refuses its
-    key, raises `JudgeAway`.
+    What such a server could not answer is asked again once it answers a tiny question, put to it after growing pauses.
+    What fails although the server is there fails for good after a few tries. A server that stays away longer, or that
+    refuses its key, raises `JudgeAway`.
     """
 
     def __init__(self, model: TextModel, outage: float = 600.0, first_pause: float = FIRST_PAUSE) -> None:

@@ -1,9 +1,8 @@
 """Our rewards for a plain TRL trainer: `GRPOTrainer(reward_funcs=[redundant(unifireward, num_generations=8)], …)`.
 
-TRL calls a reward function with the prompts, the completions and the columns of the dataset, as keywords. Ours need the
-column `history`, a list of `{"speaker": "seeker" | "supporter", "text": …}`, and for the judge `reference`, the
-response to compare with (None: only the steps are judged). `compeer.policy.grpo` does more: groups that straddle
-processes, several sources, the safety floor, metrics and resuming.
+Of the dataset they need the column `history`, a list of `{"speaker": "seeker" | "supporter", "text": …}`, and for the
+judge `reference`, the response to compare with (None: only the steps are judged). `compeer.policy.grpo` does more:
+groups that straddle processes, several sources, the safety floor, metrics and resuming.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 
 from compeer.dialogue import Utterance
 from compeer.models.embedder import Embedder, Embeds
+from compeer.pipeline import in_blocks
 from compeer.policy.redundancy import Negatives, reweight, tied
 from compeer.policy.rewards import completion_text, embed_together
 from compeer.reasoning import parse_turn
@@ -29,8 +29,8 @@ Histories = Sequence[Sequence[Mapping[str, Any]]]
 def judged_by(judge: str | Path | Judge, *, seed: int = 0, max_completion_length: int | None = None) -> RewardFunction:
     """A reward function for TRL: a judge's total of each output, −5 to 5, or None where the judge failed.
 
-    `judge` is a folder, `NAME@URL`, or an opened judge. Whether the response or the reference comes first is sampled by
-    the seed. An output of `max_completion_length` tokens counts as cut off, and so as broken.
+    `judge` is a folder, `NAME@URL`, or an opened judge. The seed samples whether the response or the reference comes
+    first. An output of `max_completion_length` tokens counts as cut off, and so as broken.
     """
 
     @cache
@@ -81,9 +81,8 @@ def redundant(
         raw = reward_func(prompts=prompts, completions=completions, history=history, **kwargs)
         responses = [_response(completion_text(completion)) for completion in completions]
         starts = range(0, len(raw), num_generations)
-        if len(raw) % num_generations or any(
-            prompt != prompts[start] for start in starts for prompt in prompts[start : start + num_generations]
-        ):
+        mixed = any(prompt != group[0] for group in in_blocks(prompts, num_generations) for prompt in group)
+        if mixed or len(raw) % num_generations:
             raise ValueError(f"the rows are not whole groups of {num_generations} outputs for one prompt")
         texts = {str(start): [one.text for one in _utterances(history[start])] for start in starts}
         rows, histories = embed_together(opened(), responses, texts)
