@@ -1,12 +1,12 @@
 """Lets the packaged supporter answer histories as people get it: quantised base, CPU engine, grammar and guard.
 
     python research/supporter/in_use.py WORK/use-contexts.jsonl OUT.jsonl [--model supporter-1.5b] [--count 40]
-        [--best-of 4] [--share 2/5]
+        [--best-of 4] [--share 2/5] [--at-once 3]
 
 Languages take turns, so that a run that is ended early has both; it goes on where it was ended. `--share 2/5` answers
-every fifth history from the second on, so that five processes share a file of contexts. Each line is
-{"id", "number", "supporter", "text", "seconds", "replaced"}: `replaced` says that the guard
-replied instead or held back a step. `reading.py` reads the file beside what a GPU wrote.
+every fifth history from the second on, so that five processes share a file of contexts; `--at-once 3` answers three
+histories together, as a service does. Each line is {"id", "number", "supporter", "text", "seconds", "replaced"}:
+`replaced` says that the guard replied instead or held back a step. `reading.py` reads the file beside what a GPU wrote.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import time
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from compeer.chat import Supporter, TurnDone, TurnRequest
 from compeer.chat.resolve import resolve_judge, resolve_supporter
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40, help="histories of each language")
     parser.add_argument("--best-of", type=int, default=1, help="outputs that the packaged judge chooses from")
     parser.add_argument("--share", default="1/1", help="which part of the histories, of how many")
+    parser.add_argument("--at-once", type=int, default=1, help="histories answered together")
     options = parser.parse_args()
     first, parts = map(int, options.share.split("/"))
     rows = [json.loads(line) for line in options.contexts.read_text(encoding="utf-8").splitlines()]
@@ -56,13 +57,21 @@ def main() -> None:
     done = {json.loads(line)["id"] for line in options.out.open(encoding="utf-8")} if options.out.is_file() else set()
     judge = resolve_judge("judge-1.5b") if options.best_of > 1 else None
     supporter = resolve_supporter(options.model, Guard(), judge)
+    left = list(chain.from_iterable(zip(*chosen, strict=False)))[first - 1 :: parts]
+    contexts = (row for row in left if row["id"] not in done)
+
+    async def work(file: TextIO) -> None:
+        for context in contexts:
+            row = {"id": context["id"], "number": 0, "supporter": options.model}
+            row |= await answer(supporter, context, options.best_of)
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+
+    async def all_of_it(file: TextIO) -> None:
+        await asyncio.gather(*(work(file) for _ in range(options.at_once)))
+
     with options.out.open("a", encoding="utf-8") as file:
-        for context in list(chain.from_iterable(zip(*chosen, strict=False)))[first - 1 :: parts]:
-            if context["id"] not in done:
-                row = {"id": context["id"], "number": 0, "supporter": options.model}
-                row |= asyncio.run(answer(supporter, context, options.best_of))
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                file.flush()
+        asyncio.run(all_of_it(file))
     supporter.close()
 
 

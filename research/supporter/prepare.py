@@ -235,7 +235,8 @@ def prepare(corpora: Path, work: Path) -> None:
             print(len(asked), "chats of", kind.replace("judge", name))
     _write(work / "groups.jsonl", labelled_groups(contexts))
     _write(work / "groups-5.jsonl", labelled_groups(moments | talks, 5))
-    _write(work / "groups-6.jsonl", labelled_groups(moments, 6))
+    if (HERE.parent / "judge" / "labels-6.jsonl").is_file():
+        _write(work / "groups-6.jsonl", labelled_groups(moments, 6))
     for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
     print(len(taught), "chats of the supporter,", len(used), "fresh moments")
