@@ -18,23 +18,20 @@ from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
-Item = tuple[str, int, Dimension]
-"""A scenario's id, the repeat, and the dimension."""
+Item = tuple[str, int, Dimension]  # a scenario's id, the repeat, and the dimension
 
 
 def all_alike(rows: Sequence[ScoreRow]) -> dict[str, float]:
     """How often a judge gives a conversation the same score in all seven dimensions: it then tells none apart."""
-    by_judge: dict[str, dict[tuple[str, int], list[int]]] = {}
+    by_talk: dict[tuple[str, str, int], list[int]] = {}
     for row in rows:
         if row.score is not None:
-            talks = by_judge.setdefault(row.judge, {})
-            talks.setdefault((row.conversation, row.repeat), []).append(row.score)
-    found = {}
-    for judge, talks in sorted(by_judge.items()):
-        whole = [scores for scores in talks.values() if len(scores) == len(DIMENSIONS)]
-        if whole:
-            found[judge] = sum(len(set(scores)) == 1 for scores in whole) / len(whole)
-    return found
+            by_talk.setdefault((row.judge, row.conversation, row.repeat), []).append(row.score)
+    alike: dict[str, list[bool]] = {}
+    for (judge, _, _), scores in sorted(by_talk.items()):
+        if len(scores) == len(DIMENSIONS):
+            alike.setdefault(judge, []).append(len(set(scores)) == 1)
+    return {judge: sum(found) / len(found) for judge, found in alike.items()}
 
 
 def item_scores(rows: Sequence[ScoreRow]) -> dict[Item, float]:
@@ -59,10 +56,8 @@ def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 
     values = _metrics(scores, scenarios, group_weights(len(scenarios), repeats, seed))
     known = {dimension: {item[0] for item in scores if item[2] == dimension} for dimension in DIMENSIONS}
     whole = [one for one in conversations if all((*one, dimension) in scores for dimension in DIMENSIONS)]
-    by_repeat = {
-        str(repeat): _averages([row for row in rows if row.repeat == repeat])
-        for repeat in sorted({row.repeat for row in rows})
-    }
+    repeats_there, judges = sorted({row.repeat for row in rows}), sorted({row.judge for row in rows})
+    by_repeat = {str(number): _averages([row for row in rows if row.repeat == number]) for number in repeats_there}
     average = Estimate.of_resamples(values.mean(axis=1), min(len(found) for found in known.values()))
     return {
         "scenarios": len(scenarios),
@@ -75,9 +70,7 @@ def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 
             for index, dimension in enumerate(DIMENSIONS)
         },
         "average": scored_metric(average, len(whole), len(conversations)),
-        "by_judge": {
-            judge: _averages([row for row in rows if row.judge == judge]) for judge in sorted({r.judge for r in rows})
-        },
+        "by_judge": {judge: _averages([row for row in rows if row.judge == judge]) for judge in judges},
         "by_repeat": by_repeat,
         "repeat_deviation": repeat_deviation(by_repeat),
         "all_alike": all_alike(rows),
@@ -122,8 +115,6 @@ def _averages(rows: Sequence[ScoreRow]) -> dict[str, Any]:
 
 JUDGED = "judged.jsonl"
 
-# --- the run ----------------------------------------------------------------------------------------------------------
-
 
 class EscEval(Evaluation):
     """A run of ESC-Eval; its scenarios are role cards."""
@@ -154,11 +145,10 @@ class EscEval(Evaluation):
         rows = read_rows(folder / JUDGED)
         found = measure_esc_eval(rows, seed=self.seed)
         kinds = Counter((row.unscored, f"{row.judge}: {row.unscored}") for row in rows if row.unscored)
+        scored = {name: one["scored"] for name, one in found["dimensions"].items()}
         return {
             "figures": found,
-            "coverage": {
-                name: {"scored": one["scored"], "of": len(lines)} for name, one in found["dimensions"].items()
-            },
+            "coverage": {name: {"scored": number, "of": len(lines)} for name, number in scored.items()},
             "unread": {name: count for (kind, name), count in kinds.items() if kind != "failed"},
             "unreached": {name: count for (kind, name), count in kinds.items() if kind == "failed"},
         }

@@ -53,14 +53,9 @@ def answer_grammar(dimensions: Sequence[Dimension], reason_characters: int = 240
     """A Lark grammar of the answer to `judge_messages`, for models that can decode under one."""
     keys = ["score"] if len(dimensions) == 1 else list(dimensions)
     scores = " ".join(rf'", \"{key}\": " SCORE' for key in keys)
-    return "\n".join(
-        [
-            rf'start: "{{\"reason\": \"" REASON {scores} "}}"',
-            # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
-            rf'REASON: /[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"/',
-            f"SCORE: /[0-{HIGHEST}]/",
-        ]
-    )
+    # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
+    reason = rf'[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"'
+    return rf'start: "{{\"reason\": \"" REASON {scores} "}}"' + f"\nREASON: /{reason}/\nSCORE: /[0-{HIGHEST}]/"
 
 
 def _levels(one: dict[str, Any]) -> str:
@@ -69,16 +64,12 @@ def _levels(one: dict[str, Any]) -> str:
 
 def _transcript(talk: Talk, wording: dict[str, Any]) -> str:
     """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
-    return "\n".join(
-        f"{wording[turn.speaker]}{wording['colon']}{' '.join(turn.text.split())}".replace(
-            "conversation>", "conversation >"
-        )
-        for turn in talk.conversation.turns
-    )
+    said = [(wording[turn.speaker], " ".join(turn.text.split())) for turn in talk.conversation.turns]
+    lines = "\n".join(f"{name}{wording['colon']}{text}" for name, text in said)
+    return lines.replace("conversation>", "conversation >")
 
 
-JUDGING_TEMPERATURE = 0.0
-"""Judges take the most probable token."""
+JUDGING_TEMPERATURE = 0.0  # judges take the most probable token
 Scores = dict[Dimension, int]
 Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
 
@@ -181,9 +172,6 @@ def read_rows(path: Path) -> list[ScoreRow]:
     return list(read_lines(path, ScoreRow))
 
 
-# --- one judge, a few conversations -----------------------------------------------------------------------------------
-
-
 def _work(
     judges: Sequence[TextModel], settings: EscEvalSettings, seed: int
 ) -> Callable[[list[Talk]], Awaitable[list[ScoreRow]]]:
@@ -219,20 +207,13 @@ async def _judged(
         for dimension in call.dimensions
     }
     silent: dict[str, Any] = {"unscored": "nothing said"}
-    return [
-        [
-            ScoreRow(
-                conversation=talk.scenario,
-                repeat=talk.repeat,
-                language=talk.conversation.language,
-                judge=judge.name,
-                dimension=dimension,
-                **found.get((talk.scenario, talk.repeat, dimension), silent),
-            )
-            for dimension in DIMENSIONS
-        ]
-        for talk in block
-    ]
+
+    def row(talk: Talk, dimension: Dimension) -> ScoreRow:
+        about = {"conversation": talk.scenario, "repeat": talk.repeat, "language": talk.conversation.language}
+        outcome = found.get((talk.scenario, talk.repeat, dimension), silent)
+        return ScoreRow(**about, judge=judge.name, dimension=dimension, **outcome)
+
+    return [[row(talk, dimension) for dimension in DIMENSIONS] for talk in block]
 
 
 def _has_reply(talk: Talk) -> bool:

@@ -76,11 +76,9 @@ class Country(Frozen):
         wanted = _WANTED[kind]
 
         def rank(line: HelpLine) -> tuple[int, bool]:
-            fit = min((wanted.index(each) for each in line.kinds if each in wanted), default=len(wanted))
-            return fit, language not in line.languages
+            return min(wanted.index(each) for each in line.kinds if each in wanted), language not in line.languages
 
-        known = [line for line in self.lines if rank(line)[0] < len(wanted)]
-        return tuple(sorted(known, key=rank)[:most])
+        return tuple(sorted((line for line in self.lines if set(line.kinds) & set(wanted)), key=rank)[:most])
 
 
 class Resources(Frozen):
@@ -109,12 +107,10 @@ def region_of(locale: str | None) -> str | None:
 
 def load_resources(path: str | Path | None = None) -> Resources:
     """Our resources, with those of `path` (or of `COMPEER_RESOURCES`) laid over them."""
-    ours = _packaged()
-    over = path or os.environ.get(VARIABLE)
+    ours, over = _packaged(), path or os.environ.get(VARIABLE)
     if not over:
         return ours
-    do = "See resources.toml in compeer/safety for the form that is expected."
-    theirs = read_toml(Path(over), Resources, do)
+    theirs = read_toml(Path(over), Resources, "See resources.toml in compeer/safety for the form that is expected.")
     return Resources(neutral={**ours.neutral, **theirs.neutral}, countries={**ours.countries, **theirs.countries})
 
 

@@ -26,9 +26,7 @@ class Scenario(Frozen):
 
     id: str = Field(min_length=1)
     language: str = Field(default="en", min_length=2, description="ISO 639-1 code")
-    opening: str | None = Field(
-        default=None, min_length=1, description="the seeker's first words, where they are given"
-    )
+    opening: str | None = Field(default=None, min_length=1, description="the seeker's first words, where given")
     facts: dict[str, Any] = Field(default_factory=dict, description="what the seeker knows; hidden from the supporter")
 
 
@@ -99,8 +97,7 @@ class View:
     facts: dict[str, Any]
     opening: str | None
     turns: tuple[Turn, ...]
-    over: bool = False
-    """The conversation has reached a limit: a last look, at which nothing more is said."""
+    over: bool = False  # the conversation has reached a limit: a last look, at which nothing more is said
 
     @property
     def own(self) -> tuple[Turn, ...]:

@@ -31,8 +31,7 @@ from compeer.io import Frozen
 from compeer.simulate.agents import Complaint, split_thinking
 
 Outcome = Literal["success", "failure"]
-LOWEST, HIGHEST = 0, 100
-"""The scale of emotion; it is the same in every preset."""
+LOWEST, HIGHEST = 0, 100  # the scale of emotion, the same in every preset
 
 
 class EmotionRules(Frozen):
@@ -68,9 +67,8 @@ def outcome_of(emotion: float, rules: EmotionRules) -> Outcome | None:
 
 def allowed_change(change: float, rules: EmotionRules) -> float:
     """The change held to the largest one that the rules allow in either direction."""
-    if rules.largest_change is None:
-        return change
-    return max(-rules.largest_change, min(rules.largest_change, change))
+    most = rules.largest_change
+    return change if most is None else max(-most, min(most, change))
 
 
 SAGE = EmotionRules()
@@ -101,8 +99,7 @@ def preset(name: str) -> EmotionRules:
     return PRESETS[name]
 
 
-MAX_ANSWER = 20_000
-"""Characters; nobody's reasons are longer, and what is cut might be the number."""
+MAX_ANSWER = 20_000  # characters; nobody's reasons are longer, and what is cut might be the number
 
 
 @dataclass(frozen=True)
@@ -138,12 +135,8 @@ def read_emotion_answer(text: str) -> EmotionAnswer | Complaint:
 
 def states_change(text: str) -> bool:
     """Whether a line of a text is labelled as a change of emotion and gives one; no message to a supporter does."""
-    return any(
-        match["start"] is not None
-        and match["change"]
-        and _number(text[match.end() :].strip().partition("\n")[0]) is not None
-        for match in _LABEL.finditer(text)
-    )
+    labels = [match for match in _LABEL.finditer(text) if match["start"] is not None and match["change"]]
+    return any(_number(text[match.end() :].strip().partition("\n")[0]) is not None for match in labels)
 
 
 _FENCE = re.compile(r"\A```[a-z]*[^\S\n]*\n(.*?)\n?```\Z", re.DOTALL | re.IGNORECASE)
@@ -187,10 +180,7 @@ def _fields(text: str) -> tuple[list[str], list[str]]:
     return changes, reasons
 
 
-_HALF_WIDTH = str.maketrans(
-    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | dict.fromkeys("−–—‐‑‒―﹣➖", "-") | {"➕": "+"}
-)
-"""Full-width signs and the many dashes."""
+_HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | str.maketrans("−–—‐‑‒―﹣➖➕", "---------+")
 _NUMBER = re.compile(
     r"[\s*_`\"'“”‘’\[({<【「]{0,8}(?P<number>[+-]?[0-9]{1,3}(?:\.[0-9]{1,6})?)\s?(?:points?|pts?|[分点])?"
     r"[\s*_`\"'“”‘’\])}>】」.。]{0,8}",

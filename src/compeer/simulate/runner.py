@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,8 @@ class RunningDialogue:
         self.scenario = scenario
         self.agents: dict[Speaker, Agent] = {"seeker": seeker, "supporter": supporter}
         self._limits, self._seed = limits, seed
-        self.path = logs / f"{_file_name(scenario.id)}.jsonl"
+        readable = re.sub(r"[^\w-]+", "_", scenario.id, flags=re.ASCII)[:40]  # any file system takes that
+        self.path = logs / f"{readable}-{text_hash(scenario.id)[:10]}.jsonl"
         self.turns: list[Turn] = []
         self.outcome: Outcome | None = None
         self._closing: dict[str, Any] = {}
@@ -87,7 +88,7 @@ class RunningDialogue:
 
     @property
     def next_agent(self) -> Agent:
-        """Whose turn it is."""
+        """Who plays that side."""
         return self.agents[self.next_speaker]
 
     @property
@@ -122,13 +123,12 @@ class RunningDialogue:
     def take(self) -> Taking:
         """The next turn, begun: it is over once it has no request any more."""
         speaker, agent = self.next_speaker, self.next_agent
-        number = len(self.turns)
+        names = ("simulate", self.scenario.id, speaker, str(len(self.turns)))
 
         def seed_of(call: int) -> int:
-            names = ("simulate", self.scenario.id, speaker, str(number), str(call))
-            return int(generator(self._seed, *names).integers(2**31))
+            return int(generator(self._seed, *names, str(call)).integers(2**31))
 
-        if number == 0 and self.scenario.opening:
+        if not self.turns and self.scenario.opening:
             turning = _spoken(self.scenario.opening)
         else:
             over = self._limit_reached() is not None
@@ -257,15 +257,6 @@ def _spoken(text: str) -> Turning:
     return AgentTurn(text)
 
 
-# --- the log ----------------------------------------------------------------------------------------------------------
-
-
-def _file_name(scenario: str) -> str:
-    """A name that any file system takes, readable, and another one for each id."""
-    readable = re.sub(r"[^\w-]+", "_", scenario, flags=re.ASCII)[:40]
-    return f"{readable}-{text_hash(scenario)[:10]}"
-
-
 def read_log(path: Path) -> list[Entry]:
     """The entries of a dialogue's log, the seeker's and the supporter's by turns; half a line at its end is dropped."""
     found = []
@@ -284,26 +275,17 @@ def _opened(path: Path, head: dict[str, Any]) -> deque[Entry]:
     if not lines:
         path.write_bytes((json.dumps(head) + "\n").encode())
         return deque()
-    _check_head(path, lines[0], head)
+    try:
+        found = json.loads(lines[0])
+    except ValueError:
+        found = None
+    if found != head:
+        other = [key for key, value in head.items() if not isinstance(found, dict) or found.get(key) != value]
+        what = f"this dialogue was made with another {' and another '.join(other) or 'head'}."
+        raise InputError(what, file=path, line=1, do="Give another folder, or delete this one to begin anew.")
     entries = deque(read_log(path))
     if entries and entries[-1].outcome and entries[-1].outcome.may_pass:
         entries.pop()
     with path.open("r+b") as file:
         file.truncate(sum(len(line) + 1 for line in lines[: 1 + len(entries)]))
     return entries
-
-
-def _check_head(path: Path, line: bytes, head: Mapping[str, Any]) -> None:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        found = {}
-    if found == head:
-        return
-    other = [key for key, value in head.items() if not isinstance(found, dict) or found.get(key) != value]
-    raise InputError(
-        f"this dialogue was made with another {' and another '.join(other) or 'head'}.",
-        file=path,
-        line=1,
-        do="Give another folder, or delete this one to begin anew.",
-    )
