@@ -111,10 +111,7 @@ def read_scores(text: str) -> dict[Dimension, int]:
 
 
 def _read(text: str) -> tuple[list[_Pairs], dict[Dimension | None, set[int | None]]]:
-    """The JSON objects after a model's thoughts, and the scores of the lines beside them.
-
-    There is nothing where the thoughts do not end, where there is too much to read, or where a scale is not ours.
-    """
+    """JSON objects and lines' scores after the thoughts; nothing where these do not end, or a scale is not ours."""
     answer = text.rpartition("</think>")[2]
     if len(text) > LONGEST or "<think>" in answer:
         return [], {}

@@ -75,9 +75,10 @@ def read_run(folder: Path) -> RunFolder:
     content = read_json(manifest) or {}
     try:
         name, mode = content["models"]["supporter"]["name"], content["settings"]["mode"]
-        ["esc-eval", "sage"].index(content["protocol"])
-    except (ValueError, KeyError, TypeError):
-        raise InputError("this is no manifest of an evaluation.", file=manifest, do=do) from None
+    except (KeyError, TypeError):
+        content = {}
+    if content.get("protocol") not in ("esc-eval", "sage"):
+        raise InputError("this is no manifest of an evaluation.", file=manifest, do=do)
     lines: dict[Pair, dict[str, Any]] = {}
     for number, value in read_json_lines(scores):
         try:

@@ -11,7 +11,7 @@ import numpy as np
 
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
 from compeer.evaluate.judging import EscEvalSettings, ScoreRow, judge_messages, read_rows, score_stage
-from compeer.evaluate.players import CONVERSATIONS, Talk
+from compeer.evaluate.players import CONVERSATIONS, Talk, nothing_taken
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_metric
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
@@ -63,11 +63,8 @@ def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 
         "scenarios": len(scenarios),
         "conversations": len(conversations),
         "dimensions": {
-            dimension: _dimension(
-                [row for row in rows if row.dimension == dimension],
-                Estimate.of_resamples(values[:, index], len(known[dimension])),
-            )
-            for index, dimension in enumerate(DIMENSIONS)
+            name: _dimension([row for row in rows if row.dimension == name], values[:, index], len(known[name]))
+            for index, name in enumerate(DIMENSIONS)
         },
         "average": scored_metric(average, len(whole), len(conversations)),
         "by_judge": {judge: _averages([row for row in rows if row.judge == judge]) for judge in judges},
@@ -77,14 +74,14 @@ def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 
     }
 
 
-def _dimension(rows: Sequence[ScoreRow], found: Estimate) -> dict[str, Any]:
+def _dimension(rows: Sequence[ScoreRow], values: Numbers, scenarios: int) -> dict[str, Any]:
     """The figure of a dimension, with what its rows cover."""
     judges = {(row.conversation, row.repeat): 0 for row in rows}
     for row in rows:
         judges[row.conversation, row.repeat] += row.score is not None
     unscored = Counter(row.unscored for row in rows if row.unscored is not None)
     return {
-        **scored_metric(found, sum(map(bool, judges.values())), len(judges)),
+        **scored_metric(Estimate.of_resamples(values, scenarios), sum(map(bool, judges.values())), len(judges)),
         "unscored": dict(sorted(unscored.items())),
         "judges": {str(number): items for number, items in sorted(Counter(judges.values()).items())},
     }
@@ -153,20 +150,18 @@ class EscEval(Evaluation):
             "unreached": {name: count for (kind, name), count in kinds.items() if kind == "failed"},
         }
 
-    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
+    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, Counter[str]]:
         """By the rows, in the tokens that the questions and the last answers have by our own count."""
         by_key = {(talk.scenario, talk.repeat): talk for talk in talks}
         role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
-        took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in role_of.values()}
+        took = {role: nothing_taken() for role in role_of.values()}
         for row in read_rows(folder / JUDGED):
             asked = next(one for one in self.settings.questions if row.dimension in one)
             if row.dimension != asked[0]:
                 continue  # the other dimensions came from the same answers
             question = judge_messages(by_key[row.conversation, row.repeat], asked)
-            counts = took[role_of[row.judge]]
-            counts["calls"] += row.tries
-            counts["prompt_tokens"] += row.tries * prompt_tokens(Request(question))
-            counts["tokens"] += row.tries * text_tokens(row.answer or "")
+            tokens = {"prompt_tokens": prompt_tokens(Request(question)), "tokens": text_tokens(row.answer or "")}
+            took[role_of[row.judge]].update({name: row.tries * one for name, one in {"calls": 1, **tokens}.items()})
         return took
 
 

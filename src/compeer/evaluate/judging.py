@@ -32,18 +32,15 @@ def judge_messages(talk: Talk, dimensions: Sequence[Dimension]) -> tuple[Message
     """The question to a judge: about the one dimension given, or about several at once."""
     wording = rubric(talk.conversation.language)
     transcript = _transcript(talk, wording)
-    if len(dimensions) == 1:
-        one = wording[dimensions[0]]
-        content = wording["one"].format(
-            conversation=transcript, name=one["name"], question=one["question"], levels=_levels(one)
-        )
-    else:
-        described = "\n\n".join(
-            wording["dimension"].format(
-                name=wording[key]["name"], key=key, question=wording[key]["question"], levels=_levels(wording[key])
-            )
-            for key in dimensions
-        )
+
+    def filled(form: str, key: Dimension) -> str:
+        name, question, levels = (wording[key][part] for part in ("name", "question", "levels"))
+        listed = "\n".join(f"{score}: {text}" for score, text in enumerate(levels))
+        return str(wording[form].format(conversation=transcript, key=key, name=name, question=question, levels=listed))
+
+    content = filled("one", dimensions[0])
+    if len(dimensions) > 1:
+        described = "\n\n".join(filled("dimension", key) for key in dimensions)
         keys = ", ".join(f'"{key}": ...' for key in dimensions)
         content = wording["all"].format(conversation=transcript, dimensions=described, keys=keys)
     return ({"role": "system", "content": wording["system"].strip()}, {"role": "user", "content": content.strip()})
@@ -56,10 +53,6 @@ def answer_grammar(dimensions: Sequence[Dimension], reason_characters: int = 240
     # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
     reason = rf'[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"'
     return rf'start: "{{\"reason\": \"" REASON {scores} "}}"' + f"\nREASON: /{reason}/\nSCORE: /[0-{HIGHEST}]/"
-
-
-def _levels(one: dict[str, Any]) -> str:
-    return "\n".join(f"{score}: {text}" for score, text in enumerate(one["levels"]))
 
 
 def _transcript(talk: Talk, wording: dict[str, Any]) -> str:
@@ -199,7 +192,7 @@ async def _judged(
         return calls[index].read(answer)
 
     sampling = Sampling(temperature=JUDGING_TEMPERATURE, max_tokens=settings.judge_tokens)
-    requests = [_request(call, judge.name, seed) for call in calls]
+    requests = [call.request(judge.name, seed) for call in calls]
     answers = await ask_until_read(judge, requests, read, sampling, settings.retries) if requests else []
     found = {
         (call.talk.scenario, call.talk.repeat, dimension): call.outcome(dimension, answer)
@@ -230,19 +223,21 @@ class _Call:
     answer: str | None = None
     tries: int = 0
 
+    def request(self, judge: str, seed: int) -> Request:
+        names = ("esc-eval", judge, self.talk.scenario, str(self.talk.repeat), *self.dimensions)
+        own, asked = int(generator(seed, *names).integers(2**31)), judge_messages(self.talk, self.dimensions)
+        return Request(asked, own, grammar=answer_grammar(self.dimensions))
+
     def read(self, answer: Generation) -> Scores | AnswerFault:
         """All the scores, or which are missing. What an earlier answer gave stays as it was."""
         self.answer, self.tries = answer.text, self.tries + 1
         if answer.cut_off:
             return AnswerFault("it was cut off before it ended; be brief")
-        if len(self.dimensions) == 1:
-            score = read_score(answer.text, self.dimensions[0])
-            found = {} if score is None else {self.dimensions[0]: score}
-        else:
-            found = read_scores(answer.text)
-        self.scores = {**found, **self.scores}
-        missing = [dimension for dimension in self.dimensions if dimension not in self.scores]
-        if missing:
+        if len(self.dimensions) > 1:
+            self.scores = {**read_scores(answer.text), **self.scores}
+        elif (score := read_score(answer.text, self.dimensions[0])) is not None:
+            self.scores = {self.dimensions[0]: score}
+        if missing := [dimension for dimension in self.dimensions if dimension not in self.scores]:
             return AnswerFault(f"no whole score from 0 to {HIGHEST} can be read for {', '.join(missing)}")
         return self.scores
 
@@ -255,12 +250,6 @@ class _Call:
             kind: Unscored = "refused" if answer.kind == "refused" else "failed"
             return {**row, "unscored": kind, "reason": f"{answer.kind}: {answer.reason}"}
         return {**row, "unscored": "unreadable", "reason": answer.complaint if isinstance(answer, Unread) else None}
-
-
-def _request(call: _Call, judge: str, seed: int) -> Request:
-    own = generator(seed, "esc-eval", judge, call.talk.scenario, str(call.talk.repeat), *call.dimensions)
-    grammar = answer_grammar(call.dimensions)
-    return Request(judge_messages(call.talk, call.dimensions), seed=int(own.integers(2**31)), grammar=grammar)
 
 
 def _block_size(judges: Sequence[TextModel], settings: EscEvalSettings) -> int:

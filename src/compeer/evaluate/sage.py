@@ -18,8 +18,6 @@ from compeer.simulate.emotion import update as update  # the rule of the protoco
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
 from compeer.statistics import Estimate, group_weights
 
-# --- the run ----------------------------------------------------------------------------------------------------------
-
 
 class SageSettings(RunSettings):
     """What a run of SAGE settles; its rounds are the rules' turns."""

@@ -51,9 +51,7 @@ MESSAGES_READ = 40  # messages that a reader is given; the rules read them all
 WINDOW, WINDOW_LETTERS = 8, 6_000  # messages that the small reader reads together, and how long they may be in all
 SHORT = 30  # letters below which the small reader does not read around an idiom; a Chinese character counts as three
 READ_AT_ONCE = 600  # characters of a message that the small reader reads as one
-PIECE = (
-    300  # a longer message is also read in pieces of so many, which overlap: in more a sentence is lost among others
-)
+PIECE = 300  # a longer message is also read in pieces of so many: in more a sentence is lost among others
 REMEMBERED = 20_000_000  # characters of messages that are not read again
 _SENTENCES = re.compile(r"(?<=[.!?。！？…\n])")
 
@@ -200,10 +198,7 @@ def _with_fragments(reads: Sequence[_Read]) -> list[_Read]:
 
 
 def _pieces(text: str) -> list[str]:
-    """A message for the small reader: as a whole unless it is long, and in pieces that overlap by a third.
-
-    Pieces end where sentences do, if these are not longer than a piece.
-    """
+    """A message for the small reader: whole unless it is long, and in pieces of sentences that overlap by a third."""
     found = [text] if len(text) <= READ_AT_ONCE else []
     if len(text) <= PIECE:
         return found
@@ -223,10 +218,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _window(reads: Sequence[_Read], index: int) -> tuple[Window, int]:
-    """The messages that are read together with this one, itself the last, and the number of the first.
-
-    They begin anew after a seeker has said to be safe or to have joked.
-    """
+    """The messages read together with this one, and the number of the first; safety or a joke makes a new beginning."""
     first, letters = index, len(reads[index].text)
     if not (reads[index].scan.safe or reads[index].scan.joking):
         while first > 0 and index - first + 1 < WINDOW:

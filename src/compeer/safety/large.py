@@ -153,10 +153,7 @@ def mean(first: Sequence[float], second: Sequence[float]) -> list[float]:
 def as_guess(
     levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float], messages: Window
 ) -> Guess:
-    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts.
-
-    Without those of kinds the kind means nothing.
-    """
+    """The probabilities of none, concern, crisis, of each kind if asked, as a guess; it counts from one half on."""
     kind = max(zip(kinds, KINDS, strict=True))[1] if kinds else KINDS[0]
     counts = {"short": thresholds["danger"], **thresholds}["short" if sum(map(length, messages)) < SHORT else "danger"]
     return Guess(kind, _scaled(levels[1] + levels[2], counts), _scaled(levels[2], thresholds["crisis"]))
@@ -198,10 +195,7 @@ def _card(folder: Path) -> dict[str, Any]:
 
 @loaded_once
 def large_reader() -> LargeReader | None:
-    """The packaged large reader, loaded once; None where the adapter or its base is not on this machine, or not wanted.
-
-    `COMPEER_GUARD=small` keeps to the small reader: for machines on which the large one takes too long.
-    """
+    """The packaged large reader, loaded once; None where it or its base is missing, or for `COMPEER_GUARD=small`."""
     from compeer.models.catalogue import BASES
 
     folder = packaged_folder()

@@ -12,6 +12,7 @@ What no rule finds is weighed (`output_phrases.py`), or read by the large reader
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -83,19 +84,11 @@ class ReplyRules(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _with_words(cls, data: dict[str, Any]) -> Any:
-        return _written_out(data, data.get("words", {}))
-
-
-def _written_out(value: Any, words: dict[str, str]) -> Any:
-    """The data with all word lists in the place of their names."""
-    if isinstance(value, dict):
-        return {key: _written_out(each, words) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_written_out(each, words) for each in value]
-    if isinstance(value, str):
-        for name, listed in reversed(words.items()):  # a list may use those before it
-            value = value.replace(f"@{name}@", f"(?:{listed})")
-    return value
+        """The data with all word lists in the place of their names."""
+        written = json.dumps(data)
+        for name, listed in reversed(data.get("words", {}).items()):  # a list may use those before it
+            written = written.replace(f"@{name}@", json.dumps(f"(?:{listed})")[1:-1])
+        return json.loads(written)
 
 
 _PLAIN = Spelling({}, {}, (), ())
@@ -105,10 +98,7 @@ _SENTENCE = re.compile(r"[^.!?。！？；;\n]*(?:\.(?=[^\s])[^.!?。！？；;\
 
 
 def check_reply(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
-    """The first rule that the reply breaks, or what its weighted phrases tell of it, or None.
-
-    `seeker`: the seeker's messages so far, in order. Without weights (`without_weights`) the rules go on alone.
-    """
+    """The first rule that a reply to the seeker's messages breaks, else what its weighted phrases tell, or None."""
     found, phrases = check_rules(reply, seeker), _phrases()[0]
     if found or phrases is None:
         return found

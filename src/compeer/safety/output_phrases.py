@@ -38,10 +38,7 @@ class ReplyPhrases:
         self._tables = {language: WeightTable(stored, language, len(COLUMNS)) for language in ("en", "zh")}
 
     def weigh(self, reply: str, seeker: str) -> tuple[float, Category]:
-        """Log-odds that the reply must not be shown, 0 where it begins to count, and the likeliest category.
-
-        Both are given in plain form; `seeker` is the seeker's last message, or empty.
-        """
+        """Log-odds (from 0 on they count) that a plain reply to a plain message must not be shown, and its category."""
         language = language_of(reply)
         step = LONGEST - _OVERLAP
         pieces = [reply[start : start + LONGEST] for start in range(0, max(1, len(reply) - _OVERLAP), step)]

@@ -39,9 +39,7 @@ LIMIT = 60.0  # seconds that a reply waits for the reader. Late is not absent: a
 LOADING = 600.0  # the same for the first call, which loads it
 COUNTS = 0.57  # from which probability a reader counts; chosen on the tuning conversations
 COUNTS_BY_PHRASES = 0.5  # from which the phrases count whatever the network says; chosen on the tuning conversations
-COUNTS_WEIGHED = 0.22
-"""The same for English where the embedder does not load: the phrases know less than both together, so they lean further
-to the safe side, at the price of more concern for nothing."""
+COUNTS_WEIGHED = 0.22  # the same for English without the embedder: phrases know less, and lean to the safe side
 FEWEST_LETTERS = 8  # of shorter messages ("ok, thanks") nothing can be known; a Chinese character counts as three
 _LONGEST = 200  # features of a text beyond which their sum is damped
 _MOST_CLASSES = 24
@@ -85,8 +83,7 @@ EMBEDDER = PackagedFile(
     sha256="0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
 )
 """An embedder of sixteen languages that needs numpy alone; the small reader uses it where it is installed."""
-Embed = Callable[[Sequence[str]], Numbers]
-"""A row of unit length for each text."""
+Embed = Callable[[Sequence[str]], Numbers]  # a row of unit length for each text
 
 
 @loaded_once

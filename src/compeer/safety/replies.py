@@ -11,10 +11,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from string import Formatter
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from compeer.io import Frozen
 from compeer.safety.resources import HelpLine, Resources, read_toml
@@ -25,21 +24,9 @@ LANGUAGES = ("en", "zh")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 
 
-def _known_placeholders(text: str) -> str:
-    for _, name, _, _ in Formatter().parse(text):
-        if name is not None and name not in ("resources", "emergency"):
-            raise ValueError(f"{{{name}}} is no placeholder; there are {{resources}} and {{emergency}}")
-    return text.strip()
-
-
-def _with_resources(text: str) -> str:
-    if "{resources}" not in text:
-        raise ValueError("the text must hold {resources}: numbers stay visible")
-    return text
-
-
-Wording = Annotated[str, Field(min_length=1), AfterValidator(_known_placeholders)]
-NumberedWording = Annotated[Wording, AfterValidator(_with_resources)]
+_TEXT = r"(?:[^{}]|\{resources\}|\{emergency\})*"  # these two are all the placeholders there are
+Wording = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=rf"^{_TEXT}$")]
+NumberedWording = Annotated[str, StringConstraints(strip_whitespace=True, pattern=rf"^{_TEXT}\{{resources\}}{_TEXT}$")]
 
 
 class CrisisWordings(Frozen):

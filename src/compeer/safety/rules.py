@@ -70,22 +70,12 @@ class RuleData(Frozen):
     loose: tuple[Pattern, ...] = ()
 
 
-class IdiomData(Frozen):
-    """Turns of phrase that are taken out before the rules look, and those beside which nothing found is firm."""
-
-    blanked: tuple[Pattern, ...] = ()
-    doubtful: tuple[Pattern, ...] = ()
-
-
-class TurnData(Frozen):
-    """What a seeker says of a danger that was told before."""
-
-    safe: tuple[Pattern, ...]
-    joking: tuple[Pattern, ...]
-
-
 class LanguageData(Frozen):
-    """A rule file."""
+    """A rule file.
+
+    Of `idioms` the `blanked` are taken out before the rules look, and beside the `doubtful` nothing found is firm.
+    `turns` are what a seeker says of a danger that was told before.
+    """
 
     fillers: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
@@ -95,9 +85,9 @@ class LanguageData(Frozen):
     contexts: dict[str, ContextData]
     heeds: tuple[str, ...]
     hot: str
-    idioms: IdiomData
+    idioms: dict[Literal["blanked", "doubtful"], tuple[Pattern, ...]]
     rules: tuple[RuleData, ...]
-    turns: TurnData
+    turns: dict[Literal["safe", "joking"], tuple[Pattern, ...]] = Field(min_length=2)
 
 
 @dataclass(frozen=True)
@@ -154,10 +144,13 @@ class Rules:
         self._file, self._words, self._gap = file, data.words, _GAPS[language]
         self._edges = _EDGES[language]
         self._spelling = Spelling(data.spelling, data.phrases, data.known, data.fillers)
-        self._idioms = self._compile("idioms", data.idioms.blanked)
-        self._doubtful = self._compile("idioms", data.idioms.doubtful)
+        self._idioms = self._compile("idioms", data.idioms.get("blanked", ()))
+        self._doubtful = self._compile("idioms", data.idioms.get("doubtful", ()))
         self._hot = self._compile("hot", [data.hot], edges=False)
-        self._safe, self._joking = self._compile("safe", data.turns.safe), self._compile("joking", data.turns.joking)
+        self._safe, self._joking = (
+            self._compile("safe", data.turns["safe"]),
+            self._compile("joking", data.turns["joking"]),
+        )
         contexts = {name: self._context(name, context) for name, context in data.contexts.items()}
         self._rules = []
         for rule in data.rules:

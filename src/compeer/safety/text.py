@@ -141,10 +141,7 @@ class Spelling:
         return " ".join(words) if words and any(len(word) > 1 for word in words) else found[0]
 
     def _cut(self, joined: str, gaps: bool = False) -> list[str] | None:
-        """The fewest known words that letters written as one are made of, if they are.
-
-        With `gaps` some letters may belong to none, as long as several longer words are found in it.
-        """
+        """The fewest known words that joined letters are made of; with `gaps` not all need belong to one."""
         if len(joined) > _LONGEST_JOINED:
             return None
         best: dict[int, tuple[int, list[str]]] = {0: (0, [])}

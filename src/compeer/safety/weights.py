@@ -52,11 +52,7 @@ class WeightTable:
             raise ValueError(f"the weights of {language} have another shape")
 
     def sums(self, keys: Keys, longest: float = np.inf) -> Numbers:
-        """The log-odds of each column for a set of features; a set of more than `longest` is damped further.
-
-        A text twice as long has more to say, but not twice as much. In one longer than those learnt from, many small
-        weights would add up.
-        """
+        """The log-odds of each column: of twice the features more, but not twice; beyond `longest` even less."""
         divisor = norm(len(keys)) * max(1.0, len(keys) / longest) ** 0.6
         sums: Numbers = self._weights[self.places(keys)].sum(axis=0) / divisor + self._biases
         return sums

@@ -16,10 +16,12 @@ The simplest seeker asks once a turn and says what it was answered:
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from compeer.dialogue import Utterance
@@ -49,8 +51,7 @@ class Ask:
     """A question to the agent's model, and how its answer is read; `sampling` replaces the agent's own."""
 
     messages: Sequence[Message]
-    read: Callable[[Generation], Any]
-    """The answer's value, which the agent is sent, or a `Complaint`, after which the model is asked again."""
+    read: Callable[[Generation], Any]  # the value that the agent is sent, or a `Complaint`: the model is asked again
     grammar: str | None = None
     sampling: Sampling | None = None
 
@@ -148,6 +149,11 @@ class SupporterAgent:
         return reply
 
 
+def pattern(name: str) -> re.Pattern[str]:
+    """A pattern of `patterns.toml`."""
+    return re.compile("".join(tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))[name]))
+
+
 @cache
 def prompt_file(name: str) -> str:
     """A file of the folder `prompts`, as it is."""
@@ -160,10 +166,7 @@ def plain_prompt() -> str:
 
 
 def chat(view: View, system: str, cue: str = "") -> list[Message]:
-    """The view as a chat in which the agent's own turns are the assistant's.
-
-    `cue` is a first message to an agent that speaks first: many models' templates want the other side to begin.
-    """
+    """The view as a chat in which its own turns are the assistant's; `cue` lets the other side begin."""
     messages: list[Message] = [{"role": "system", "content": system}]
     messages += [{"role": "user", "content": cue}] if cue else []
     for turn in view.turns:

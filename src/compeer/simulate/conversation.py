@@ -77,9 +77,7 @@ class Conversation(Frozen):
     scenario: str = Field(description="the scenario's id")
     language: str
     turns: tuple[Turn, ...]
-    closing: dict[str, Any] = Field(
-        default_factory=dict, description="what the side that ended it, or had the last look, noted without a word"
-    )
+    closing: dict[str, Any] = Field(default_factory=dict, description="what was noted without a word at its end")
     outcome: Outcome
     prompt_tokens: int = 0
     tokens: int = 0
@@ -87,10 +85,7 @@ class Conversation(Frozen):
 
 @dataclass(frozen=True)
 class View:
-    """What one side has of a conversation: what was said, its own notes, and its facts.
-
-    The other side's turns hold their words alone. Its own hold its `extra` too, and its reasoning if it wants that.
-    """
+    """What one side has: the other's words, its own turns with `extra` (and reasoning, if it wants that), its facts."""
 
     speaker: Speaker
     language: str

@@ -20,7 +20,6 @@ allowed is the business of the rules, done in the open.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +27,7 @@ from pydantic import Field, model_validator
 
 from compeer.errors import InputError
 from compeer.io import Frozen
-from compeer.simulate.agents import Complaint, split_thinking
+from compeer.simulate.agents import Complaint, pattern, split_thinking
 
 Outcome = Literal["success", "failure"]
 LOWEST, HIGHEST = 0, 100  # the scale of emotion, the same in every preset
@@ -41,13 +40,9 @@ class EmotionRules(Frozen):
     largest_change: int | None = Field(default=10, ge=1, description="most that one reply can change; none: any size")
     success_at: int = Field(default=100, ge=LOWEST, le=HIGHEST, description="emotion from which a dialogue is won")
     failure_at: int = Field(default=10, ge=LOWEST, le=HIGHEST, description="where a dialogue is lost")
-    failure_when: Literal["below", "at or below"] = Field(
-        default="below", description="whether an emotion of exactly `failure_at` is still in play or lost already"
-    )
+    failure_when: Literal["below", "at or below"] = Field(default="below", description="is `failure_at` itself lost?")
     turns: int = Field(default=10, ge=1, description="most messages of the seeker, its opening included")
-    score_last_reply: bool = Field(
-        default=True, description="score the reply to the seeker's last message; the released code does not"
-    )
+    score_last_reply: bool = Field(default=True, description="also the reply to the last message; released code: no")
 
     @model_validator(mode="after")
     def _start_is_in_play(self) -> EmotionRules:
@@ -139,7 +134,7 @@ def states_change(text: str) -> bool:
     return any(_number(text[match.end() :].strip().partition("\n")[0]) is not None for match in labels)
 
 
-_FENCE = re.compile(r"\A```[a-z]*[^\S\n]*\n(.*?)\n?```\Z", re.DOTALL | re.IGNORECASE)
+_FENCE, _LABEL, _NUMBER = (pattern(name) for name in ("fence", "label", "number"))
 
 
 def plain_text(text: str) -> str:
@@ -149,15 +144,6 @@ def plain_text(text: str) -> str:
 
 def _paragraphs(*parts: str) -> str:
     return "\n".join(part.strip() for part in parts if part.strip())
-
-
-_LABEL = re.compile(
-    r"(?:(?P<start>^[ \t\u3000>#*_`\"'“”‘’\[(（【「•·\-]*)|(?<=[\s.。;；,，|!！?？]))"
-    r"(?:(?P<change>(?:(?:overall|total|net)[ _])?(?:emotion(?:al)?[ _-])?change|change[ _]in[ _]emotion|delta"
-    r"|(?:情绪|情感)?变化[值量]?)|(?P<reasons>reasons?|reasoning|analysis|explanation|理由|原因|分析))"
-    r"[*_`\"'“”‘’\]】」]*[^\S\n]*(?:(?P<colon>[:：=＝][*_`]*)|$)",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 def _fields(text: str) -> tuple[list[str], list[str]]:
@@ -181,11 +167,6 @@ def _fields(text: str) -> tuple[list[str], list[str]]:
 
 
 _HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | str.maketrans("−–—‐‑‒―﹣➖➕", "---------+")
-_NUMBER = re.compile(
-    r"[\s*_`\"'“”‘’\[({<【「]{0,8}(?P<number>[+-]?[0-9]{1,3}(?:\.[0-9]{1,6})?)\s?(?:points?|pts?|[分点])?"
-    r"[\s*_`\"'“”‘’\])}>】」.。]{0,8}",
-    re.IGNORECASE,
-)
 
 
 def _number(line: str) -> float | None:

@@ -13,7 +13,6 @@ Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say 
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +23,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from compeer.dialogue import language_of
 from compeer.io import Frozen
 from compeer.models.base import Generation, Message, Sampling, TextModel
-from compeer.simulate.agents import SPEAKING, AgentTurn, Ask, Complaint, SeekerAgent, Turning, mark_of, prompt_file
+from compeer.simulate.agents import (
+    SPEAKING,
+    AgentTurn,
+    Ask,
+    Complaint,
+    SeekerAgent,
+    Turning,
+    mark_of,
+    pattern,
+    prompt_file,
+)
 from compeer.simulate.conversation import Conversation, Scenario, View
 from compeer.simulate.emotion import (
     HIGHEST,
@@ -104,9 +113,6 @@ def read_profiles(path: Path) -> list[Scenario]:
     return read_scenarios(path, profile, "profile", "id, person, scene and intention")
 
 
-# --- the first call: what the reply did -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Feeling:
     """What a reply did to the seeker: `change` is the model's own, `applied` what the rules made of it."""
@@ -120,9 +126,8 @@ class Feeling:
 
 def ask_emotion(view: View, emotion: float, rules: EmotionRules = SAGE) -> Ask:
     """Asks by how much the last reply changed the seeker, and why; gives an `EmotionAnswer`."""
-    question = _filled("emotion", view.language, **_state(emotion, view.language))
-    grammar = emotion_grammar(view.language, rules)
-    return Ask(_user(_shared(view, rules), question), read_emotion, grammar=grammar)
+    question = _filled("emotion", view, emotion)
+    return Ask(_user(_shared(view, rules), question), read_emotion, emotion_grammar(view.language, rules))
 
 
 def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
@@ -156,39 +161,22 @@ def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> F
     return Feeling(after, answer.change, allowed_change(answer.change, rules), answer.reasons, outcome)
 
 
-# --- the second call: what the seeker says ----------------------------------------------------------------------------
-
-
 def ask_reply(view: View, feeling: Feeling, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
     """Asks for the next message of the seeker as it feels now; gives its `AgentTurn`."""
     words = phrases("phrases.toml", view.language)
-    question = _filled(
-        "reply",
-        view.language,
-        movement=words["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"],
-        reasons=" ".join(feeling.reasons.split()) or words["no_reasons"],
-        **_state(feeling.emotion, view.language),
-    )
+    movement = words["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"]
+    reasons = " ".join(feeling.reasons.split()) or words["no_reasons"]
+    question = _filled("reply", view, feeling.emotion, movement=movement, reasons=reasons)
     return Ask(_user(_shared(view, rules), question), read_message, sampling=sampling)
 
 
 def ask_opening(view: View, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
     """Asks for the first message, where the profile gives none."""
-    question = _filled("opening", view.language, **_facts(view), **_state(rules.start, view.language))
-    return Ask(_user(question), read_message, sampling=sampling)
+    return Ask(_user(_filled("opening", view, rules.start)), read_message, sampling=sampling)
 
 
-_MARK = re.compile(r"\s*[\[【]\s*(?:good[ -]?bye|bye|再见)\s*[\]】]\s*", re.IGNORECASE)
-_PARTING = re.compile(
-    r"(?:^|(?<!said)[,，]|[.!?;~。！？；～…\n])\s*"
-    r"(?:(?:ok(?:ay)?|well|alright|so|thanks|thank you|then|那|好|那就|那么|我们|谢谢)[\s,，]*){0,3}"
-    r"(?:good[ -]?bye|bye(?:[ -]bye)?|farewell|take care|see you|talk to you later|再见|拜拜|回见|下次再?聊)"
-    r"(?:\s*(?:for now|then|now|later|了|啦|吧|哦|咯|啊))?[\s.!~。！～…\"'”’)）]*\Z",
-    re.IGNORECASE,
-)
-_OWN_NAME = re.compile(r"\A(?:seeker|message|reply|求助者|消息|回复)\s*[:：]\s*", re.IGNORECASE)
-_OTHER_NAME = re.compile(r"^\s*\W{0,2}(?:supporter|seeker|支持者|求助者)\W{0,2}[:：]", re.IGNORECASE | re.MULTILINE)
-_QUOTED = re.compile(r"\A(?:\"([^\"]*)\"|“([^“”]*)”|「([^「」]*)」)\Z")
+_MARK, _PARTING, _QUOTED = (pattern(name) for name in ("goodbye", "parting", "quoted"))
+_OWN_NAME, _OTHER_NAME = pattern("own_name"), pattern("other_name")
 
 
 def read_message(answer: Generation) -> AgentTurn | Complaint:
@@ -209,31 +197,21 @@ def read_message(answer: Generation) -> AgentTurn | Complaint:
     return AgentTurn(words, None, {"cut_off": True} if answer.cut_off else {}, "goodbye" if goodbye else None)
 
 
-def _filled(name: str, language: str, **values: str) -> str:
-    """A prompt with its placeholders filled."""
-    return prompt_file(f"{name}.{prompt_language(language)}.txt").strip().format(**values)
+def _filled(name: str, view: View, emotion: float, **values: str) -> str:
+    """A prompt with the facts, the emotion as a number and in words, and what else is given in its placeholders."""
+    levels = [one["text"] for one in phrases("phrases.toml", view.language)["levels"] if one["from"] <= emotion]
+    facts = {fact: view.facts[fact].strip() for fact in ("person", "scene", "intention")}
+    text = prompt_file(f"{name}.{prompt_language(view.language)}.txt").strip()
+    return text.format(**facts, **values, emotion=f"{emotion:g}", level=levels[-1])
 
 
 def _shared(view: View, rules: EmotionRules) -> str:
-    """What both calls begin with.
-
-    A line an utterance, whatever line breaks it has: nobody can speak in the other's name.
-    """
+    """What both calls begin with. An utterance is a line, whatever it holds: nobody can speak in the other's name."""
     words, most = phrases("phrases.toml", view.language), rules.largest_change
     limit = words["no_limit"] if most is None else words["limit"].format(most=most)
     colon = "：" if prompt_language(view.language) == "zh" else ": "
     conversation = "\n".join(f"{words[one.speaker]}{colon}{' '.join(one.text.split())}" for one in view.turns)
-    return _filled("shared", view.language, limit=limit, conversation=conversation, **_facts(view))
-
-
-def _facts(view: View) -> dict[str, str]:
-    return {name: view.facts[name].strip() for name in ("person", "scene", "intention")}
-
-
-def _state(emotion: float, language: str) -> dict[str, str]:
-    """The emotion as a number and in words."""
-    levels = [one["text"] for one in phrases("phrases.toml", language)["levels"] if one["from"] <= emotion]
-    return {"emotion": f"{emotion:g}", "level": levels[-1]}
+    return _filled("shared", view, rules.start, limit=limit, conversation=conversation)
 
 
 def _user(*parts: str) -> list[Message]:
