@@ -207,8 +207,7 @@ def _tokenizer(language: str) -> Any:
 def self_bleu(replies: Sequence[Ngrams]) -> float | None:
     """The mean sentence BLEU (effective order, exponential smoothing) of each reply against all others.
 
-    An n-gram of a reply counts as often as one other reply has it at most; the two largest counts among all replies say
-    what that is, so that nothing need be counted again for each reply.
+    An n-gram counts as often as one other reply has it at most: the two largest counts among all replies say that.
     """
     if len(replies) < 2:
         return None

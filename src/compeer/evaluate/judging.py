@@ -123,11 +123,7 @@ async def score_stage(
     seed: int = 0,
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Writes the rows to a file as they come, going on after a stop; returns the stage's manifest.
-
-    `inputs` names what the conversations were read from, so that other conversations are not taken for these. A file
-    in which judges could not be reached is written anew when the stage is run again.
-    """
+    """Writes the rows of conversations read from `inputs` as they come, going on after a stop; gives the manifest."""
     _check(talks, judges)
     work, size = _work(judges, settings, seed), _block_size(judges, settings)
     wanted = {

@@ -13,7 +13,6 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -336,15 +335,13 @@ def response_in(answer: Generation | Failure) -> str | Failure:
     return Failure("answer", f"no response: {parsed.missing['response']}")
 
 
+_PATTERNS = tomllib.loads(Path(__file__).with_name("pushed_away.toml").read_text("utf-8"))["patterns"]
+_PUSHED_AWAY = re.compile("|".join(_PATTERNS))
+
+
 def pushes_away(reply: str) -> bool:
     """Whether a reply refuses to talk or ends the conversation."""
-    return _pushed_away().search(reply.replace("’", "'").strip().lower()) is not None
-
-
-@cache
-def _pushed_away() -> re.Pattern[str]:
-    text = files("compeer.evaluate").joinpath("pushed_away.toml").read_text(encoding="utf-8")
-    return re.compile("|".join(tomllib.loads(text)["patterns"]))
+    return _PUSHED_AWAY.search(reply.replace("’", "'").strip().lower()) is not None
 
 
 def gives_resources(reply: str, resources: Resources, locale: str | None) -> bool:

@@ -58,22 +58,13 @@ class LogLine:
     """Writes a line into the log, without the seeker's words."""
 
     def __call__(self, event: CrisisEvent) -> None:
-        _log.warning(
-            "crisis: kinds=%s rules=%s messages=%d earlier=%d locale=%s degraded=%d",
-            ",".join(event.kinds),
-            ",".join(event.rules),
-            len(event.messages),
-            event.earlier,
-            event.locale,
-            len(event.degraded),
-        )
+        found = ",".join(event.kinds), ",".join(event.rules), len(event.messages)
+        around = event.earlier, event.locale, len(event.degraded)
+        _log.warning("crisis: kinds=%s rules=%s messages=%d earlier=%d locale=%s degraded=%d", *found, *around)
 
 
 class HandOver:
-    """Asks the service whether a person can take over; `accept` answers True or False, within `timeout` seconds.
-
-    An answer that comes too late counts as no: nobody is promised a person who may not come.
-    """
+    """Asks the service whether a person can take over; no answer within `timeout` seconds counts as no."""
 
     def __init__(self, accept: Callable[[CrisisEvent], bool], timeout: float = 2.0) -> None:
         self._accept, self._timeout = accept, timeout

@@ -18,8 +18,7 @@ from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed
 
 FILE = "replies"
 COLUMNS = ("bad", *CATEGORIES)  # what each feature has a weight for
-LONGEST = 1200
-"""A longer reply is weighed in pieces of this length, and the worst counts: bad words would drown among good ones."""
+LONGEST = 1200  # of a longer reply the worst piece of this length counts: bad words would drown among good ones
 
 _MOST_CLASSES = 24
 _OVERLAP = 300

@@ -50,8 +50,7 @@ _HAN = re.compile("[\u3400-\u9fff]")
 
 Result = TypeVar("Result")
 Found = TypeVar("Found")
-Window = tuple[str, ...]
-"""What a reader is given: messages in order. Those of the supporter begin with `SUPPORTER`."""
+Window = tuple[str, ...]  # what a reader is given: messages in order; those of the supporter begin with `SUPPORTER`
 SUPPORTER = "\N{INFORMATION SEPARATOR TWO}"
 
 

@@ -76,12 +76,6 @@ def wordings(language: str) -> Wordings:
     return read_toml(FOLDER / f"{code if code in LANGUAGES else 'en'}.toml", Wordings)
 
 
-@cache
-def unread_wordings() -> dict[str, str]:
-    """What stands under replies to a language that the guard cannot read, by language."""
-    return read_toml(FOLDER / "unread.toml", dict[str, NumberedWording])
-
-
 def language_of(messages: Sequence[str]) -> str:
     """The language to answer in: Chinese if the newest message that has letters holds Chinese characters."""
     for message in reversed(messages):
@@ -132,7 +126,7 @@ class Replies:
 
     def unread(self, language: str) -> str:
         """Where to find help, for somebody who writes in a language that the guard cannot read."""
-        texts = unread_wordings()
+        texts = read_toml(FOLDER / "unread.toml", dict[str, NumberedWording])
         return self._filled(texts.get(language, texts[self.language]), ["suicide"])
 
     def safe(self, category: str, turn: int) -> str:

@@ -26,14 +26,13 @@ LineKind = Literal["suicide", "general", "abuse", "medical emergency"]
 CountryCode = Annotated[str, Field(pattern="^[A-Z]{2}$")]
 Data = TypeVar("Data")
 
-_WANTED: dict[Kind, tuple[LineKind, ...]] = {
+_WANTED: dict[Kind, tuple[LineKind, ...]] = {  # which lines fit a kind of danger, best first
     "suicide": ("suicide", "general"),
     "self-harm": ("suicide", "general"),
     "harm to others": ("general", "suicide"),
     "abuse": ("abuse", "general"),
     "medical emergency": ("medical emergency",),
 }
-"""Which lines fit a kind of danger, best first."""
 
 
 class HelpLine(Frozen):

@@ -3,12 +3,8 @@
 A sentient seeker carries one number, its emotion, from 0 to 100. After each reply of the supporter it says by how much
 the reply changed it; `update` applies that change, held to the largest one allowed and to the scale, and tells whether
 the conversation has been won or lost by it. The rest of the rules are the number of turns and whether the reply to the
-seeker's last message is scored too. Published variants are presets:
-
-    sage             start 40, changes of at most 10, won at 100, lost below 10, 10 seeker turns, last reply scored
-    sage-released    the same, but as the released code does it: the last reply is not scored
-    sage-paper       the same as sage with 20 seeker turns
-    rlver            start 30, changes of any size, won at 100, lost at 0, 8 seeker turns
+seeker's last message is scored too. Published variants are `PRESETS`; the released code of SAGE leaves the last reply
+unscored.
 
 The answer, how much a reply changed the emotion and why, is asked for as two lines, `Reasons: …` and `Change: +5`.
 Other labels, either order, Chinese, full-width signs, brackets and a bare number are read too. The number must stand
@@ -88,7 +84,7 @@ def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[f
 
 
 def preset(name: str) -> EmotionRules:
-    """The rules of that name; see the module's text."""
+    """The published rules of that name."""
     if name not in PRESETS:
         raise InputError(f"there are no rules '{name}'.", field="rules", do=f"Give one of: {', '.join(PRESETS)}.")
     return PRESETS[name]
