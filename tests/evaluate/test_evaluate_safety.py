@@ -224,13 +224,13 @@ class WordGuard:
         risk = WordDetector().detect(messages)
         if risk.level == "crisis":
             return Shown("Please call 988.", risk, "crisis: suicide", 0)
-        for attempt in range(3):
+        for attempt in (1, 2, 3):
             try:
                 reply = generate(attempt)
             except RuntimeError:
-                return Shown("I am here.", risk, "no reply", attempt + 1, ("supporter",))
+                return Shown("I am here.", risk, "no reply", attempt, ("supporter",))
             if not check_words(reply):
-                return Shown(reply, risk, None, attempt + 1)
+                return Shown(reply, risk, None, attempt)
         return Shown("I am here.", risk, "output", 3)
 
 

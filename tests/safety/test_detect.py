@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compeer.errors import InputError
-from compeer.safety import LEVELS, Detector, Level, detect
+from compeer.safety import Detector, detect
 from compeer.safety.reader import Guess, Window
+from compeer.safety.risk import LEVELS, Level
 from compeer.safety.rules import READ_WHOLE, Rules, language_rules, languages_of, scanned
 from tests.support.growth import grows_with_length
 

@@ -20,26 +20,23 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
+from compeer.simulate.seekers import LANGUAGES, prompt_language
+
 Dimension = Literal["fluency", "expression", "empathy", "information", "skillful", "humanoid", "overall"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
-HIGHEST = 4
-"""The highest score; the lowest is 0."""
-LANGUAGES = ("en", "zh")
-"""Languages that the rubric is written in; judges of conversations in any other read it in English."""
-
-
-@cache
-def rubric(language: str) -> dict[str, Any]:
-    """The wording of a language's prompts and, under each dimension, its names, its question and its five levels."""
-    code = "zh" if language.split("-")[0] == "zh" else "en"
-    text = files("compeer.evaluate").joinpath("prompts", f"{code}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+HIGHEST = 4  # the highest score; the lowest is 0
 
 
 def rubric_texts() -> dict[str, str]:
     """The prompt files as they are, by language, for hashes and manifests."""
     folder = files("compeer.evaluate").joinpath("prompts")
     return {language: folder.joinpath(f"{language}.toml").read_text(encoding="utf-8") for language in LANGUAGES}
+
+
+@cache
+def rubric(language: str) -> dict[str, Any]:
+    """The wording of a language's prompts and, under each dimension, its names, its question and its five levels."""
+    return tomllib.loads(rubric_texts()[prompt_language(language)])
 
 
 @cache
@@ -54,8 +51,8 @@ def dimension_names() -> dict[str, Dimension]:
 
 
 _SCORE_KEYS = {"score", "rating", "grade", "value", "分数", "评分", "得分"}
+# What could be a number, and so a score, in words beside one:
 _NUMBER = re.compile(r"\d|\b(?:zero|one|two|three|four|five|six|seven|eight|nine|ten)\b|[零〇一二两三四五六七八九十百]")
-"""What could be a number, and so a score, in words beside one."""
 _OTHER_SCALE = re.compile(r"(?:/|out of|满分)\s*(?!4\b)\d|\d-point|\d\s*%|[十百]分制")
 
 
@@ -90,9 +87,7 @@ def _normal(text: str) -> str:
     return re.sub(r"[*_`#\"']", "", unicodedata.normalize("NFKC", text).lower())
 
 
-LONGEST = 20_000
-"""Characters of the longest answer that is read at all."""
-
+LONGEST = 20_000  # characters of the longest answer that is read at all
 _FENCE = re.compile(r"```[a-z]*[^\S\n]*\n?(.*?)```", re.DOTALL | re.IGNORECASE)
 _SCALE_KEYS = {"scale", "max", "maximum", "max_score", "out_of", "满分"}
 
@@ -116,10 +111,7 @@ def read_scores(text: str) -> dict[Dimension, int]:
 
 
 def _read(text: str) -> tuple[list[_Pairs], dict[Dimension | None, set[int | None]]]:
-    """The JSON objects after a model's thoughts, and the scores of the lines beside them.
-
-    There is nothing where the thoughts do not end, where there is too much to read, or where a scale is not ours.
-    """
+    """JSON objects and lines' scores after the thoughts; nothing where these do not end, or a scale is not ours."""
     answer = text.rpartition("</think>")[2]
     if len(text) > LONGEST or "<think>" in answer:
         return [], {}
@@ -129,9 +121,6 @@ def _read(text: str) -> tuple[list[_Pairs], dict[Dimension | None, set[int | Non
 
 def _only(values: set[int | None]) -> int | None:
     return next(iter(values)) if len(values) == 1 else None
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -149,16 +138,13 @@ def _json_objects(answer: str) -> tuple[list[_Pairs], str]:
         start = text.find("{", position)
         if start < 0:
             break
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = start + 1
-        else:
-            objects.append(value)
         beside.append(text[position:start])
-        position = end
-    beside.append(text[position:])
-    return objects, " ".join(beside)
+        try:
+            value, position = decoder.raw_decode(text, start)
+            objects.append(value)
+        except (ValueError, RecursionError):
+            position = start + 1
+    return objects, " ".join([*beside, text[position:]])
 
 
 def _in_object(pairs: _Pairs, dimension: Dimension) -> int | None:

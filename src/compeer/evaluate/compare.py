@@ -13,7 +13,6 @@ shares of 0 to 100.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -23,13 +22,11 @@ from pydantic import Field
 
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
-from compeer.io import Frozen, read_json_lines
+from compeer.io import Frozen, read_json, read_json_lines
 from compeer.statistics import FEW_GROUPS, Estimate, Numbers, group_weights
 
-Pair = tuple[str, int]
-"""A scenario's id and the repeat."""
-_OF_THE_SUPPORTER = ("mode", "supporter_tokens", "batch")
-"""Settings in which the two may differ."""
+Pair = tuple[str, int]  # a scenario's id and the repeat
+_MAY_DIFFER = ("mode", "supporter_tokens", "batch", "repeats")
 
 
 class RunFolder(Frozen):
@@ -75,13 +72,12 @@ def read_run(folder: Path) -> RunFolder:
     if not manifest.is_file() or not scores.is_file():
         missing = scores if manifest.is_file() else manifest
         raise InputError(f"there is no {missing.name} in it.", file=folder, do=do)
+    content = read_json(manifest) or {}
     try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
         name, mode = content["models"]["supporter"]["name"], content["settings"]["mode"]
-        known = content["protocol"] in ("esc-eval", "sage")
-    except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
+    except (KeyError, TypeError):
+        content = {}
+    if content.get("protocol") not in ("esc-eval", "sage"):
         raise InputError("this is no manifest of an evaluation.", file=manifest, do=do)
     lines: dict[Pair, dict[str, Any]] = {}
     for number, value in read_json_lines(scores):
@@ -109,6 +105,7 @@ def compare_runs(first: RunFolder, second: RunFolder, seed: int = 0) -> Comparis
     read = _esc_eval_scores if protocol == "esc-eval" else _sage_scores
     pairs = {key: read(first.lines[key], second.lines[key]) for key in shared}
     names = [*DIMENSIONS, "average"] if protocol == "esc-eval" else ["final", "success", "failure"]
+    by_name = {name: {key: found[name] for key, found in pairs.items() if name in found} for name in names}
     scenarios = list(dict.fromkeys(scenario for scenario, _ in shared))
     weights = group_weights(len(scenarios), seed=seed)
     return Comparison(
@@ -118,15 +115,7 @@ def compare_runs(first: RunFolder, second: RunFolder, seed: int = 0) -> Comparis
         scenarios=len(scenarios),
         pairs=len(shared),
         notes=notes,
-        dimensions={
-            name: _dimension(
-                {key: found[name] for key, found in pairs.items() if name in found},
-                scenarios,
-                weights,
-                better=-1 if name == "failure" else 1,
-            )
-            for name in names
-        },
+        dimensions={name: _dimension(name, own, scenarios, weights) for name, own in by_name.items()},
     )
 
 
@@ -144,18 +133,8 @@ def _check_alike(first: RunFolder, second: RunFolder) -> list[str]:
     if one["protocol"] != other["protocol"]:
         what = f"the two runs differ in protocol: {one['protocol']} and {other['protocol']}."
         raise InputError(what, file=second.folder, do="Give two runs of the same one.")
-    differ = []
-    models, others = _models(first), _models(second)
-    roles = {*models, *others} - {"supporter"}
-    differ += sorted(role for role in roles if models.get(role) != others.get(role))
-    settings = {*one["settings"], *other["settings"]} - {*_OF_THE_SUPPORTER, "repeats"}
-    differ += sorted(f"settings.{key}" for key in settings if one["settings"].get(key) != other["settings"].get(key))
-    prompts = [
-        {name: mark for name, mark in run.get("prompts", {}).items() if not name.startswith("supporter")}
-        for run in (one, other)
-    ]
-    if prompts[0] != prompts[1]:
-        differ.append("prompts")
+    fixed, others = _fixed(one), _fixed(other)
+    differ = sorted(name for name in {*fixed, *others} - {"supporter"} if fixed.get(name) != others.get(name))
     scenarios = [run.get("scenarios", {}) for run in (one, other)]
     if scenarios[0].get("ids") == scenarios[1].get("ids") and scenarios[0] != scenarios[1]:
         differ.append("what the scenarios say")
@@ -165,20 +144,17 @@ def _check_alike(first: RunFolder, second: RunFolder) -> list[str]:
     notes = []
     if one.get("seed") != other.get("seed"):
         notes.append(f"The seeds differ ({one.get('seed')}, {other.get('seed')}): seekers were drawn anew.")
-    if models["supporter"] == others["supporter"] and first.mode == second.mode:
+    if fixed["supporter"] == others["supporter"] and first.mode == second.mode:
         notes.append("Both runs are of the same supporter in the same mode.")
     return notes
 
 
-def _models(run: RunFolder) -> dict[str, dict[str, Any]]:
-    """The models by role, without where a server stood."""
-    return {
-        role: {key: value for key, value in model.items() if key != "url"}
-        for role, model in run.manifest["models"].items()
-    }
-
-
-# --- scores -----------------------------------------------------------------------------------------------------------
+def _fixed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What two runs have in common by name: models, without where a server stood, settings and others' prompts."""
+    models = {role: {**model, "url": None} for role, model in manifest["models"].items()}
+    settings = {f"settings.{key}": one for key, one in manifest["settings"].items() if key not in _MAY_DIFFER}
+    prompts = {name: mark for name, mark in manifest.get("prompts", {}).items() if not name.startswith("supporter")}
+    return {**models, **settings, "prompts": prompts}
 
 
 def _esc_eval_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -187,8 +163,7 @@ def _esc_eval_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
     judges = [name for name in one.get("judges") or {} if name in (other.get("judges") or {})]
     for dimension in DIMENSIONS:
         scores = [(one["judges"][name].get(dimension), other["judges"][name].get(dimension)) for name in judges]
-        known = [(100 * a / HIGHEST, 100 * b / HIGHEST) for a, b in scores if a is not None and b is not None]
-        if known:
+        if known := [(100 * a / HIGHEST, 100 * b / HIGHEST) for a, b in scores if a is not None and b is not None]:
             found[dimension] = (sum(a for a, _ in known) / len(known), sum(b for _, b in known) / len(known))
     if len(found) == len(DIMENSIONS):
         found["average"] = (fmean([a for a, _ in found.values()]), fmean([b for _, b in found.values()]))
@@ -204,11 +179,10 @@ def _sage_scores(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
 
 
 def _dimension(
-    pairs: Mapping[Pair, tuple[float, float]], scenarios: Sequence[str], weights: Numbers, better: int
+    name: str, pairs: Mapping[Pair, tuple[float, float]], scenarios: Sequence[str], weights: Numbers
 ) -> DimensionComparison:
-    """The figures of one dimension; `better` is the sign of a difference that is a win for the first."""
-    index_of = {name: number for number, name in enumerate(scenarios)}
-    groups = [index_of[scenario] for scenario, _ in pairs]
+    groups = [scenarios.index(scenario) for scenario, _ in pairs]
+    better = -1 if name == "failure" else 1  # the sign of a difference that is a win for the first
     signs = [better * ((one > other) - (one < other)) for one, other in pairs.values()]
     differences = [one - other for one, other in pairs.values()]
     return DimensionComparison(

@@ -16,7 +16,7 @@ mean if the model drew its strategies from the humans' own spread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,7 @@ from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel
 from compeer.policy.prompt import supporter_prompt
-from compeer.reasoning import (
-    STAGES,
-    STRATEGIES,
-    ParsedTurn,
-    SupportTurn,
-    render_turn,
-)
+from compeer.reasoning import STAGES, STRATEGIES, ParsedTurn, SupportTurn, render_turn
 from compeer.ser.record import SPLITS, SerRecord, read_records
 from compeer.ser.sampling import contexts_of
 from compeer.ser.wording import reference_of, why_not
@@ -59,8 +53,8 @@ from compeer.statistics import (
 )
 
 DECISIONS = ("stage", "emotion", "strategy")
+# The step that makes each decision:
 STEP_OF = {"stage": "history", "emotion": "emotion", "intensity": "emotion", "strategy": "strategy"}
-"""The step that makes each decision."""
 SMOOTHING = 0.5
 _BASELINE_SAMPLES = 400
 
@@ -92,14 +86,8 @@ def measure_decisions(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]
     return metrics
 
 
-# --- held-out turns ---------------------------------------------------------------------------------------------------
-
-
 def held_out(turns: str | Path, split: str, rounds: int, seed: int, dropped: Counter[str]) -> list[SerRecord]:
-    """The corpus' own turns: of a split (or `all`) of a file of records, or of some rounds of a corpus' dialogues.
-
-    Rounds of a corpus without a gold turn are counted in `dropped`, by reason.
-    """
+    """The corpus' own turns: of a split (or `all`) of records, or of some rounds of a corpus; others are `dropped`."""
     if split not in (*SPLITS, "all"):
         raise InputError(f"unknown split '{split}'.", field="split", do=f"Known: {', '.join(SPLITS)}, all")
     if {"candidate", "reference", "author"} <= first_keys(Path(turns)):
@@ -133,9 +121,6 @@ def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[st
             )
             found.append(record)
     return found
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 class DecisionMetrics(Frozen):
@@ -175,35 +160,31 @@ class DecisionReport(Frozen):
 
 def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn], seed: int = 0) -> DecisionReport:
     """The figures of outputs for the records' histories, in the same order."""
-    dialogues = list(dict.fromkeys(record.dialogue for record in records))
-    index_of = {name: number for number, name in enumerate(dialogues)}
-    groups = [index_of[record.dialogue] for record in records]
+    dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
+    groups = [dialogues[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
     predicted = [_decisions(output.parts) for output in outputs]
     truth = [_decisions(dict(record.candidate)) for record in records]
-    parts: dict[bool, dict[str, DecisionMetrics]] = {False: {}, True: {}}
-    for derived, found in parts.items():
-        for name in DECISIONS:
-            rows = [number for number, record in enumerate(records) if (name in record.derived) == derived]
-            if rows:
-                pairs = [(groups[row], str(truth[row][name]), predicted[row].get(name)) for row in rows]
-                found[name] = _agreement(pairs, weights)
-    stages = {"all": list(range(len(records)))}
-    stages |= {stage: [row for row, gold in enumerate(truth) if gold["stage"] == stage] for stage in STAGES}
+    rows = range(len(records))
+
+    def values(name: str, chosen: Iterable[int]) -> list[tuple[int, str, object]]:
+        return [(groups[row], str(truth[row][name]), predicted[row].get(name)) for row in chosen]
+
+    def agreement(derived: bool) -> dict[str, DecisionMetrics]:
+        chosen = {name: [row for row in rows if (name in records[row].derived) == derived] for name in DECISIONS}
+        return {name: _agreement(values(name, own), weights) for name, own in chosen.items() if own}
+
+    stages = {stage: [row for row in rows if stage in ("all", truth[row]["stage"])] for stage in ("all", *STAGES)}
     return DecisionReport(
         turns=len(records),
         dialogues=len(dialogues),
         complete=sum(output.complete for output in outputs) / len(outputs) if outputs else None,
-        gold=parts[False],
-        derived=parts[True],
+        gold=agreement(False),
+        derived=agreement(True),
         strategies={
-            stage: _distribution(
-                [(groups[row], str(truth[row]["strategy"]), predicted[row].get("strategy")) for row in rows],
-                weights,
-                generator(seed, "chance", stage),
-            )
-            for stage, rows in stages.items()
-            if rows
+            stage: _distribution(values("strategy", own), weights, generator(seed, "chance", stage))
+            for stage, own in stages.items()
+            if own
         },
     )
 
@@ -251,19 +232,16 @@ def _distribution(
         if answer is not None:
             counts[1, group, index_of[str(answer)]] += 1
     human, model = reweighted(weights, counts[0]), reweighted(weights, counts[1])
-    answered = int(counts[1].sum())
-    baseline = None
-    if answered:
-        sampled = rng.multinomial(answered, human[0] / human[0].sum(), size=_BASELINE_SAMPLES).astype(np.float64)
-        baseline = float(divergence(human[0], sampled).mean())
-    nothing, units = np.full(len(weights), np.nan), len({group for group, _, _ in rows})
+    answered, units = int(counts[1].sum()), len({group for group, _, _ in rows})
+    sampled = rng.multinomial(answered, human[0] / human[0].sum(), size=_BASELINE_SAMPLES).astype(np.float64)
+    kl = Estimate.of_resamples(divergence(human, model), units, FEW_GROUPS)
     return StrategyMetrics(
         turns=len(rows),
         missing=len(rows) - answered,
         human=_shares(human[0]),
         model=_shares(model[0]),
-        kl=Estimate.of_resamples(divergence(human, model) if answered else nothing, units, FEW_GROUPS),
-        by_chance=baseline,
+        kl=kl if answered else Estimate(value=None, n=units),
+        by_chance=float(divergence(human[0], sampled).mean()) if answered else None,
     )
 
 
@@ -274,10 +252,8 @@ def _shares(counts: Numbers) -> dict[str, float]:
 
 def divergence(human: Numbers, model: Numbers) -> Numbers:
     """KL(human ‖ model) of counts over the last axis, in nats, each count half a turn larger."""
-    p, q = (
-        (counts + SMOOTHING) / (counts.sum(-1, keepdims=True) + SMOOTHING * counts.shape[-1])
-        for counts in (human, model)
-    )
+    smoothed = (counts + SMOOTHING for counts in (human, model))
+    p, q = (counts / counts.sum(-1, keepdims=True) for counts in smoothed)
     total: Numbers = (p * np.log(p / q)).sum(-1)
     return total
 
@@ -304,19 +280,16 @@ def measure_perplexity(
     """The perplexity of the records' own responses; intervals over dialogues."""
     dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
     surprise, tokens, characters = np.zeros((3, len(dialogues)))
-    known = too_long = 0
+    known = 0
     for record in records:
         messages, prefix, response = _asked(record, mode, last)
         found = response_surprise(model, messages, prefix, response)
         advance(1)
-        if found is None:
-            too_long += 1
-            continue
-        known += 1
-        index = dialogues[record.dialogue]
-        surprise[index] += sum(found)
-        tokens[index] += len(found)
-        characters[index] += len(response)
+        if found is not None:
+            known, index = known + 1, dialogues[record.dialogue]
+            surprise[index] += sum(found)
+            tokens[index] += len(found)
+            characters[index] += len(response)
     weights = group_weights(len(dialogues), seed=seed)
     total = weights @ surprise
     bits = ratio(total / np.log(2), weights @ characters)
@@ -324,7 +297,7 @@ def measure_perplexity(
         given="prompt and history" if mode == "plain" else "prompt, history and reference steps",
         responses=known,
         tokens=int(tokens.sum()),
-        too_long=too_long,
+        too_long=len(records) - known,
         perplexity=Estimate.of_resamples(np.exp(ratio(total, weights @ tokens)), len(dialogues), FEW_GROUPS),
         bits_per_character=Estimate.of_resamples(bits, len(dialogues), FEW_GROUPS),
     )
@@ -333,9 +306,8 @@ def measure_perplexity(
 def _asked(record: SerRecord, mode: Mode, last: int | None) -> tuple[list[Message], str, str]:
     """The messages, what the model has said before the response, and the response as it would write it."""
     if mode == "structured":
-        written = render_turn(record.candidate)
         steps = render_turn(record.candidate.model_copy(update={"response": "x"})).removesuffix("x")
-        return supporter_prompt(record.history, last), steps, written.removeprefix(steps)
+        return supporter_prompt(record.history, last), steps, render_turn(record.candidate).removeprefix(steps)
     visible = record.history[-last:] if last else record.history
     turns = [Turn(speaker=one.speaker, text=one.text) for one in visible if one.text.strip()]
     view = view_of(Scenario(id=record.id), turns, "supporter")

@@ -13,7 +13,6 @@ Chinese is counted by characters, in sacreBLEU's tokenisation (`zh`) as in ours.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -27,7 +26,7 @@ from compeer.corpora import corpus_path, read_corpus
 from compeer.dialogue import Speaker, merge_consecutive
 from compeer.errors import InputError
 from compeer.evaluate.players import CONVERSATIONS
-from compeer.io import Frozen
+from compeer.io import Frozen, read_values
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.policy.redundancy import in_group_similarity
 from compeer.policy.selection import read_candidates
@@ -48,8 +47,7 @@ from compeer.statistics import (
 )
 
 HALVES = 200
-MOST_REPLIES = 200
-"""Replies that are compared with each other at most, for self-BLEU and openings."""
+MOST_REPLIES = 200  # replies that are compared with each other at most, for self-BLEU and openings
 OPENING_WORDS = 3
 
 
@@ -66,9 +64,6 @@ def measure_diversity(responses: Sequence[str], embedder: Embedder) -> dict[str,
         "pairwise_similarity": mean(similar),
         "largest_opening": openings.most_common(1)[0][1] / len(there) if there else None,
     }
-
-
-# --- the figures of several sets --------------------------------------------------------------------------------------
 
 
 class Reply(NamedTuple):
@@ -107,8 +102,7 @@ def compare_diversity(
     by_language: dict[str, dict[int, _Counted]] = {}
     for number, replies in enumerate(sets):
         for language in sorted({reply.language for reply in replies}):
-            own = [reply for reply in replies if reply.language == language and words(reply.text)]
-            if own:
+            if own := [reply for reply in replies if reply.language == language and words(reply.text)]:
                 rng = generator(seed, "halves", language)
                 by_language.setdefault(language, {})[number] = _Counted(own, language, rng, halves)
     found: list[list[DiversityMetrics]] = [[] for _ in sets]
@@ -133,25 +127,22 @@ class _Counted:
         self._tokens = [ngrams(reply.text, language) for reply in replies]
         unit = {name: index for index, name in enumerate(self._units)}
         owner = np.array([unit[reply.unit] for reply in replies])
-        self._halves: list[Positions] = []
-        if len(self._units) < 2:
-            self._halves.append(rng.permutation(len(replies)))
-        for _ in range(halves if len(self._units) > 1 else 0):
-            chosen = rng.permutation(len(self._units))[: len(self._units) // 2]
+        self._halves: list[Positions] = [] if len(unit) > 1 else [rng.permutation(len(replies))]
+        for _ in range(halves if len(unit) > 1 else 0):
+            chosen = rng.permutation(len(unit))[: len(unit) // 2]
             self._halves.append(rng.permutation(np.flatnonzero(np.isin(owner, chosen))))
-
-    @property
-    def fewest_words(self) -> int:
-        return min(int(self._lengths[half].sum()) for half in self._halves)
-
-    @property
-    def fewest_replies(self) -> int:
-        return min(len(half) for half in self._halves)
+        self.fewest_words = min(int(self._lengths[half].sum()) for half in self._halves)
+        self.fewest_replies = min(len(half) for half in self._halves)
 
     def metrics(self, language: str, at_words: int, at_replies: int, embedder: Embeds, seed: int) -> DiversityMetrics:
         parts = [half[:at_replies] for half in self._halves]
-        openings = [Counter(self._openings[index] for index in part) for part in parts]
-        similarity = _similarities(self._replies, self._units, embedder, seed)
+        openings = [Counter(self._openings[index] for index in part).values() for part in parts]
+        over_halves: dict[str, Sequence[float | None]] = {
+            **{f"distinct_{n}": [self._distinct(half, at_words, n) for half in self._halves] for n in (1, 2, 3)},
+            "self_bleu": [self_bleu([self._tokens[index] for index in part]) for part in parts],
+            "open_alike": [sum(count for count in counts if count > 1) / at_replies for counts in openings],
+            "largest_opening": [max(counts) / at_replies for counts in openings],
+        }
         return DiversityMetrics(
             language=language,
             replies=len(self._replies),
@@ -159,17 +150,9 @@ class _Counted:
             words=float(self._lengths.mean()),
             at_words=at_words,
             at_replies=at_replies,
-            **{
-                f"distinct_{size}": self._over_halves([self._distinct(half, at_words, size) for half in self._halves])
-                for size in (1, 2, 3)
-            },
-            self_bleu=self._over_halves([self_bleu([self._tokens[index] for index in part]) for part in parts]),
-            open_alike=self._over_halves(
-                [sum(count for count in found.values() if count > 1) / at_replies for found in openings]
-            ),
-            largest_opening=self._over_halves([max(found.values()) / at_replies for found in openings]),
-            **similarity,
-            whole={f"distinct_{size}": distinct([reply.text for reply in self._replies], size) for size in (1, 2, 3)},
+            **{name: self._over_halves(values) for name, values in over_halves.items()},
+            **_similarities(self._replies, self._units, embedder, seed),
+            whole={f"distinct_{n}": distinct([reply.text for reply in self._replies], n) for n in (1, 2, 3)},
         )
 
     def _distinct(self, half: Positions, at_words: int, size: int) -> float | None:
@@ -193,16 +176,8 @@ class _Counted:
 def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Positions]:
     """Each text's n-grams as numbers: equal ones have the same."""
     known: dict[tuple[str, ...], int] = {}
-    return [
-        np.array(
-            [known.setdefault(tuple(text[at : at + size]), len(known)) for at in range(len(text) - size + 1)],
-            dtype=np.int64,
-        )
-        for text in texts
-    ]
-
-
-# --- self-BLEU --------------------------------------------------------------------------------------------------------
+    grams = [[tuple(text[at : at + size]) for at in range(len(text) - size + 1)] for text in texts]
+    return [np.array([known.setdefault(gram, len(known)) for gram in own], dtype=np.int64) for own in grams]
 
 
 class Ngrams(NamedTuple):
@@ -232,8 +207,7 @@ def _tokenizer(language: str) -> Any:
 def self_bleu(replies: Sequence[Ngrams]) -> float | None:
     """The mean sentence BLEU (effective order, exponential smoothing) of each reply against all others.
 
-    An n-gram of a reply counts as often as one other reply has it at most; the two largest counts among all replies say
-    what that is, so that nothing need be counted again for each reply.
+    An n-gram counts as often as one other reply has it at most: the two largest counts among all replies say that.
     """
     if len(replies) < 2:
         return None
@@ -258,9 +232,6 @@ def self_bleu(replies: Sequence[Ngrams]) -> float | None:
         score = BLEU.compute_bleu(correct, total, reply.length, closest, smooth_method="exp", effective_order=True)
         scores.append(float(score.score))
     return sum(scores) / len(scores)
-
-
-# --- similarity -------------------------------------------------------------------------------------------------------
 
 
 def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embeds, seed: int) -> dict[str, Estimate]:
@@ -291,8 +262,7 @@ def _similarities(replies: Sequence[Reply], units: Sequence[str], embedder: Embe
 
 def pair_mean(rows: Matrix | Numbers) -> float:
     """The mean dot product of two different rows."""
-    total = rows.sum(axis=0)
-    count = len(rows)
+    total, count = rows.sum(axis=0), len(rows)
     return float((total @ total - (rows * rows).sum()) / (count * (count - 1)))
 
 
@@ -304,13 +274,13 @@ def read_replies(
     `records` and `language` are for outputs: what they answer, and the language of those whose record is not there.
     """
     source = Path(path)
-    runs = sorted(source.rglob(CONVERSATIONS)) if source.is_dir() else []
+    runs, keys = sorted(source.rglob(CONVERSATIONS)) if source.is_dir() else [], first_keys(source)
     if runs:
         found = [reply for file in runs for reply in _of_conversations(file, str(file.parent), speaker)]
-    elif source.is_file() and (kind := _kind(source)) != "corpus":
-        found = list(
-            _of_outputs(source, records, language) if kind == "outputs" else _of_conversations(source, "", speaker)
-        )
+    elif {"scenario", "turns", "outcome"} <= keys:
+        found = list(_of_conversations(source, "", speaker))
+    elif "record" in keys and keys & {"output", "failure"}:
+        found = list(_of_outputs(source, records, language))
     else:
         source = source if source.is_dir() else corpus_path(path)
         found = list(_of_corpus(str(path), speaker))
@@ -322,35 +292,19 @@ def read_replies(
 
 def first_keys(path: Path) -> set[str]:
     """The keys of the first object of a file of JSON lines; none where it holds something else."""
-    if not path.is_file():
-        return set()
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip()), "")
-    try:
-        value = json.loads(first)
-    except ValueError:
-        return set()
+    value = next(read_values(path), (0, None))[1] if path.is_file() else None
     return set(value) if isinstance(value, dict) else set()
-
-
-def _kind(file: Path) -> str:
-    """What the first object of a file looks like; whatever is not ours is left to the corpus readers."""
-    keys = first_keys(file)
-    if {"scenario", "turns", "outcome"} <= keys:
-        return "conversations"
-    return "outputs" if "record" in keys and keys & {"output", "failure"} else "corpus"
 
 
 def _of_conversations(file: Path, run: str, speaker: Speaker) -> Iterator[Reply]:
     conversations = read_conversations(file)
     names = {one.scenario for one in conversations}
-    for one in conversations:
-        if one.outcome.status == "ended":
-            first, _, repeat = one.scenario.rpartition("#")  # how a run names later talks about the same scenario
-            unit = first if first in names and repeat.isdecimal() else one.scenario
-            for turn in one.turns:
-                if turn.speaker == speaker:
-                    yield Reply(turn.text, f"{run}/{one.scenario}", unit, one.language)
+    for one in (one for one in conversations if one.outcome.status == "ended"):
+        first, _, repeat = one.scenario.rpartition("#")  # how a run names later talks about the same scenario
+        unit = first if first in names and repeat.isdecimal() else one.scenario
+        for turn in one.turns:
+            if turn.speaker == speaker:
+                yield Reply(turn.text, f"{run}/{one.scenario}", unit, one.language)
 
 
 def _of_outputs(file: Path, records: Sequence[SerRecord], language: str) -> Iterator[Reply]:

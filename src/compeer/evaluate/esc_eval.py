@@ -11,30 +11,27 @@ import numpy as np
 
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
 from compeer.evaluate.judging import EscEvalSettings, ScoreRow, judge_messages, read_rows, score_stage
-from compeer.evaluate.players import CONVERSATIONS, Talk
+from compeer.evaluate.players import CONVERSATIONS, Talk, nothing_taken
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_metric
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
 from compeer.simulate.seekers import CardSeeker, seeker_prompts
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
-Item = tuple[str, int, Dimension]
-"""A scenario's id, the repeat, and the dimension."""
+Item = tuple[str, int, Dimension]  # a scenario's id, the repeat, and the dimension
 
 
 def all_alike(rows: Sequence[ScoreRow]) -> dict[str, float]:
     """How often a judge gives a conversation the same score in all seven dimensions: it then tells none apart."""
-    by_judge: dict[str, dict[tuple[str, int], list[int]]] = {}
+    by_talk: dict[tuple[str, str, int], list[int]] = {}
     for row in rows:
         if row.score is not None:
-            talks = by_judge.setdefault(row.judge, {})
-            talks.setdefault((row.conversation, row.repeat), []).append(row.score)
-    found = {}
-    for judge, talks in sorted(by_judge.items()):
-        whole = [scores for scores in talks.values() if len(scores) == len(DIMENSIONS)]
-        if whole:
-            found[judge] = sum(len(set(scores)) == 1 for scores in whole) / len(whole)
-    return found
+            by_talk.setdefault((row.judge, row.conversation, row.repeat), []).append(row.score)
+    alike: dict[str, list[bool]] = {}
+    for (judge, _, _), scores in sorted(by_talk.items()):
+        if len(scores) == len(DIMENSIONS):
+            alike.setdefault(judge, []).append(len(set(scores)) == 1)
+    return {judge: sum(found) / len(found) for judge, found in alike.items()}
 
 
 def item_scores(rows: Sequence[ScoreRow]) -> dict[Item, float]:
@@ -59,39 +56,32 @@ def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 
     values = _metrics(scores, scenarios, group_weights(len(scenarios), repeats, seed))
     known = {dimension: {item[0] for item in scores if item[2] == dimension} for dimension in DIMENSIONS}
     whole = [one for one in conversations if all((*one, dimension) in scores for dimension in DIMENSIONS)]
-    by_repeat = {
-        str(repeat): _averages([row for row in rows if row.repeat == repeat])
-        for repeat in sorted({row.repeat for row in rows})
-    }
+    repeats_there, judges = sorted({row.repeat for row in rows}), sorted({row.judge for row in rows})
+    by_repeat = {str(number): _averages([row for row in rows if row.repeat == number]) for number in repeats_there}
     average = Estimate.of_resamples(values.mean(axis=1), min(len(found) for found in known.values()))
     return {
         "scenarios": len(scenarios),
         "conversations": len(conversations),
         "dimensions": {
-            dimension: _dimension(
-                [row for row in rows if row.dimension == dimension],
-                Estimate.of_resamples(values[:, index], len(known[dimension])),
-            )
-            for index, dimension in enumerate(DIMENSIONS)
+            name: _dimension([row for row in rows if row.dimension == name], values[:, index], len(known[name]))
+            for index, name in enumerate(DIMENSIONS)
         },
         "average": scored_metric(average, len(whole), len(conversations)),
-        "by_judge": {
-            judge: _averages([row for row in rows if row.judge == judge]) for judge in sorted({r.judge for r in rows})
-        },
+        "by_judge": {judge: _averages([row for row in rows if row.judge == judge]) for judge in judges},
         "by_repeat": by_repeat,
         "repeat_deviation": repeat_deviation(by_repeat),
         "all_alike": all_alike(rows),
     }
 
 
-def _dimension(rows: Sequence[ScoreRow], found: Estimate) -> dict[str, Any]:
+def _dimension(rows: Sequence[ScoreRow], values: Numbers, scenarios: int) -> dict[str, Any]:
     """The figure of a dimension, with what its rows cover."""
     judges = {(row.conversation, row.repeat): 0 for row in rows}
     for row in rows:
         judges[row.conversation, row.repeat] += row.score is not None
     unscored = Counter(row.unscored for row in rows if row.unscored is not None)
     return {
-        **scored_metric(found, sum(map(bool, judges.values())), len(judges)),
+        **scored_metric(Estimate.of_resamples(values, scenarios), sum(map(bool, judges.values())), len(judges)),
         "unscored": dict(sorted(unscored.items())),
         "judges": {str(number): items for number, items in sorted(Counter(judges.values()).items())},
     }
@@ -121,8 +111,6 @@ def _averages(rows: Sequence[ScoreRow]) -> dict[str, Any]:
 
 
 JUDGED = "judged.jsonl"
-
-# --- the run ----------------------------------------------------------------------------------------------------------
 
 
 class EscEval(Evaluation):
@@ -154,29 +142,26 @@ class EscEval(Evaluation):
         rows = read_rows(folder / JUDGED)
         found = measure_esc_eval(rows, seed=self.seed)
         kinds = Counter((row.unscored, f"{row.judge}: {row.unscored}") for row in rows if row.unscored)
+        scored = {name: one["scored"] for name, one in found["dimensions"].items()}
         return {
             "figures": found,
-            "coverage": {
-                name: {"scored": one["scored"], "of": len(lines)} for name, one in found["dimensions"].items()
-            },
+            "coverage": {name: {"scored": number, "of": len(lines)} for name, number in scored.items()},
             "unread": {name: count for (kind, name), count in kinds.items() if kind != "failed"},
             "unreached": {name: count for (kind, name), count in kinds.items() if kind == "failed"},
         }
 
-    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
+    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, Counter[str]]:
         """By the rows, in the tokens that the questions and the last answers have by our own count."""
         by_key = {(talk.scenario, talk.repeat): talk for talk in talks}
         role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
-        took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in role_of.values()}
+        took = {role: nothing_taken() for role in role_of.values()}
         for row in read_rows(folder / JUDGED):
             asked = next(one for one in self.settings.questions if row.dimension in one)
             if row.dimension != asked[0]:
                 continue  # the other dimensions came from the same answers
             question = judge_messages(by_key[row.conversation, row.repeat], asked)
-            counts = took[role_of[row.judge]]
-            counts["calls"] += row.tries
-            counts["prompt_tokens"] += row.tries * prompt_tokens(Request(question))
-            counts["tokens"] += row.tries * text_tokens(row.answer or "")
+            tokens = {"prompt_tokens": prompt_tokens(Request(question)), "tokens": text_tokens(row.answer or "")}
+            took[role_of[row.judge]].update({name: row.tries * one for name, one in {"calls": 1, **tokens}.items()})
         return took
 
 

@@ -32,18 +32,15 @@ def judge_messages(talk: Talk, dimensions: Sequence[Dimension]) -> tuple[Message
     """The question to a judge: about the one dimension given, or about several at once."""
     wording = rubric(talk.conversation.language)
     transcript = _transcript(talk, wording)
-    if len(dimensions) == 1:
-        one = wording[dimensions[0]]
-        content = wording["one"].format(
-            conversation=transcript, name=one["name"], question=one["question"], levels=_levels(one)
-        )
-    else:
-        described = "\n\n".join(
-            wording["dimension"].format(
-                name=wording[key]["name"], key=key, question=wording[key]["question"], levels=_levels(wording[key])
-            )
-            for key in dimensions
-        )
+
+    def filled(form: str, key: Dimension) -> str:
+        name, question, levels = (wording[key][part] for part in ("name", "question", "levels"))
+        listed = "\n".join(f"{score}: {text}" for score, text in enumerate(levels))
+        return str(wording[form].format(conversation=transcript, key=key, name=name, question=question, levels=listed))
+
+    content = filled("one", dimensions[0])
+    if len(dimensions) > 1:
+        described = "\n\n".join(filled("dimension", key) for key in dimensions)
         keys = ", ".join(f'"{key}": ...' for key in dimensions)
         content = wording["all"].format(conversation=transcript, dimensions=described, keys=keys)
     return ({"role": "system", "content": wording["system"].strip()}, {"role": "user", "content": content.strip()})
@@ -53,32 +50,19 @@ def answer_grammar(dimensions: Sequence[Dimension], reason_characters: int = 240
     """A Lark grammar of the answer to `judge_messages`, for models that can decode under one."""
     keys = ["score"] if len(dimensions) == 1 else list(dimensions)
     scores = " ".join(rf'", \"{key}\": " SCORE' for key in keys)
-    return "\n".join(
-        [
-            rf'start: "{{\"reason\": \"" REASON {scores} "}}"',
-            # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
-            rf'REASON: /[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"/',
-            f"SCORE: /[0-{HIGHEST}]/",
-        ]
-    )
-
-
-def _levels(one: dict[str, Any]) -> str:
-    return "\n".join(f"{score}: {text}" for score, text in enumerate(one["levels"]))
+    # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
+    reason = rf'[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"'
+    return rf'start: "{{\"reason\": \"" REASON {scores} "}}"' + f"\nREASON: /{reason}/\nSCORE: /[0-{HIGHEST}]/"
 
 
 def _transcript(talk: Talk, wording: dict[str, Any]) -> str:
     """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
-    return "\n".join(
-        f"{wording[turn.speaker]}{wording['colon']}{' '.join(turn.text.split())}".replace(
-            "conversation>", "conversation >"
-        )
-        for turn in talk.conversation.turns
-    )
+    said = [(wording[turn.speaker], " ".join(turn.text.split())) for turn in talk.conversation.turns]
+    lines = "\n".join(f"{name}{wording['colon']}{text}" for name, text in said)
+    return lines.replace("conversation>", "conversation >")
 
 
-JUDGING_TEMPERATURE = 0.0
-"""Judges take the most probable token."""
+JUDGING_TEMPERATURE = 0.0  # judges take the most probable token
 Scores = dict[Dimension, int]
 Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
 
@@ -139,11 +123,7 @@ async def score_stage(
     seed: int = 0,
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Writes the rows to a file as they come, going on after a stop; returns the stage's manifest.
-
-    `inputs` names what the conversations were read from, so that other conversations are not taken for these. A file
-    in which judges could not be reached is written anew when the stage is run again.
-    """
+    """Writes the rows of conversations read from `inputs` as they come, going on after a stop; gives the manifest."""
     _check(talks, judges)
     work, size = _work(judges, settings, seed), _block_size(judges, settings)
     wanted = {
@@ -181,9 +161,6 @@ def read_rows(path: Path) -> list[ScoreRow]:
     return list(read_lines(path, ScoreRow))
 
 
-# --- one judge, a few conversations -----------------------------------------------------------------------------------
-
-
 def _work(
     judges: Sequence[TextModel], settings: EscEvalSettings, seed: int
 ) -> Callable[[list[Talk]], Awaitable[list[ScoreRow]]]:
@@ -211,7 +188,7 @@ async def _judged(
         return calls[index].read(answer)
 
     sampling = Sampling(temperature=JUDGING_TEMPERATURE, max_tokens=settings.judge_tokens)
-    requests = [_request(call, judge.name, seed) for call in calls]
+    requests = [call.request(judge.name, seed) for call in calls]
     answers = await ask_until_read(judge, requests, read, sampling, settings.retries) if requests else []
     found = {
         (call.talk.scenario, call.talk.repeat, dimension): call.outcome(dimension, answer)
@@ -219,20 +196,13 @@ async def _judged(
         for dimension in call.dimensions
     }
     silent: dict[str, Any] = {"unscored": "nothing said"}
-    return [
-        [
-            ScoreRow(
-                conversation=talk.scenario,
-                repeat=talk.repeat,
-                language=talk.conversation.language,
-                judge=judge.name,
-                dimension=dimension,
-                **found.get((talk.scenario, talk.repeat, dimension), silent),
-            )
-            for dimension in DIMENSIONS
-        ]
-        for talk in block
-    ]
+
+    def row(talk: Talk, dimension: Dimension) -> ScoreRow:
+        about = {"conversation": talk.scenario, "repeat": talk.repeat, "language": talk.conversation.language}
+        outcome = found.get((talk.scenario, talk.repeat, dimension), silent)
+        return ScoreRow(**about, judge=judge.name, dimension=dimension, **outcome)
+
+    return [[row(talk, dimension) for dimension in DIMENSIONS] for talk in block]
 
 
 def _has_reply(talk: Talk) -> bool:
@@ -249,19 +219,21 @@ class _Call:
     answer: str | None = None
     tries: int = 0
 
+    def request(self, judge: str, seed: int) -> Request:
+        names = ("esc-eval", judge, self.talk.scenario, str(self.talk.repeat), *self.dimensions)
+        own, asked = int(generator(seed, *names).integers(2**31)), judge_messages(self.talk, self.dimensions)
+        return Request(asked, own, grammar=answer_grammar(self.dimensions))
+
     def read(self, answer: Generation) -> Scores | AnswerFault:
         """All the scores, or which are missing. What an earlier answer gave stays as it was."""
         self.answer, self.tries = answer.text, self.tries + 1
         if answer.cut_off:
             return AnswerFault("it was cut off before it ended; be brief")
-        if len(self.dimensions) == 1:
-            score = read_score(answer.text, self.dimensions[0])
-            found = {} if score is None else {self.dimensions[0]: score}
-        else:
-            found = read_scores(answer.text)
-        self.scores = {**found, **self.scores}
-        missing = [dimension for dimension in self.dimensions if dimension not in self.scores]
-        if missing:
+        if len(self.dimensions) > 1:
+            self.scores = {**read_scores(answer.text), **self.scores}
+        elif (score := read_score(answer.text, self.dimensions[0])) is not None:
+            self.scores = {self.dimensions[0]: score}
+        if missing := [dimension for dimension in self.dimensions if dimension not in self.scores]:
             return AnswerFault(f"no whole score from 0 to {HIGHEST} can be read for {', '.join(missing)}")
         return self.scores
 
@@ -274,12 +246,6 @@ class _Call:
             kind: Unscored = "refused" if answer.kind == "refused" else "failed"
             return {**row, "unscored": kind, "reason": f"{answer.kind}: {answer.reason}"}
         return {**row, "unscored": "unreadable", "reason": answer.complaint if isinstance(answer, Unread) else None}
-
-
-def _request(call: _Call, judge: str, seed: int) -> Request:
-    own = generator(seed, "esc-eval", judge, call.talk.scenario, str(call.talk.repeat), *call.dimensions)
-    grammar = answer_grammar(call.dimensions)
-    return Request(judge_messages(call.talk, call.dimensions), seed=int(own.integers(2**31)), grammar=grammar)
 
 
 def _block_size(judges: Sequence[TextModel], settings: EscEvalSettings) -> int:

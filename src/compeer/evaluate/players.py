@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from compeer import __version__
 from compeer.errors import InputError
-from compeer.io import LOCK, write_json
+from compeer.io import LOCK, read_json, write_json
 from compeer.models.base import TextModel
 from compeer.models.catalogue import BASES, PACKAGED_MODELS, base_file
 from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
@@ -26,6 +27,8 @@ from compeer.simulate.runner import read_log
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
 Part = Literal["plain", "structured", "seeker", "sentient seeker", "judge"]
+# Tokens of the longest answer of a supporter that is asked plainly or for steps, of a seeker and of a judge; more for
+# models that think before they answer. The second is for the embedded model, which seldom stops by itself.
 LONGEST: dict[Part, tuple[int, int]] = {
     "plain": (512, 48),
     "structured": (768, 160),
@@ -33,9 +36,6 @@ LONGEST: dict[Part, tuple[int, int]] = {
     "sentient seeker": (400, 128),
     "judge": (400, 160),
 }
-"""Tokens of the longest answer of a supporter that is asked plainly or for steps, of a seeker and of a judge; more for
-models that think before they answer. The second is for the embedded model, which has little to say and seldom stops by
-itself: it should take minutes."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,7 @@ class Player:
     @property
     def name(self) -> str:
         """What tables call it."""
-        if self.kind in ("embedded", "base"):
-            return display_name(self.given)
-        return self.given.partition("@http")[0]
+        return display_name(self.given) if self.kind in ("embedded", "base") else self.given.partition("@http")[0]
 
     @property
     def history(self) -> int | None:
@@ -119,8 +117,7 @@ class Players:
     @property
     def by_role(self) -> dict[str, Player]:
         """The players by what tables call their role; several judges differ by their names."""
-        one = len(self.judges) == 1
-        judges = {"judge" if one else f"judge {judge.name}": judge for judge in self.judges}
+        judges = {f"judge {judge.name}" if len(self.judges) > 1 else "judge": judge for judge in self.judges}
         return {"supporter": self.supporter, "seeker": self.seeker, **judges}
 
     @property
@@ -137,23 +134,25 @@ def named_players(
         do = "Write the model's name and the server's base URL: NAME@http://host:8000/v1"
         raise InputError(f"'{endpoint}' names no model behind a server.", field="endpoint", do=do)
     other = endpoint or "embedded"
-    named = [] if judges is None else list(judges) or [other]
-    players = [Player(one) for one in named]
+    players = [] if judges is None else [Player(one) for one in judges or [other]]
     if len({player.name for player in players}) < len(players):
         raise InputError("two judges have the same name.", field="judge", do="Name each once, by a name of its own.")
     return Players(Player(supporter or endpoint or "supporter"), Player(seeker or other), players)
 
 
-def dialogues_took(folder: Path) -> dict[str, dict[str, int]]:
+def dialogues_took(folder: Path) -> dict[str, Counter[str]]:
     """Calls and tokens of the supporter and the seeker, in all conversations of an evaluation's folder."""
-    took = {role: {"calls": 0, "prompt_tokens": 0, "tokens": 0} for role in ("supporter", "seeker")}
+    took = {role: nothing_taken() for role in ("supporter", "seeker")}
     for path in sorted((folder / "dialogues").glob("*.jsonl")):
         for number, entry in enumerate(read_log(path)):
             counts = took["supporter" if number % 2 else "seeker"]
-            counts["calls"] += len(entry.calls)
-            counts["prompt_tokens"] += entry.prompt_tokens
-            counts["tokens"] += entry.tokens
+            counts.update(calls=len(entry.calls), prompt_tokens=entry.prompt_tokens, tokens=entry.tokens)
     return took
+
+
+def nothing_taken() -> Counter[str]:
+    """What is counted of a role: `calls`, `prompt_tokens` and `tokens`."""
+    return Counter(calls=0, prompt_tokens=0, tokens=0)
 
 
 def finished_dialogues(folder: Path) -> int:
@@ -162,8 +161,6 @@ def finished_dialogues(folder: Path) -> int:
     outcomes = [entries[-1].outcome for entries in logs if entries]
     return sum(outcome is not None and not outcome.may_pass for outcome in outcomes)
 
-
-# --- prices -----------------------------------------------------------------------------------------------------------
 
 _MONEY = r"[0-9]{1,12}(?:\.[0-9]*)?|\.[0-9]+"
 _PRICE = re.compile(rf"(?:(?P<name>.+)=)?(?P<prompt>{_MONEY})/(?P<answer>{_MONEY})")
@@ -212,15 +209,14 @@ def check_folder(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise InputError("this is a file.", file=folder, do="Give a folder to write to.")
     path = folder / MANIFEST
     if not path.is_file():
-        if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()):
+        if folder.is_dir() and any(one.name != LOCK for one in folder.iterdir()):
             do = "Give a new folder, or that of an evaluation to go on with."
             raise InputError("there is something else in this folder.", file=folder, do=do)
         return
-    try:
-        before = dict(_leaves(json.loads(path.read_text(encoding="utf-8"))))
-    except ValueError:
-        raise InputError("this cannot be read.", file=path, do="Give another folder, or remove this one.") from None
-    now = dict(_leaves(json.loads(json.dumps(manifest))))
+    found = read_json(path)
+    if found is None:
+        raise InputError("this cannot be read.", file=path, do="Give another folder, or remove this one.")
+    before, now = dict(_leaves(found)), dict(_leaves(json.loads(json.dumps(manifest))))
     keys = [key for key in {**now, **before} if not key.startswith("versions") and not key.endswith(".url")]
     if other := [key for key in keys if before.get(key) != now.get(key)]:
         text = [f"{key} (there: {_short(before.get(key))}, now: {_short(now.get(key))})" for key in other[:3]]
@@ -255,9 +251,6 @@ def versions(local: bool) -> dict[str, str]:
     packages = ("torch", "transformers") if local else ()
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"compeer": __version__, "python": platform.python_version(), **found}
-
-
-# --- conversations ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -41,9 +41,10 @@ from compeer.evaluate.players import (
     claim_folder,
     cost_of,
     dialogues_took,
+    nothing_taken,
     versions,
 )
-from compeer.io import Frozen, only_one, text_hash, write_json, write_lines
+from compeer.io import Frozen, only_one, read_json, text_hash, write_json, write_lines
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens
 from compeer.policy import supporter_prompt
@@ -51,12 +52,10 @@ from compeer.progress import progress
 from compeer.reasoning import turn_grammar
 from compeer.ser.record import SerRecord
 from compeer.simulate import Agent, Conversation, DialogueSettings, Scenario, SupporterAgent, run_dialogues
-from compeer.simulate.agents import plain_prompt
+from compeer.simulate.agents import Mode, plain_prompt
 from compeer.statistics import Estimate, generator
 
-Mode = Literal["plain", "structured"]
-TEMPERATURE = 0.7
-"""Of seekers and supporters; judges take the most probable token."""
+TEMPERATURE = 0.7  # of seekers and supporters; judges take the most probable token
 
 
 class RunSettings(Frozen):
@@ -101,7 +100,7 @@ class Evaluation(ABC):
     def metrics(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
         """`figures`, `coverage`, and counts of the judges' failures, by the lines of `scores.jsonl`."""
 
-    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, dict[str, int]]:
+    def judges_took(self, talks: Sequence[Talk], folder: Path) -> dict[str, Counter[str]]:
         """Calls and tokens of each judge, by its role; nothing where there are none."""
         return {}
 
@@ -109,7 +108,7 @@ class Evaluation(ABC):
         """The supporter under test, asked in the run's mode."""
         sampling = Sampling(temperature=TEMPERATURE, max_tokens=self.settings.supporter_tokens)
         if self.settings.mode == "plain":
-            return SupporterAgent(model, "plain", sampling=sampling)
+            return SupporterAgent(model, sampling=sampling)
         # about four characters to a token, most of them for the steps; none must be cut off before its response
         characters = 3 * self.settings.supporter_tokens
         grammar = turn_grammar(min(160, characters // 6), min(600, characters // 3))
@@ -171,14 +170,8 @@ def in_languages(scenarios: Sequence[Scenario], languages: Sequence[str] | None)
     return chosen
 
 
-# --- running ----------------------------------------------------------------------------------------------------------
-
-
 async def run_evaluation(
-    evaluation: Evaluation,
-    folder: Path,
-    models: Mapping[str, TextModel],
-    prices: Prices | None = None,
+    evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel], prices: Prices | None = None
 ) -> dict[str, Any]:
     """Does what is not done yet in the folder, and returns the figures, which `figures.json` then holds.
 
@@ -209,17 +202,12 @@ async def run_evaluation(
             for talk, found in zip(talks, evaluation.scores(talks, folder), strict=True)
         ]
         write_lines(folder / SCORES, lines)
-        return _write_metrics(evaluation, folder, talks, lines, prices, time.monotonic() - start)
-
-
-# --- figures that both protocols have ---------------------------------------------------------------------------------
+        cost = cost_of(players, {**dialogues_took(folder), **evaluation.judges_took(talks, folder)}, prices)
+        return _write_metrics(evaluation, folder, talks, lines, {**cost, "seconds": round(time.monotonic() - start, 1)})
 
 
 def scored_metric(found: Estimate, scored: int, items: int) -> dict[str, Any]:
-    """A figure as `figures.json` has it: with its 95 % interval, and how many of the items it rests on.
-
-    Without a score nothing was scored; without an interval fewer than two scenarios were.
-    """
+    """A figure with its 95 % interval, if two scenarios were scored, and how many of the items it rests on."""
     return {"score": found.value, "low": found.low, "high": found.high, "scored": scored, "items": items}
 
 
@@ -229,20 +217,10 @@ def repeat_deviation(by_repeat: Mapping[str, Mapping[str, Any]]) -> float | None
     return float(np.std(averages, ddof=1)) if len(averages) > 1 else None
 
 
-# --- what came of it --------------------------------------------------------------------------------------------------
-
-
 def _write_metrics(
-    evaluation: Evaluation,
-    folder: Path,
-    talks: Sequence[Talk],
-    lines: Sequence[Mapping[str, Any]],
-    prices: Prices | None,
-    seconds: float,
+    evaluation: Evaluation, folder: Path, talks: list[Talk], lines: list[dict[str, Any]], cost: dict[str, Any]
 ) -> dict[str, Any]:
-    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    players = evaluation.players
-    took = {**dialogues_took(folder), **evaluation.judges_took(talks, folder)}
+    manifest, players = read_json(folder / MANIFEST) or {}, evaluation.players
     found = evaluation.metrics(lines, folder)
     failures = {"model": Counter(found["unread"]), "infrastructure": Counter(found["unreached"])}
     for talk in talks:
@@ -263,14 +241,13 @@ def _write_metrics(
         "figures": found["figures"],
         "coverage": found["coverage"],
         "failures": {kind: dict(sorted(counts.items())) for kind, counts in failures.items()},
-        "cost": {**cost_of(players, took, prices), "seconds": round(seconds, 1)},
+        "cost": cost,
         "hashes": {name: manifest[name] for name in ("prompts", "scenarios", "models")},
     }
-    path = folder / METRICS
-    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    before = read_json(folder / METRICS)
     if before and _timeless(before) == _timeless(json.loads(json.dumps(metrics))):
         return before  # nothing was left to do: the seconds are those that it took
-    write_json(path, metrics)
+    write_json(folder / METRICS, metrics)
     return metrics
 
 
@@ -284,20 +261,18 @@ def _timeless(metrics: Mapping[str, Any]) -> dict[str, Any]:
 # every prompt is as long as it will be. Answers have a typical length, or as many tokens as they may have: the first
 # gives what to expect, the second what it cannot exceed, retries apart. Token counts may be off by a third.
 
+# Tokens of an answer, as larger models tend to give it; those that think before they answer take far more:
 TYPICAL = {"plain": 120, "structured": 220, "seeker": 50, "judge": 80}
-"""Tokens of an answer, as larger models tend to give it. Those that think before they answer take far more."""
 LONGEST_SPOKEN = 600
-REHEARSED = 6
-"""Scenarios that are rehearsed; the others are taken to be like them."""
-
-
+REHEARSED = 6  # scenarios that are rehearsed; the others are taken to be like them
 Took = dict[str, int]
-"""`calls`, `prompt_tokens` and `tokens`, as costs are counted."""
 
 
 async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[str, tuple[Took, Took]]:
     """What so many conversations will take, by role, if so many are to be judged: as expected, and at most."""
-    few = _few(evaluation.scenarios)
+    step = max(1, len(evaluation.scenarios) / REHEARSED)
+    indices = sorted({int(number * step) for number in range(REHEARSED)})
+    few = [evaluation.scenarios[index] for index in indices if index < len(evaluation.scenarios)]
     typical, most = [await _rehearsed(evaluation, few, at_most) for at_most in (False, True)]
 
     def scaled(role: str, took: Took) -> Took:
@@ -308,28 +283,20 @@ async def rehearse(evaluation: Evaluation, dialogues: int, judged: int) -> dict[
 
 
 async def _rehearsed(evaluation: Evaluation, scenarios: Sequence[Scenario], at_most: bool) -> dict[str, Took]:
-    supporter = RehearsingModel(TYPICAL[evaluation.settings.mode], at_most)
-    seeker = RehearsingModel(TYPICAL["seeker"], at_most)
-    judges = {
-        role: RehearsingModel(TYPICAL["judge"], at_most, player.name)
+    kinds = {"supporter": evaluation.settings.mode, "seeker": "seeker"}
+    models = {
+        role: RehearsingModel(TYPICAL[kinds.get(role, "judge")], at_most, player.name)
         for role, player in evaluation.players.by_role.items()
-        if role not in ("supporter", "seeker")
     }
+    supporter, seeker, *judges = models.values()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         agents = evaluation.seeker(seeker), evaluation.supporter(supporter)
         found = await run_dialogues(scenarios, *agents, evaluation.limits, folder, evaluation.seed)
         if judges:
             talks = [Talk(one.scenario, 1, one) for one in found]
-            await evaluation.judge(talks, list(judges.values()), folder, lambda _: None)
-    return {role: model.took for role, model in {"supporter": supporter, "seeker": seeker, **judges}.items()}
-
-
-def _few(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """A few scenarios from the whole of the list."""
-    step = max(1, len(scenarios) / REHEARSED)
-    indices = sorted({int(number * step) for number in range(REHEARSED)})
-    return [scenarios[index] for index in indices if index < len(scenarios)]
+            await evaluation.judge(talks, judges, folder, lambda _: None)
+    return {role: model.took for role, model in models.items()}
 
 
 class RehearsingModel:
@@ -338,15 +305,14 @@ class RehearsingModel:
     batch_size = 1
     at_once = 64
 
-    def __init__(self, typical: int, at_most: bool, name: str = "rehearsal") -> None:
+    def __init__(self, typical: int, at_most: bool, name: str) -> None:
         self.name, self._typical, self._at_most = name, typical, at_most
-        self.took: Took = {"calls": 0, "prompt_tokens": 0, "tokens": 0}
+        self.took = nothing_taken()
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         tokens = sampling.max_tokens if self._at_most else min(self._typical, sampling.max_tokens)
-        self.took["calls"] += len(requests)
-        self.took["prompt_tokens"] += sum(map(prompt_tokens, requests))
-        self.took["tokens"] += tokens * len(requests)
+        read = sum(map(prompt_tokens, requests))
+        self.took.update(calls=len(requests), prompt_tokens=read, tokens=tokens * len(requests))
         return [Generation(_made_up(request.grammar or "", tokens)) for request in requests]
 
 

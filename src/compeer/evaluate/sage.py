@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from pydantic import Field
 from compeer.evaluate.players import Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, repeat_deviation, scored_metric
 from compeer.models.base import Sampling, TextModel
+from compeer.simulate.agents import prompt_file
 from compeer.simulate.emotion import SAGE, EmotionRules, outcome_of
 from compeer.simulate.emotion import update as update  # the rule of the protocol is a part of this module
 from compeer.simulate.sentient import PROMPTS, SentientSeeker, emotions
 from compeer.statistics import Estimate, group_weights
-
-# --- the run ----------------------------------------------------------------------------------------------------------
 
 
 class SageSettings(RunSettings):
@@ -40,8 +38,7 @@ class Sage(Evaluation):
         return SentientSeeker(model, self.settings.rules, sampling, messages)
 
     def prompts(self) -> dict[str, str]:
-        folder = files("compeer.simulate").joinpath("prompts")
-        return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in PROMPTS}
+        return {name: prompt_file(name) for name in PROMPTS}
 
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
         return [_score_line(talk, self.settings.rules) for talk in talks]

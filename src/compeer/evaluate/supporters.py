@@ -7,7 +7,6 @@ judged in the same way, against the corpus' reply; its row keeps what the judge 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pydantic import Field
 from compeer.evaluate.decisions import measure_decisions
 from compeer.evaluate.diversity import measure_diversity
 from compeer.evaluate.runner import sample
-from compeer.io import Frozen, write_json
+from compeer.io import Frozen, read_json, write_json
 from compeer.models import Failure, Sampling
 from compeer.models.catalogue import PACKAGED_MODELS
 from compeer.models.embedder import Embedder
@@ -28,15 +27,14 @@ from compeer.pipeline import in_blocks
 from compeer.policy import Output, SupporterSettings, generate_turns
 from compeer.policy.prompt import refuse_direct
 from compeer.progress import progress
-from compeer.reasoning import PARTS
+from compeer.reasoning import PARTS, ParsedTurn
 from compeer.reward import Case, Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
 from compeer.reward.rank import rank
 from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord, is_judged
 from compeer.statistics import generator, mean, mean_interval
 
-BEFORE = 2
-"""Utterances kept of a history beside its last one, so that a reader sees what a turn answers."""
+BEFORE = 2  # utterances kept of a history beside its last one, so that a reader sees what a turn answers
 
 
 class EvaluateSettings(Frozen):
@@ -45,7 +43,7 @@ class EvaluateSettings(Frozen):
     histories: int = Field(default=64, ge=2, description="held-out histories that each supporter answers")
     records: int = Field(default=500, ge=2, description="held-out records that the judge is measured on")
     best_of: int = Field(
-        default=4, ge=1, description="outputs of the last supporter for a history of which the judge chooses; 1: none"
+        default=4, ge=1, description="outputs of the last supporter that the judge chooses of; 1: none"
     )
     best_histories: int = Field(default=64, ge=1, description="how many of the histories the best is chosen for")
     batch: int = Field(default=16, ge=1, description="outputs generated or judged at a time")
@@ -53,10 +51,7 @@ class EvaluateSettings(Frozen):
 
 
 def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
-    """What a fine-tuned supporter is to be compared with, by name: the model that it was trained from.
-
-    For one that comes trained already that is the untouched model, and itself if it was trained on.
-    """
+    """What a fine-tuned supporter is compared with, by name: the untouched model, and what else it was trained from."""
     if settings.model not in PACKAGED_MODELS:
         return {"untrained": model_folder(settings.model)}
     found = {"untrained": model_folder("embedded")}
@@ -80,7 +75,7 @@ def evaluate_run(
         with progress("Measuring the judge", len(judged)) as advance:
             measured = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)
             write_json(path, evaluate_judge(measured, judged))
-    metrics = json.loads(path.read_text(encoding="utf-8"))
+    metrics = read_json(path) or {}
     judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
     plan = {name: (model, asked, 1) for name, model in supporters.items()}
     if settings.best_of > 1:
@@ -96,7 +91,7 @@ def evaluate_run(
                 with progress(f"Choosing the {name.replace('-', ' ')}", len(histories)) as advance:
                     answers = list(choose_best(judge, histories, groups, seed, advance))
             write_json(path, _measured(histories, answers, judge, embedder, seed))
-        found[name] = json.loads(path.read_text(encoding="utf-8"))
+        found[name] = read_json(path)
     return {"judge": metrics, "judge_says_the_same_to_all": collapsed_verdicts(metrics), "supporters": found}
 
 
@@ -117,37 +112,23 @@ def choose_best(
     seed: int,
     progress: Callable[[int], None],
 ) -> Iterator[Output | Failure]:
-    """For each record the one of its answers that the judge puts first; a failure only where all of them are.
-
-    A response that the safety guard would not show is chosen only where there is no other.
-    """
+    """For each record the answer that the judge puts first; at need a failure, or what the guard would not show."""
     for record, group in zip(records, groups, strict=True):
         answered = [answer for answer in group if isinstance(answer, Output)]
         messages = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
-        outputs = [
-            output for output in answered if not check_reply(str(output.parsed.parts.get("response", "")), messages)
-        ] or answered
-        if outputs:
+        replies = [str(output.parsed.parts.get("response", "")) for output in answered]
+        shown = [one for one, reply in zip(answered, replies, strict=True) if not check_reply(reply, messages)]
+        if outputs := shown or answered:
             yield outputs[rank(judge, record.history, [output.parsed for output in outputs], seed=seed)[0].index]
         else:
             yield group[0]
         progress(1)
 
 
-def _verdicts(
-    judge: Judge, records: Sequence[SerRecord], outputs: Sequence[Output], seed: int
-) -> list[Judgment | Unscored]:
-    """What the judge says of each output beside the corpus' reply; the seed and the response decide their order."""
-    cases = [
-        Case(
-            record.history,
-            output.parsed,
-            record.reference,
-            bool(generator(seed, "order", record.id, str(output.parsed.parts.get("response"))).random() < 0.5),
-        )
-        for record, output in zip(records, outputs, strict=True)
-    ]
-    return judge.judge(cases)
+def _case(record: SerRecord, turn: ParsedTurn, seed: int) -> Case:
+    """An output beside the corpus' reply; the seed and the response decide their order."""
+    order = generator(seed, "order", record.id, str(turn.parts.get("response"))).random()
+    return Case(record.history, turn, record.reference, bool(order < 0.5))
 
 
 def _measured(
@@ -156,7 +137,7 @@ def _measured(
     answered = [(r, a) for r, a in zip(records, answers, strict=True) if isinstance(a, Output)]
     asked, outputs = [record for record, _ in answered], [output for _, output in answered]
     parsed = [output.parsed for output in outputs]
-    judgments = _verdicts(judge, asked, outputs, seed)
+    judgments = judge.judge([_case(record, turn, seed) for record, turn in zip(asked, parsed, strict=True)])
     scores = [score(turn, judgment) for turn, judgment in zip(parsed, judgments, strict=True)]
     totals = [float(one.total) for one in scores if one.total is not None]
     low, high = mean_interval(totals)
@@ -195,9 +176,5 @@ def _probabilities(judgment: Judgment | Unscored) -> dict[str, Any]:
     """The judge's probabilities: of True by step, and of each answer about the response; why one counts for nothing."""
     if isinstance(judgment, Unscored):
         return {}
-    response = dict(judgment.response) if judgment.response else None
-    return {
-        **{str(part): probability for part, probability in judgment.steps.items()},
-        "response": response,
-        "void": judgment.void,
-    }
+    steps = {str(part): probability for part, probability in judgment.steps.items()}
+    return {**steps, "response": dict(judgment.response) if judgment.response else None, "void": judgment.void}

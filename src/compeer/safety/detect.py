@@ -39,32 +39,20 @@ from compeer.safety.risk import LEVELS, Level, Risk, Trigger, higher
 from compeer.safety.rules import SEARCHED, Match, Scan, languages_of, scanned, shortened
 from compeer.safety.text import length
 
-CRISIS_HOLDS = 3
-"""Messages for which a crisis stays one when nothing more is written of it; after that it is a concern."""
+CRISIS_HOLDS = 3  # messages for which a crisis stays one when nothing more is written of it; then it is a concern
 CONCERN_HOLDS = 8
-SIGNS_HOLD = 12
-"""Messages over which signs are gathered."""
-COUNTS_WITH_CRISIS = 0.5
-"""How sure it must be of danger for a crisis to count; the two are learnt apart, and may differ."""
-FRAGMENT_WORDS, FRAGMENT_LETTERS, FRAGMENTS = 3, 24, 40
-"""Messages of at most so many words and letters are fragments; so many in a row are also read as one sentence."""
-SURE = 0.86
-"""The same for the small reader and a message by itself: what it means depends on the others."""
-HARMLESS = 0.18
-"""Below which probability of danger a reader is sure that there is none."""
-MESSAGES_READ = 40
-"""Messages that a reader is given; the rules read them all."""
-WINDOW, WINDOW_LETTERS = 8, 6_000
-"""Messages that the small reader reads together, and how long they may be in all."""
-SHORT = 30
-"""Letters below which the small reader does not read around an idiom; a Chinese character counts as three."""
-READ_AT_ONCE = 600
-"""Characters of a message that the small reader reads as one."""
-PIECE = 300
-"""A message longer than this is also read in pieces of so many characters, which overlap: in more than that a sentence
-is lost among the others."""
-REMEMBERED = 20_000_000
-"""Characters of messages that are not read again."""
+SIGNS_HOLD = 12  # messages over which signs are gathered
+COUNTS_WITH_CRISIS = 0.5  # how sure it must be of danger for a crisis to count: the two are learnt apart
+FRAGMENT_WORDS, FRAGMENT_LETTERS = 3, 24  # messages of at most so many words and letters are fragments
+FRAGMENTS = 40  # so many in a row are also read as one sentence
+SURE = 0.86  # how sure the small reader must be of a message by itself: what it means depends on the others
+HARMLESS = 0.18  # below which probability of danger a reader is sure that there is none
+MESSAGES_READ = 40  # messages that a reader is given; the rules read them all
+WINDOW, WINDOW_LETTERS = 8, 6_000  # messages that the small reader reads together, and how long they may be in all
+SHORT = 30  # letters below which the small reader does not read around an idiom; a Chinese character counts as three
+READ_AT_ONCE = 600  # characters of a message that the small reader reads as one
+PIECE = 300  # a longer message is also read in pieces of so many: in more a sentence is lost among others
+REMEMBERED = 20_000_000  # characters of messages that are not read again
 _SENTENCES = re.compile(r"(?<=[.!?。！？…\n])")
 
 
@@ -75,12 +63,7 @@ class _Read:
     text: str
     scan: Scan
     failed: tuple[str, ...] = ()
-    pieces: tuple[str, ...] = ()
-    """What the small reader reads of it."""
-
-    def size(self) -> int:
-        """The room that it takes."""
-        return 1_000 + len(self.text) + sum(map(len, self.pieces))
+    pieces: tuple[str, ...] = ()  # what the small reader reads of it
 
 
 @dataclass(frozen=True)
@@ -89,15 +72,11 @@ class _Learnt:
 
     single: Guess | None = None
     together: Guess | None = None
-    first: int = 0
-    """The first of the messages that were read together."""
+    first: int = 0  # the first of the messages that were read together
     by: str = ""
-    counts: float = COUNTS
-    """From which probability it counts."""
-    harmless: bool = False
-    """Whether the reader is sure that the message is no danger."""
-    level: Level = "none"
-    """What the large reader makes of the whole conversation up to here."""
+    counts: float = COUNTS  # from which probability it counts
+    harmless: bool = False  # whether the reader is sure that the message is no danger
+    level: Level = "none"  # what the large reader makes of the whole conversation up to here
 
 
 class Detector:
@@ -108,32 +87,33 @@ class Detector:
 
     def __init__(self, classifier: Reads | Literal["packaged"] | None = "packaged", limit: float = LIMIT) -> None:
         self._readers = Readers(classifier, limit)
-        self._reads: Memory[_Read] = Memory(REMEMBERED, _Read.size)
+        self._reads = Memory[_Read](REMEMBERED, lambda read: 1_000 + len(read.text) + sum(map(len, read.pieces)))
 
     def detect(self, messages: str | Sequence[str | Utterance]) -> Risk:
         """The risk after the last of the seeker's messages; never raises. A string is a message of the seeker."""
         turns = [messages] if isinstance(messages, str) else list(messages)
-        seeker = [_text(turn) for turn in turns if isinstance(turn, str) or turn.speaker == "seeker"]
-        degraded: dict[str, None] = {}
+        said = [("seeker", turn) if isinstance(turn, str) else (turn.speaker, turn.text) for turn in turns]
+        seeker = [text for speaker, text in said if speaker == "seeker"]
+        marked = tuple(text if speaker == "seeker" else SUPPORTER + text for speaker, text in said)
+        failure = Trigger("suicide", "concern", "failure", max(len(seeker) - 1, 0))
+        degraded: list[str] = []
         try:
             reads = self._reads.all([(message,) for message in seeker], lambda new: [_read(*one) for one in new])
-            degraded.update(dict.fromkeys(part for read in reads for part in read.failed))
-            late: list[Trigger] = []
+            degraded += [part for read in reads for part in read.failed]
             try:
-                learnt, failed = self._learn(reads, turns)
-                degraded.update(dict.fromkeys(failed))
+                learnt, failed = self._learn(reads, marked)
+                degraded += failed
+                level, reasons = _conversation(_with_fragments(reads), learnt)
             except Late as error:
-                degraded[str(error)] = None
-                learnt = [_Learnt()] * len(reads)
-                late = [Trigger("suicide", "concern", "failure", max(len(seeker) - 1, 0))]
-            level, reasons = _conversation(_with_fragments(reads), learnt)
-            level, reasons = (higher(level, "concern"), [*reasons, *late]) if late else (level, reasons)
+                degraded.append(str(error))
+                level, reasons = _conversation(_with_fragments(reads), [_Learnt()] * len(reads))
+                level, reasons = higher(level, "concern"), [*reasons, failure]
         except Exception as error:  # whatever it is, the seeker must not be left without an answer
-            degraded[f"weighing the conversation failed ({type(error).__name__})"] = None
-            level, reasons = "concern", [Trigger("suicide", "concern", "failure", max(len(seeker) - 1, 0))]
-        return Risk(level, tuple(reasons), tuple(degraded))
+            degraded.append(f"weighing the conversation failed ({type(error).__name__})")
+            level, reasons = "concern", [failure]
+        return Risk(level, tuple(reasons), tuple(dict.fromkeys(degraded)))
 
-    def _learn(self, reads: Sequence[_Read], turns: Sequence[str | Utterance]) -> tuple[list[_Learnt], tuple[str, ...]]:
+    def _learn(self, reads: Sequence[_Read], marked: Window) -> tuple[list[_Learnt], tuple[str, ...]]:
         """What the reader makes of each message, or of the whole conversation at its last message."""
         learnt = [_Learnt()] * len(reads)
         start = max(0, len(reads) - MESSAGES_READ)
@@ -143,7 +123,7 @@ class Detector:
         asked = [window for window in dict.fromkeys(asked) if is_readable(window)]
         if not asked:
             return learnt, ()
-        prefixes = _prefixes(turns, start)
+        prefixes = _prefixes(marked, start)
         found = self._readers.answers(list(prefixes.values()), asked)
         if found.whole:
             whole = [found.guesses.get(prefixes.get(index, ())) for index in range(len(reads))]
@@ -155,50 +135,31 @@ class Detector:
             own = [found.guesses[(piece,)] for piece in reads[index].pieces if (piece,) in found.guesses]
             window, first = windows[index]
             together = found.guesses.get(window) if len(window) > 1 or reads[index].pieces else None
-            weighed = found.by == WEIGHED
-            learnt[index] = _Learnt(
-                max(own, key=lambda guess: guess.danger) if own else None,
-                together,
-                first,
-                found.by,
-                COUNTS_WEIGHED if weighed and is_latin(reads[index].text) else COUNTS,
-            )
-        last = learnt[-1].together if found.by != WEIGHED else None
-        return _lowered_by_last(learnt, last, learnt[-1].first), found.failed
+            counts = COUNTS_WEIGHED if found.by == WEIGHED and is_latin(reads[index].text) else COUNTS
+            single = max(own, key=lambda guess: guess.danger, default=None)
+            learnt[index] = _Learnt(single, together, first, found.by, counts)
+        last = learnt[-1]
+        if found.by != WEIGHED and last.together is not None and _level(last.together) == "none":
+            # What was found before is taken back where all messages from `first` on, read together, are no danger.
+            learnt[last.first :] = [replace(own, together=None) for own in learnt[last.first :]]
+        return learnt, found.failed
 
 
-def _lowered_by_last(learnt: list[_Learnt], last: Guess | None, first: int) -> list[_Learnt]:
-    """What the small reader found before is taken back where, with all messages from `first` on, it finds no danger."""
-    if last is None or _level(last) != "none":
-        return learnt
-    return [replace(own, together=None) if index >= first else own for index, own in enumerate(learnt)]
-
-
-def _text(turn: str | Utterance) -> str:
-    return str(turn) if isinstance(turn, str) else turn.text
-
-
-def _prefixes(turns: Sequence[str | Utterance], start: int) -> dict[int, Window]:
+def _prefixes(marked: Window, start: int) -> dict[int, Window]:
     """The conversation up to each of the seeker's messages, from the one before `start` on."""
-    marked = tuple(_marked(turn) for turn in turns)
     ends = [end for end, text in enumerate(marked, 1) if not text.startswith(SUPPORTER)]
     return {index: marked[:end] for index, end in enumerate(ends) if index >= start - 1 and is_readable(marked[:end])}
 
 
 def _risen(guesses: Sequence[Guess | None], by: str) -> list[_Learnt]:
     """Where the danger in a whole conversation rose: a danger that was there before is not a new one."""
-    learnt, before = [], "none"
+    learnt = [_Learnt()]  # before all of them
     for index, guess in enumerate(guesses):
         level = _level(guess)
-        rose = LEVELS.index(level) > LEVELS.index(before)
+        rose = LEVELS.index(level) > LEVELS.index(learnt[-1].level)
         harmless = guess is not None and guess.danger < HARMLESS
         learnt.append(_Learnt(None, guess if rose else None, index, by, harmless=harmless, level=level))
-        before = level
-    return learnt
-
-
-def _marked(turn: str | Utterance) -> str:
-    return _text(turn) if isinstance(turn, str) or turn.speaker == "seeker" else SUPPORTER + turn.text
+    return learnt[1:]
 
 
 def _read(message: str) -> _Read:
@@ -225,7 +186,7 @@ def _with_fragments(reads: Sequence[_Read]) -> list[_Read]:
     found = list(reads)
     first = 0
     for index, read in enumerate(reads):
-        if not _is_fragment(read.text):
+        if len(read.text.split()) > FRAGMENT_WORDS or length(read.text) > FRAGMENT_LETTERS:
             first = index + 1
             continue
         own = [one.text.strip() for one in reads[max(first, index - FRAGMENTS + 1) : index + 1]]
@@ -236,19 +197,13 @@ def _with_fragments(reads: Sequence[_Read]) -> list[_Read]:
     return found
 
 
-def _is_fragment(text: str) -> bool:
-    return len(text.split()) <= FRAGMENT_WORDS and length(text) <= FRAGMENT_LETTERS
-
-
 def _pieces(text: str) -> list[str]:
-    """A message for the small reader: as a whole unless it is long, and in pieces that overlap by a third.
-
-    Pieces end where sentences do, if these are not longer than a piece.
-    """
+    """A message for the small reader: whole unless it is long, and in pieces of sentences that overlap by a third."""
     found = [text] if len(text) <= READ_AT_ONCE else []
     if len(text) <= PIECE:
         return found
-    parts = [part for one in _SENTENCES.split(text) for part in _cut(one)]
+    size = PIECE // 2  # of a long sentence; two parts fit into a piece
+    parts = [one[at : at + size] for one in _SENTENCES.split(text) for at in range(0, len(one), size)]
     first = 0
     while first < len(parts):
         last, length = first + 1, len(parts[first])
@@ -262,17 +217,8 @@ def _pieces(text: str) -> list[str]:
     return found
 
 
-def _cut(sentence: str) -> list[str]:
-    """A sentence in parts of which two fit into a piece."""
-    size = PIECE // 2
-    return [sentence[start : start + size] for start in range(0, len(sentence), size)]
-
-
 def _window(reads: Sequence[_Read], index: int) -> tuple[Window, int]:
-    """The messages that are read together with this one, itself the last, and the number of the first.
-
-    They begin anew after a seeker has said to be safe or to have joked.
-    """
+    """The messages read together with this one, and the number of the first; safety or a joke makes a new beginning."""
     first, letters = index, len(reads[index].text)
     if not (reads[index].scan.safe or reads[index].scan.joking):
         while first > 0 and index - first + 1 < WINDOW:
@@ -373,19 +319,15 @@ def _gathered(index: int, signs: dict[str, tuple[int, Match]], held: Level, now:
     fresh = any(sign[0] == index for sign in signs.values()) or now
     if not fresh or not telltale:
         return []
-    at_risk = held != "none" or "concern" in now
+    at_risk = held != "none" or "concern" in now or groups & {"farewell", "no tomorrow", "giving away"}
     preparing = groups & {"means", "giving away", "moment"}
-    level: Level = "none"
-    if ("means" in groups and (at_risk or groups & {"farewell", "no tomorrow", "giving away"}) and len(groups) > 1) or (
-        len(telltale) >= 4 and preparing
-    ):
-        level = "crisis"
+    if ("means" in groups and at_risk and len(groups) > 1) or (len(telltale) >= 4 and preparing):
+        level: Level = "crisis"
     elif len(telltale) >= 3 or (len(groups) >= 2 and groups & {"means", "giving away", "no tomorrow"}):
         level = "concern"
-    if level == "none":
+    else:
         return []
-    names = sorted({match.rule for _, match in signs.values()})
-    return [Trigger("suicide", level, " + ".join(names), index)]
+    return [Trigger("suicide", level, " + ".join(sorted({match.rule for _, match in signs.values()})), index)]
 
 
 @loaded_once

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from compeer.safety.detect import detect
 from compeer.safety.hooks import CrisisEvent, Hook
 from compeer.safety.languages import UNREAD, unread
 from compeer.safety.output import LONGEST, Finding, SentenceGate, check_carefully, check_reply, without_weights
@@ -24,8 +25,7 @@ from compeer.safety.replies import Replies, language_of, recognised
 from compeer.safety.resources import Resources, load_resources
 from compeer.safety.risk import Kind, Risk, Trigger
 
-FOLLOW_UPS = 3
-"""So many messages after the last sign of danger are still answered by fixed wordings; then the supporter may speak."""
+FOLLOW_UPS = 3  # messages after the last sign of danger that are still answered by fixed wordings
 _GRAVEST: tuple[Kind, ...] = ("medical emergency", "suicide", "harm to others", "abuse", "self-harm")
 _APART = "\n\n"
 
@@ -40,8 +40,7 @@ class Detects(Protocol):
 class GuardState:
     """What the guard remembers of a conversation; the caller keeps it between turns."""
 
-    answered: tuple[Kind, ...] = ()
-    """The kinds of crisis that got a fixed reply, one entry a reply."""
+    answered: tuple[Kind, ...] = ()  # the kinds of crisis that got a fixed reply, one entry a reply
     concern_shown: bool = False
     handed_over: bool = False
 
@@ -56,17 +55,14 @@ class GuardState:
 class GuardedTurn:
     """What the seeker is to read, and how it came about."""
 
-    reply: str
-    """Empty as long as the supporter has yet to speak."""
+    reply: str  # empty as long as the supporter has yet to speak
     risk: Risk
-    replaced: str | None = None
-    """Why the supporter's own words are not shown: "crisis: …", "output: …" or "no reply"."""
+    replaced: str | None = None  # why the supporter's own words are not shown: "crisis: …", "output: …" or "no reply"
     attempts: int = 0
     hide_reasoning: bool = False
     degraded: tuple[str, ...] = ()
     state: GuardState = field(default_factory=GuardState)
-    passage: str = ""
-    """What follows the supporter's own reply, where there is concern."""
+    passage: str = ""  # what follows the supporter's own reply, where there is concern
 
 
 class Guard:
@@ -83,7 +79,8 @@ class Guard:
         check: Callable[[str, Sequence[str]], Finding | None] | None = None,
         spoken: str | None = None,
     ) -> None:
-        self._detector, self._hooks, self._spoken = detector, tuple(hooks), spoken
+        self._detect = detect if detector is None else detector.detect
+        self._hooks, self._spoken = tuple(hooks), spoken
         self._check, self._check_step = check or check_carefully, check or check_reply
         self._locale, self._language, self._attempts = locale, language, max(1, attempts)
         self._resources = resources or load_resources()
@@ -96,14 +93,12 @@ class Guard:
         risk = self._risk(messages)
         replies = self._replies(messages)
         degraded = (*risk.degraded, *(without_weights() if self._check is check_carefully else ()))
-        other = self._unread(messages)
-        passage = "" if other is None else replies.unread(other)
-        degraded = degraded if other is None else (*degraded, UNREAD)
-        turn = GuardedTurn(
-            "", risk, degraded=degraded, state=state, hide_reasoning=bool(state.answered), passage=passage
-        )
+        turn = GuardedTurn("", risk, degraded=degraded, state=state, hide_reasoning=bool(state.answered))
+        if (other := self._unread(messages)) is not None:
+            turn = replace(turn, degraded=(*degraded, UNREAD), passage=replies.unread(other))
         if risk.level == "crisis":
-            if not state.answered or _recent(risk, len(messages)):
+            signs = [reason.message for reason in risk.reasons if reason.level == "crisis"]
+            if not state.answered or not signs or len(messages) - 1 - max(signs) <= FOLLOW_UPS:
                 return self._crisis(turn, messages, replies, conversation)
             return replace(turn, passage=replies.concern(_kinds(risk)[0]), hide_reasoning=True)
         if risk.level == "concern" and not state.concern_shown and not state.answered:
@@ -114,9 +109,7 @@ class Guard:
     def after(self, reply: str, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         """The turn with the supporter's reply, if it may be shown, or with a safe one."""
         problem, broken = self._problem(reply, messages)
-        if problem is None:
-            return _spoken(turn, reply)
-        return self._instead(turn, problem, messages, broken)
+        return self._instead(turn, problem, messages, broken) if problem else _spoken(turn, reply)
 
     def gate(self, messages: Sequence[str], step: bool = False) -> SentenceGate:
         """A gate for a reply that comes in pieces, or for a step. If it shuts, end with `after_gate`."""
@@ -141,7 +134,7 @@ class Guard:
         turn = self.before(messages, state, conversation)
         if turn.reply:
             return turn
-        problem: str | None = "general"
+        problem = "general"
         for attempt in range(1, self._attempts + 1):
             turn = replace(turn, attempts=attempt)
             try:
@@ -149,21 +142,15 @@ class Guard:
             except Exception as error:
                 turn, problem = _with(turn, f"supporter: {type(error).__name__}"), "general"
                 continue
-            problem, broken = self._problem(reply, messages)
-            if problem is None:
+            found, broken = self._problem(reply, messages)
+            if found is None:
                 return _spoken(turn, reply)
-            turn = _with(turn, *broken)
-        return self._instead(turn, problem or "general", messages)
-
-    # --- parts that may fail
+            turn, problem = _with(turn, *broken), found
+        return self._instead(turn, problem, messages)
 
     def _risk(self, messages: Sequence[str]) -> Risk:
         try:
-            if self._detector is not None:
-                return self._detector.detect(messages)
-            from compeer.safety.detect import detect
-
-            return detect(messages)
+            return self._detect(messages)
         except Exception as error:
             last = max(0, len(messages) - 1)
             named = f"detector: {type(error).__name__}"  # an error's own words could quote the seeker
@@ -228,11 +215,6 @@ def _spoken(turn: GuardedTurn, reply: str) -> GuardedTurn:
 
 def _with(turn: GuardedTurn, *failures: str) -> GuardedTurn:
     return replace(turn, degraded=tuple(dict.fromkeys((*turn.degraded, *failures))))
-
-
-def _recent(risk: Risk, messages: int) -> bool:
-    signs = [reason.message for reason in risk.reasons if reason.level == "crisis"]
-    return not signs or messages - 1 - max(signs) <= FOLLOW_UPS
 
 
 def _kinds(risk: Risk) -> tuple[Kind, ...]:

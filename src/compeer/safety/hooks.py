@@ -7,20 +7,18 @@ No seeker's words are in any log; they are in a webhook only if the service aske
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+
+import httpx
 
 from compeer.errors import InputError
 from compeer.safety.risk import Kind, Level
@@ -34,14 +32,11 @@ class CrisisEvent:
 
     level: Level
     kinds: tuple[Kind, ...]
-    rules: tuple[str, ...]
-    """What found it, by name."""
+    rules: tuple[str, ...]  # what found it, by name
     locale: str | None
     language: str
-    earlier: int
-    """How many crisis replies there were before in this conversation."""
-    conversation: str | None = None
-    """The service's own name for the conversation."""
+    earlier: int  # how many crisis replies there were before in this conversation
+    conversation: str | None = None  # the service's own name for it
     degraded: tuple[str, ...] = ()
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     messages: tuple[str, ...] = field(default=(), repr=False)
@@ -62,26 +57,14 @@ class Hook(Protocol):
 class LogLine:
     """Writes a line into the log, without the seeker's words."""
 
-    def __init__(self, logger: logging.Logger = _log) -> None:
-        self._logger = logger
-
     def __call__(self, event: CrisisEvent) -> None:
-        self._logger.warning(
-            "crisis: kinds=%s rules=%s messages=%d earlier=%d locale=%s degraded=%d",
-            ",".join(event.kinds),
-            ",".join(event.rules),
-            len(event.messages),
-            event.earlier,
-            event.locale,
-            len(event.degraded),
-        )
+        found = ",".join(event.kinds), ",".join(event.rules), len(event.messages)
+        around = event.earlier, event.locale, len(event.degraded)
+        _log.warning("crisis: kinds=%s rules=%s messages=%d earlier=%d locale=%s degraded=%d", *found, *around)
 
 
 class HandOver:
-    """Asks the service whether a person can take over; `accept` answers True or False, within `timeout` seconds.
-
-    An answer that comes too late counts as no: nobody is promised a person who may not come.
-    """
+    """Asks the service whether a person can take over; no answer within `timeout` seconds counts as no."""
 
     def __init__(self, accept: Callable[[CrisisEvent], bool], timeout: float = 2.0) -> None:
         self._accept, self._timeout = accept, timeout
@@ -99,13 +82,6 @@ class HandOver:
         return answer.result(self._timeout)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is not followed: it could carry the event, and its headers, to somebody else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 class Webhook:
     """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails."""
 
@@ -120,17 +96,14 @@ class Webhook:
         pause: float = 1.0,
     ) -> None:
         try:
-            parts = urlsplit(url)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname)
-        except ValueError:
-            good = False
-        if not good:
+            self._url = httpx.URL(url)
+        except httpx.InvalidURL:
+            self._url = httpx.URL()
+        if self._url.scheme not in ("http", "https") or not self._url.host:
             raise InputError("this is no address of a webhook.", field="url", do="Give one as https://host/path.")
-        self._url, self._host = url, parts.hostname
         self._headers = {**(headers or {}), "Content-Type": "application/json; charset=utf-8"}
         self._include_text, self._timeout = include_text, timeout
         self._attempts, self._pause = attempts, pause
-        self._opener = urllib.request.build_opener(_NoRedirect)
         self._sending = ThreadPoolExecutor(max_workers=2, thread_name_prefix="compeer-webhook")
         self._open: set[Future[None]] = set()
 
@@ -146,24 +119,21 @@ class Webhook:
     def _send(self, event: CrisisEvent) -> None:
         try:
             body = json.dumps(event.as_json(self._include_text), ensure_ascii=False).encode("utf-8", "replace")
-            request = urllib.request.Request(self._url, data=body, headers=self._headers, method="POST")
-            for attempt in range(1, self._attempts + 1):
-                failure = self._failure(request)
+            host, attempts = self._url.host, self._attempts  # the address may hold a key: only the host is named
+            for attempt in range(1, attempts + 1):
+                failure = self._failure(body)
                 if failure is None:
                     return
-                # The address may hold a key: only the host is named.
-                _log.warning("webhook to %s failed, attempt %d of %d: %s", self._host, attempt, self._attempts, failure)
-                if attempt < self._attempts:
+                _log.warning("webhook to %s failed, attempt %d of %d: %s", host, attempt, attempts, failure)
+                if attempt < attempts:
                     time.sleep(self._pause * 2 ** (attempt - 1))
         except Exception as error:
-            _log.error("webhook to %s was given up: %s", self._host, type(error).__name__)
+            _log.error("webhook to %s was given up: %s", self._url.host, type(error).__name__)
 
-    def _failure(self, request: urllib.request.Request) -> str | None:
+    def _failure(self, body: bytes) -> str | None:
+        """What went wrong; a redirect is not followed: it could carry the event, and its headers, to somebody else."""
         try:
-            with self._opener.open(request, timeout=self._timeout) as reply:
-                reply.read(1024)
-        except urllib.error.HTTPError as error:
-            return f"status {error.code}"
-        except (OSError, http.client.HTTPException) as error:
+            with httpx.stream("POST", self._url, content=body, headers=self._headers, timeout=self._timeout) as reply:
+                return None if reply.is_success else f"status {reply.status_code}"
+        except httpx.TransportError as error:
             return type(error).__name__
-        return None

@@ -18,10 +18,8 @@ from compeer.safety.reader import small_reader
 from compeer.safety.resources import read_toml
 from compeer.safety.rules import scanned
 
-READ = ("en", "zh")
-"""The languages that the guard reads."""
-WINDOW = 8
-"""Messages in which another language is looked for."""
+READ = ("en", "zh")  # the languages that the guard reads
+WINDOW = 8  # messages in which another language is looked for
 UNREAD = "the guard reads English and Chinese only, and something was said in another language"
 
 _SCRIPTS = {"HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "CYRILLIC": "ru", "ARABIC": "ar"}
@@ -32,7 +30,7 @@ _WORD = re.compile(r"[a-z]+")
 def _common() -> dict[str, frozenset[str]]:
     """Common words of languages in Latin letters; "" stands for those without a name here."""
     stored = read_toml(Path(__file__).with_suffix(".toml"), dict[str, str])
-    return {"" if code == "other" else code: frozenset(words.split()) for code, words in stored.items()}
+    return {code.replace("other", ""): frozenset(words.split()) for code, words in stored.items()}
 
 
 def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:
@@ -40,12 +38,11 @@ def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:
 
     None if all can be read. Where another language than ours is `spoken`, what cannot be told is taken to be in it.
     """
-    other = "" if spoken is None else spoken.lower().replace("_", "-").split("-")[0]
-    expected = None if other in ("", *READ) else other
+    other = (spoken or "").lower().replace("_", "-").split("-")[0]
     for message in reversed(messages[-WINDOW:]):
         found = language(message)
-        if found is None and expected is not None and any(character.isalpha() for character in message):
-            return expected
+        if found is None and other not in ("", *READ) and any(character.isalpha() for character in message):
+            return other
         if found is not None and found not in READ:
             return found
     return None
@@ -67,20 +64,18 @@ def language(message: str) -> str | None:
 
 
 def _latin(words: Sequence[str]) -> str | None:
-    """The language of words in Latin letters."""
     if sum(map(len, words)) < 4:
         return None
-    common = _common()
-    counts = {code: sum(word in own for word in words) for code, own in common.items() if code != "en"}
-    foreign = {word for code, own in common.items() if code != "en" for word in own}
+    own, common = _common()["en"], {code: listed for code, listed in _common().items() if code != "en"}
+    foreign = {word for listed in common.values() for word in listed}
     others = sum(word in foreign for word in words) / len(words)
     try:
         met = small_reader().known(words)
     except Exception:  # without the weights the common words have to do
         met = set()
-    english = sum(word in common["en"] or (word in met and word not in foreign) for word in words) / len(words)
+    english = sum(word in own or (word in met and word not in foreign) for word in words) / len(words)
     strange = english < 0.3 if len(words) >= 6 else english == 0 and len(words) >= 4
     if (others > english and 3 * others >= 1) or strange:
-        best = max(counts, key=lambda code: counts[code])
-        return best if counts[best] else ""
+        best = max(common, key=lambda code: sum(word in common[code] for word in words))
+        return best if common[best].intersection(words) else ""
     return "en" if english >= 0.5 and len(words) >= 3 else None

@@ -26,27 +26,18 @@ from compeer.safety.risk import KINDS, LEVELS
 from compeer.safety.text import length
 
 NAME, BASE, SECOND = "guard-1.5b", "qwen-1.5b", "second"
-MOST_LETTERS = 6_000
-"""Of a longer conversation the end is read; a Chinese character counts as three letters."""
-MOST_BEFORE = 600
-"""Characters of the seeker's message that are read beside a reply."""
-FINE = "fine"
-"""What is said of a reply without a fault."""
-SHORT = 130
-"""Letters below which a conversation counts from the threshold `short` on."""
-LEAST = 0.5
-"""A guess that finds less danger raises no level."""
-UNSURE = 0.02, 0.98
-"""Between these probabilities that nothing is wrong the second adapter is asked too."""
-SURE, VERY_SURE = 0.5, 0.98
-"""The probability of no fault from which on a rule's finding is taken back, and that for what does most harm."""
-FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")
-"""What does most harm: a good reply that is written anew costs less than one that hurts."""
+MOST_LETTERS = 6_000  # of a longer conversation the end is read; a Chinese character counts as three letters
+MOST_BEFORE = 600  # characters of the seeker's message that are read beside a reply
+FINE = "fine"  # what is said of a reply without a fault
+SHORT = 130  # letters below which a conversation counts from the threshold `short` on
+LEAST = 0.5  # a guess that finds less danger raises no level
+UNSURE = 0.02, 0.98  # between these probabilities that nothing is wrong the second adapter is asked too
+SURE, VERY_SURE = 0.5, 0.98  # the probability of no fault from which on a rule's finding is taken back, and that for:
+FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")  # what does most harm
 
 
 def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
     """The chat that asks for the level of a conversation; training and use share it."""
-    instruction = files("compeer.safety").joinpath("prompts", "reader.txt").read_text("utf-8").strip()
     kept: list[str] = []
     letters = 0
     for message in reversed(messages):
@@ -56,15 +47,18 @@ def prompt(messages: Sequence[str]) -> list[dict[str, str]]:
         if kept and letters > MOST_LETTERS:
             break
         kept.append(line[-MOST_LETTERS:])
-    return [{"role": "system", "content": instruction}, {"role": "user", "content": "\n".join(reversed(kept))}]
+    return _chat("reader", "\n".join(reversed(kept)))
 
 
 def reply_prompt(seeker: Sequence[str], reply: str) -> list[dict[str, str]]:
     """The chat that asks whether a reply may be shown: the seeker's last message, and the reply as far as it is."""
-    instruction = files("compeer.safety").joinpath("prompts", "reply.txt").read_text("utf-8").strip()
     last = " ".join(seeker[-1].split())[-MOST_BEFORE:] if seeker else ""
-    asked = f"Seeker: {last}\nProgram: {' '.join(reply.split())}"
-    return [{"role": "system", "content": instruction}, {"role": "user", "content": asked}]
+    return _chat("reply", f"Seeker: {last}\nProgram: {' '.join(reply.split())}")
+
+
+def _chat(instruction: str, asked: str) -> list[dict[str, str]]:
+    system = files("compeer.safety").joinpath("prompts", f"{instruction}.txt").read_text("utf-8").strip()
+    return [{"role": "system", "content": system}, {"role": "user", "content": asked}]
 
 
 class LargeReader:
@@ -109,10 +103,7 @@ class LargeReader:
 
     def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None = None) -> Finding | None:
         """The likeliest fault of a reply, if likely enough; else what is left of a rule's finding."""
-        ids = self._prompt_ids(reply_prompt(seeker, reply))
-        found = self._engine.probabilities(ids, self._faults)
-        if self._second and is_unsure(found[0]):
-            found = mean(found, self._second[0].probabilities(ids, self._faults))
+        found = self._asked(self._prompt_ids(reply_prompt(seeker, reply)), self._faults)
         return as_finding(found, self._fault_thresholds or {}) or kept_finding(by_rule, found[0])
 
     def close(self) -> None:
@@ -122,14 +113,18 @@ class LargeReader:
 
     def _read(self, messages: Window) -> Guess:
         ids = self._prompt_ids(prompt(messages))
-        levels = self._engine.probabilities(ids, self._levels)
-        if self._second and is_unsure(levels[0]):
-            levels = mean(levels, self._second[0].probabilities(ids, self._levels))
+        levels = self._asked(ids, self._levels)
         guess = as_guess(levels, (), self._thresholds, messages)
         if guess.danger < LEAST:  # what kind it is does not matter: it is no danger by any count
             return guess
         ids += self._ids("crisis:" if levels[2] > levels[1] else "concern:")
         return as_guess(levels, self._engine.probabilities(ids, self._kinds), self._thresholds, messages)
+
+    def _asked(self, ids: list[int], answers: list[int]) -> Sequence[float]:
+        """The probabilities of the answers, of which the first is that nothing is wrong."""
+        found = self._engine.probabilities(ids, answers)
+        unsure = self._second and is_unsure(found[0])
+        return mean(found, self._second[0].probabilities(ids, answers)) if unsure else found
 
     def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
         found = [self._ids(f"{before}{word}")[0] for word in words]
@@ -158,24 +153,15 @@ def mean(first: Sequence[float], second: Sequence[float]) -> list[float]:
 def as_guess(
     levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float], messages: Window
 ) -> Guess:
-    """The probabilities of none, concern, crisis and of each kind as a guess; one half is where it counts.
-
-    Without those of kinds the kind means nothing.
-    """
+    """The probabilities of none, concern, crisis, of each kind if asked, as a guess; it counts from one half on."""
     kind = max(zip(kinds, KINDS, strict=True))[1] if kinds else KINDS[0]
-    short = sum(map(length, messages)) < SHORT
-    counts = thresholds.get("short", thresholds["danger"]) if short else thresholds["danger"]
-    danger = _scaled(levels[1] + levels[2], counts)
-    return Guess(kind, danger, _scaled(levels[2], thresholds["crisis"]))
+    counts = {"short": thresholds["danger"], **thresholds}["short" if sum(map(length, messages)) < SHORT else "danger"]
+    return Guess(kind, _scaled(levels[1] + levels[2], counts), _scaled(levels[2], thresholds["crisis"]))
 
 
 def as_finding(probabilities: Sequence[float], thresholds: Mapping[Category, float]) -> Finding | None:
     """The likeliest of the faults that reach their thresholds, by the probabilities of no fault and of each."""
-    found = [
-        (probability, category)
-        for probability, category in zip(probabilities[1:], CATEGORIES, strict=True)
-        if probability >= thresholds.get(category, 2.0)
-    ]
+    found = [one for one in zip(probabilities[1:], CATEGORIES, strict=True) if one[0] >= thresholds.get(one[1], 2.0)]
     return Finding(READ, max(found)[1]) if found else None
 
 
@@ -209,10 +195,7 @@ def _card(folder: Path) -> dict[str, Any]:
 
 @loaded_once
 def large_reader() -> LargeReader | None:
-    """The packaged large reader, loaded once; None where the adapter or its base is not on this machine, or not wanted.
-
-    `COMPEER_GUARD=small` keeps to the small reader: for machines on which the large one takes too long.
-    """
+    """The packaged large reader, loaded once; None where it or its base is missing, or for `COMPEER_GUARD=small`."""
     from compeer.models.catalogue import BASES
 
     folder = packaged_folder()

@@ -12,6 +12,7 @@ What no rule finds is weighed (`output_phrases.py`), or read by the large reader
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pydantic import Field, model_validator
 
 from compeer.io import Frozen
 from compeer.safety.resources import read_toml
-from compeer.safety.text import Spelling
+from compeer.safety.text import Spelling, letter_table
 
 if TYPE_CHECKING:
     from compeer.safety.output_phrases import ReplyPhrases
@@ -42,16 +43,11 @@ Category = Literal[
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 Excuse = Literal["negation", "condition", "report"]
-LONGEST = 20_000
-"""A reply longer than this is none: the guard replaces it unread."""
+LONGEST = 20_000  # a reply longer than this is none: the guard replaces it unread
 FOLDER = Path(__file__).with_name("output")
 LANGUAGES = ("en", "zh")
-WEIGHED = "weighted phrases"
-"""Stands for a rule's name where the weights found something."""
-READ = "large reader"
-"""Stands for a rule's name where the large reader found something."""
-_STRETCH, _OVERLAP = 600, 200
-"""A sentence longer than this is looked at in stretches that overlap."""
+WEIGHED, READ = "weighted phrases", "large reader"  # stand for a rule's name where these found something
+_STRETCH, _OVERLAP = 600, 200  # a sentence longer than this is looked at in stretches that overlap
 
 
 @dataclass(frozen=True)
@@ -68,68 +64,46 @@ class ReplyRule(Frozen):
     name: str = Field(min_length=1)
     category: Category
     pattern: re.Pattern[str]
-    unless: re.Pattern[str] | None = Field(default=None, description="excuses the sentence it is found in")
+    unless: re.Pattern[str] | None = None  # excuses the sentence it is found in
     excuses: tuple[Excuse, ...] = get_args(Excuse)
-    questions: bool = Field(default=False, description="whether it is also looked for in questions")
-    asked: re.Pattern[str] | None = Field(
-        default=None, description="what the seeker's last message must hold for the rule to count"
-    )
-    stated: bool = Field(default=False, description="let it pass where the seeker stated the group `term`")
-    longest: int | None = Field(
-        default=None, description="it counts only in a reply of at most so many characters that asks nothing"
-    )
+    questions: bool = False  # whether it is also looked for in questions
+    asked: re.Pattern[str] | None = None  # what the seeker's last message must hold for the rule to count
+    stated: bool = False  # let it pass where the seeker stated the group `term`
+    longest: int | None = None  # it counts only in a reply of at most so many characters that asks nothing
 
 
 class ReplyRules(Frozen):
     """The rules of one language with the word lists they use, written @name@ in patterns."""
 
     words: dict[str, str]
-    excuses: dict[Excuse, re.Pattern[str]]
-    """A report excuses from anywhere before in the sentence, the others from the same clause."""
-    boundary: re.Pattern[str]
-    """What parts clauses: a negation counts only within its own."""
-    stated: str
-    """How a seeker states a term, written @term@, as a fact about themselves."""
+    excuses: dict[Excuse, re.Pattern[str]]  # a report excuses from anywhere before, the others from the same clause
+    boundary: re.Pattern[str]  # what parts clauses: a negation counts only within its own
+    stated: str  # how a seeker states a term, written @term@, as a fact about themselves
     rules: tuple[ReplyRule, ...]
 
     @model_validator(mode="before")
     @classmethod
     def _with_words(cls, data: dict[str, Any]) -> Any:
-        return _written_out(data, data.get("words", {}))
-
-
-def _written_out(value: Any, words: dict[str, str]) -> Any:
-    """The data with all word lists in the place of their names."""
-    if isinstance(value, dict):
-        return {key: _written_out(each, words) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_written_out(each, words) for each in value]
-    if isinstance(value, str):
-        for name, listed in reversed(words.items()):  # a list may use those before it
-            value = value.replace(f"@{name}@", f"(?:{listed})")
-    return value
+        """The data with all word lists in the place of their names."""
+        written = json.dumps(data)
+        for name, listed in reversed(data.get("words", {}).items()):  # a list may use those before it
+            written = written.replace(f"@{name}@", json.dumps(f"(?:{listed})")[1:-1])
+        return json.loads(written)
 
 
 _PLAIN = Spelling({}, {}, (), ())
-_TRADITIONAL = str.maketrans(  # what our rules need beyond the table in text.py
-    "妳錯懶憐祕證諮詢師機軟類訴聯繫歷雙慮礙厭懼顆違構訟贏勝賠償權務廢煩嬌矯窩騙護熱線綫飯餓語專業確狀態屬顯嚴標徵誤寧課閉淨運擾靠譜寂寞誰嗎沒繩頸劃遮條獄贍養撫婦兒",
-    "你错懒怜秘证咨询师机软类诉联系历双虑碍厌惧颗违构讼赢胜赔偿权务废烦娇矫窝骗护热线线饭饿语专业确状态属显严标征误宁课闭净运扰靠谱寂寞谁吗没绳颈划遮条狱赡养抚妇儿",
-)
+_TRADITIONAL = letter_table("traditional_in_replies")
 _MARKUP = re.compile(r"[*_`#\"“”„‟«»~>]+")
 _SENTENCE = re.compile(r"[^.!?。！？；;\n]*(?:\.(?=[^\s])[^.!?。！？；;\n]*)*[.!?。！？；;\n]*")
 
 
 def check_reply(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
-    """The first rule that the reply breaks, or what its weighted phrases tell of it, or None.
-
-    `seeker`: the seeker's messages so far, in order. Without weights (`without_weights`) the rules go on alone.
-    """
-    found = check_rules(reply, seeker)
-    if found is None and (phrases := _phrases()[0]) is not None:
-        odds, category = phrases.weigh(plain(reply[:LONGEST]), plain(seeker[-1][-2_000:]) if seeker else "")
-        if odds >= 0:
-            return Finding(WEIGHED, category)
-    return found
+    """The first rule that a reply to the seeker's messages breaks, else what its weighted phrases tell, or None."""
+    found, phrases = check_rules(reply, seeker), _phrases()[0]
+    if found or phrases is None:
+        return found
+    odds, category = phrases.weigh(plain(reply[:LONGEST]), plain(seeker[-1][-2_000:]) if seeker else "")
+    return Finding(WEIGHED, category) if odds >= 0 else None
 
 
 def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
@@ -151,8 +125,7 @@ def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 
 def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     """The first rule that the reply breaks, or None."""
-    last = _plain_messages(seeker[-1:])
-    text = plain(reply)
+    last, text = [_plain_message(message) for message in seeker[-1:]], plain(reply)
     asks = "?" in text or "？" in text
     active = [
         (language, rule)
@@ -160,11 +133,9 @@ def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
         if (rule.asked is None or (last and rule.asked.search(last[0])))
         and (rule.longest is None or (len(text) <= rule.longest and not asks))
     ]
-    for sentence in dict.fromkeys(_stretches(text)):  # the same sentence again need not be read again
-        for language, rule in active:
-            if _breaks(language, rule, sentence, seeker):
-                return Finding(rule.name, rule.category)
-    return None
+    sentences = dict.fromkeys(_stretches(text))  # the same sentence again need not be read again
+    broken = (rule for one in sentences for language, rule in active if _breaks(language, rule, one, seeker))
+    return next((Finding(rule.name, rule.category) for rule in broken), None)
 
 
 def without_weights() -> tuple[str, ...]:
@@ -190,16 +161,14 @@ def plain(text: str) -> str:
     return _PLAIN.plain(_MARKUP.sub("", text).translate(_TRADITIONAL))
 
 
-def _plain_messages(messages: Sequence[str]) -> list[str]:
-    return [plain(message[-20_000:]) for message in messages]
+def _plain_message(message: str) -> str:
+    return plain(message[-20_000:])
 
 
 def _stretches(text: str) -> Iterator[str]:
-    for found in _SENTENCE.finditer(text):
-        sentence = found[0].strip()
+    for sentence in filter(None, (found[0].strip() for found in _SENTENCE.finditer(text))):
         for start in range(0, max(1, len(sentence) - _OVERLAP), _STRETCH - _OVERLAP):
-            if stretch := sentence[start : start + _STRETCH]:
-                yield stretch
+            yield sentence[start : start + _STRETCH]
 
 
 def _breaks(language: ReplyRules, rule: ReplyRule, sentence: str, seeker: Sequence[str]) -> bool:
@@ -212,7 +181,7 @@ def _breaks(language: ReplyRules, rule: ReplyRule, sentence: str, seeker: Sequen
         before = sentence[: found.start()]
         clause = language.boundary.split(before[-160:])[-1]
         excused = any(language.excuses[name].search(before if name == "report" else clause) for name in rule.excuses)
-        if not excused and not (rule.stated and _stated(language, found["term"], _plain_messages(seeker))):
+        if not excused and not (rule.stated and _stated(language, found["term"], seeker)):
             return True
         found = rule.pattern.search(sentence, found.end() if found.end() > found.start() else found.end() + 1)
     return False
@@ -227,11 +196,8 @@ def _stated(language: ReplyRules, term: str, messages: Sequence[str]) -> bool:
     else:
         stem = re.escape(term[:2])
     claim = re.compile(language.stated.replace("@term@", rf"(?<!\d){stem}"))
-    return any(
-        claim.search(sentence) and not sentence.endswith(("?", "？"))
-        for message in messages
-        for sentence in _stretches(message)
-    )
+    sentences = (sentence for message in messages for sentence in _stretches(_plain_message(message)))
+    return any(claim.search(sentence) and not sentence.endswith(("?", "？")) for sentence in sentences)
 
 
 _MODIFIERS = frozenset(("a", "an", "the", "major", "clinical", "severe", "mild", "chronic", "post", "social", "your"))
@@ -285,7 +251,7 @@ class SentenceGate:
             return ""
         self._length += len(piece)
         if self._length > LONGEST:
-            self.failed, self._waiting = "too long", ""
+            self.failed = "too long"
             return ""
         looked = max(0, len(self._waiting) - 3)
         self._waiting += piece
@@ -305,7 +271,6 @@ class SentenceGate:
         except Exception as error:  # a broken check lets nothing through
             self.failed = type(error).__name__
         if not self.open:
-            self._waiting = ""
             return ""
         self._released = (self._released + text)[-self._CONTEXT :]
         return text

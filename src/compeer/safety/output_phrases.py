@@ -14,13 +14,11 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from compeer.safety.output import CATEGORIES, Category
-from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, read_weights, runs
+from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, in_order, read_weights, runs
 
 FILE = "replies"
-COLUMNS = ("bad", *CATEGORIES)
-"""What each feature has a weight for."""
-LONGEST = 1200
-"""A longer reply is weighed in pieces of this length, and the worst counts: bad words would drown among good ones."""
+COLUMNS = ("bad", *CATEGORIES)  # what each feature has a weight for
+LONGEST = 1200  # of a longer reply the worst piece of this length counts: bad words would drown among good ones
 
 _MOST_CLASSES = 24
 _OVERLAP = 300
@@ -39,16 +37,12 @@ class ReplyPhrases:
         self._tables = {language: WeightTable(stored, language, len(COLUMNS)) for language in ("en", "zh")}
 
     def weigh(self, reply: str, seeker: str) -> tuple[float, Category]:
-        """Log-odds that the reply must not be shown, 0 where it begins to count, and the likeliest category.
-
-        Both are given in plain form; `seeker` is the seeker's last message, or empty.
-        """
+        """Log-odds (from 0 on they count) that a plain reply to a plain message must not be shown, and its category."""
         language = language_of(reply)
         step = LONGEST - _OVERLAP
         pieces = [reply[start : start + LONGEST] for start in range(0, max(1, len(reply) - _OVERLAP), step)]
-        sums = max(
-            (self._tables[language].sums(keys(piece, seeker, language)) for piece in pieces), key=lambda sums: sums[0]
-        )
+        weighed = [self._tables[language].sums(keys(piece, seeker, language)) for piece in pieces]
+        sums = max(weighed, key=lambda sums: sums[0])
         return float(sums[0]), CATEGORIES[int(np.argmax(sums[1:]))]
 
 
@@ -64,9 +58,7 @@ def keys(reply: str, seeker: str, language: str) -> Keys:
     for sentence in SENTENCE.findall(reply):
         named = _classes(sentence, language)
         asks = "?" if sentence.rstrip().endswith(("?", "？")) else ""
-        found.update(
-            " ".join(named[at : at + size]) + asks for size in (1, 2, 3) for at in range(len(named) - size + 1)
-        )
+        found.update(run + asks for run in in_order(named))
         here = sorted(set(named))[:_MOST_CLASSES]
         found.update(f"{one} & {two}{asks}" for one, two in combinations(here, 2))
         classes.update(here)

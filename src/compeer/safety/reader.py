@@ -29,40 +29,28 @@ from compeer.models.catalogue import PackagedFile
 from compeer.safety.risk import KINDS, Kind
 from compeer.safety.rules import languages_of, scanned
 from compeer.safety.text import length
-from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, read_weights, runs
+from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, in_order, read_weights, runs
 from compeer.statistics import Numbers
 
 PHRASES, FILE = "phrases", "reader"
-WEIGHED = "weighted phrases"
-"""The small reader where the embedder is not installed."""
-COLUMNS = ("danger", "crisis", *KINDS)
-"""What each feature has a weight for."""
-LIMIT = 60.0
-"""Seconds that a reply waits for the reader. Late is not absent: after that the answer is a concern."""
-LOADING = 600.0
-"""The same for the first call, which loads it."""
-COUNTS = 0.57
-"""From which probability a reader counts; chosen on the tuning conversations."""
-COUNTS_BY_PHRASES = 0.5
-"""From which probability the phrases count whatever the network says; chosen on the tuning conversations."""
-COUNTS_WEIGHED = 0.22
-"""The same for English where the embedder does not load: the phrases know less than both together, so they lean further
-to the safe side, at the price of more concern for nothing."""
-FEWEST_LETTERS = 8
-"""Of shorter messages ("ok, thanks") nothing can be known; a Chinese character counts as three letters."""
-_LONGEST = 200
-"""Features of a text beyond which their sum is damped."""
+WEIGHED = "weighted phrases"  # the small reader where the embedder is not installed
+COLUMNS = ("danger", "crisis", *KINDS)  # what each feature has a weight for
+LIMIT = 60.0  # seconds that a reply waits for the reader. Late is not absent: after that the answer is a concern
+LOADING = 600.0  # the same for the first call, which loads it
+COUNTS = 0.57  # from which probability a reader counts; chosen on the tuning conversations
+COUNTS_BY_PHRASES = 0.5  # from which the phrases count whatever the network says; chosen on the tuning conversations
+COUNTS_WEIGHED = 0.22  # the same for English without the embedder: phrases know less, and lean to the safe side
+FEWEST_LETTERS = 8  # of shorter messages ("ok, thanks") nothing can be known; a Chinese character counts as three
+_LONGEST = 200  # features of a text beyond which their sum is damped
 _MOST_CLASSES = 24
-_REMEMBERED = 2**16
-"""Readings that are remembered: what hundreds of long conversations hold."""
+_REMEMBERED = 2**16  # readings that are remembered: what hundreds of long conversations hold
 _WORD = re.compile(r"[a-z0-9]+|[\u2190-\u2bff\U0001f300-\U0001faff]")
 _HAN_OR_WORD = re.compile(r"[\u3400-\u9fff]|[a-z0-9]+|[\u2190-\u2bff\U0001f300-\U0001faff]|[，。！？；,.!?;\n]+")
 _HAN = re.compile("[\u3400-\u9fff]")
 
 Result = TypeVar("Result")
 Found = TypeVar("Found")
-Window = tuple[str, ...]
-"""What a reader is given: messages in order. Those of the supporter begin with `SUPPORTER`."""
+Window = tuple[str, ...]  # what a reader is given: messages in order; those of the supporter begin with `SUPPORTER`
 SUPPORTER = "\N{INFORMATION SEPARATOR TWO}"
 
 
@@ -94,8 +82,7 @@ EMBEDDER = PackagedFile(
     sha256="0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
 )
 """An embedder of sixteen languages that needs numpy alone; the small reader uses it where it is installed."""
-Embed = Callable[[Sequence[str]], Numbers]
-"""A row of unit length for each text."""
+Embed = Callable[[Sequence[str]], Numbers]  # a row of unit length for each text
 
 
 @loaded_once
@@ -129,7 +116,8 @@ class SmallReader:
         by_phrases = as_guess(phrases)
         if self._embed is None:
             return by_phrases
-        both = as_guess(self._joined(phrases, messages))
+        meaning = network(rows(self._embed, [messages]), self._stored)
+        both = as_guess(joined(phrases[None], meaning, self._stored, spoken(messages)[0])[0])
         if by_phrases.danger < COUNTS_BY_PHRASES:
             return both
         danger = max(both.danger, by_phrases.danger, COUNTS)
@@ -137,20 +125,13 @@ class SmallReader:
 
     def known(self, words: Sequence[str]) -> set[str]:
         """Those of some words, in plain form, that the English weights have met."""
-        return {word for word in set(words) if self._tables["en"].has(hashed([word])).any()}
+        return {word for word in set(words) if len(self._tables["en"].places(hashed([word])))}
 
     def _phrases(self, messages: Sequence[str]) -> Numbers:
         """The log-odds of each column by phrases, 0 where it begins to count; of two languages, the graver."""
         found = [phrase_odds(self._tables[language], messages, language) for language in spoken(messages)]
         best = max(found, key=lambda sums: max(sums[:2]))
         return np.array([*np.max([sums[:2] for sums in found], axis=0), *best[2:]])
-
-    def _joined(self, phrases: Numbers, messages: Sequence[str]) -> Numbers:
-        """The log-odds by phrases and meaning together."""
-        assert self._embed is not None
-        meaning = network(rows(self._embed, [messages]), self._stored)
-        odds: Numbers = joined(phrases[None], meaning, self._stored, spoken(messages)[0])[0]
-        return odds
 
 
 def phrase_odds(table: WeightTable, messages: Sequence[str], language: str) -> Numbers:
@@ -228,8 +209,7 @@ def _features(message: str, language: str) -> Keys:
         signs = [sign if sign[0].isalnum() or sign[0] > "\u2190" else "," for sign in found]
     names = [f"rule {match.rule}" for match in scan.matches] + [f"taken back {name}" for name in scan.taken_back]
     classes = _classes(message, language)
-    in_order = [" ".join(classes[at : at + size]) for size in (1, 2, 3) for at in range(len(classes) - size + 1)]
-    return hashed([*runs(signs, language, numbered=language == "en"), *names, *in_order])
+    return hashed([*runs(signs, language, numbered=language == "en"), *names, *in_order(classes)])
 
 
 @loaded_once
@@ -255,31 +235,25 @@ class Memory(Generic[Found]):
     ) -> list[Found]:
         """The findings of all texts; those of new ones are made now, each once."""
         keys = [_digest(texts) for texts in asked]
-        known: dict[bytes, Found] = {}
         with self._lock:
-            for key in keys:
-                if key in self._found:
-                    self._found.move_to_end(key)
-                    known[key] = self._found[key]
+            known = {key: self._found[key] for key in keys if key in self._found}
+            for key in known:
+                self._found.move_to_end(key)
         new = {key: texts for key, texts in zip(keys, asked, strict=True) if key not in known}
         if new:
             known.update(zip(new, find(list(new.values())), strict=True))
             with self._lock:
-                for key in new:
-                    if key not in self._found:
-                        self._found[key] = known[key]
-                        self._used += self._size(known[key])
+                for key in [key for key in new if key not in self._found]:
+                    self._found[key] = known[key]
+                    self._used += self._size(known[key])
                 while self._used > self._most and len(self._found) > 1:
                     self._used -= self._size(self._found.popitem(last=False)[1])
         return [known[key] for key in keys]
 
 
 def _digest(texts: Sequence[str]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8) + data)
-    return digest.digest()
+    parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return hashlib.blake2b(b"".join(len(part).to_bytes(8) + part for part in parts), digest_size=16).digest()
 
 
 class Late(Exception):
@@ -299,20 +273,18 @@ class Readers:
     """The readers of one detector: the one given or the large one, if there is any, and the small one behind it."""
 
     def __init__(self, reader: Reads | Literal["packaged"] | None, limit: float = LIMIT) -> None:
-        self._limit = limit
-        self._loaded = not isinstance(reader, str)
-        self._given: Reads | None = None if isinstance(reader, str) else reader
+        self._given, self._limit = reader, limit
         self._found: dict[bool, Memory[Guess]] = {first: Memory(_REMEMBERED) for first in (True, False)}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="risk-reader")
 
     def _first(self) -> Reads | None:
         """The reader that is asked before the small one; the packaged one is loaded on the first call."""
-        if not self._loaded:
-            from compeer.safety.large import large_reader
+        if not isinstance(self._given, str):
+            return self._given
+        from compeer.safety.large import large_reader
 
-            self._given = self._in_time(large_reader, LOADING)
-            self._loaded = True
-        return self._given
+        self._given = found = self._in_time(large_reader, LOADING)
+        return found
 
     def answers(self, prefixes: Sequence[Window], windows: Sequence[Window]) -> ReaderAnswers:
         """A guess for each prefix of the conversation from a reader of whole ones, else for each window."""
@@ -320,15 +292,14 @@ class Readers:
         try:
             if (first := self._first()) is not None:
                 asked = prefixes if first.whole else windows
-                work = partial(self._found[True].all, asked, partial(_read, first))
-                found = self._in_time(work, self._limit)
+                found = self._in_time(partial(self._found[True].all, asked, first.read), self._limit)
                 return ReaderAnswers(dict(zip(asked, found, strict=True)), "reader", first.whole)
         except Late:
             raise
         except Exception as error:  # whatever it is, the small reader goes on
             failed.append(f"the reader could not be used ({type(error).__name__}): rules and the small reader alone")
         try:
-            small = self._found[False].all(windows, lambda new: small_reader().read(new))
+            small = self._found[False].all(windows, small_reader().read)
             return ReaderAnswers(dict(zip(windows, small, strict=True)), small_reader().by, False, tuple(failed))
         except Exception as error:  # without it the rules go on alone
             failed.append(f"the small reader could not be used ({type(error).__name__}): rules alone")
@@ -343,10 +314,3 @@ class Readers:
                 raise
             future.cancel()
             raise Late(f"the reader took longer than {limit:g} s: the cautious answer") from None
-
-
-def _read(reader: Reads, windows: Sequence[Window]) -> list[Guess]:
-    guesses = list(reader.read(windows))
-    if len(guesses) != len(windows):
-        raise ValueError("a reader must answer for each window")
-    return guesses

@@ -11,10 +11,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from string import Formatter
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from compeer.io import Frozen
 from compeer.safety.resources import HelpLine, Resources, read_toml
@@ -25,21 +24,9 @@ LANGUAGES = ("en", "zh")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 
 
-def _known_placeholders(text: str) -> str:
-    for _, name, _, _ in Formatter().parse(text):
-        if name is not None and name not in ("resources", "emergency"):
-            raise ValueError(f"{{{name}}} is no placeholder; there are {{resources}} and {{emergency}}")
-    return text.strip()
-
-
-def _with_resources(text: str) -> str:
-    if "{resources}" not in text:
-        raise ValueError("the text must hold {resources}: numbers stay visible")
-    return text
-
-
-Wording = Annotated[str, Field(min_length=1), AfterValidator(_known_placeholders)]
-NumberedWording = Annotated[Wording, AfterValidator(_with_resources)]
+_TEXT = r"(?:[^{}]|\{resources\}|\{emergency\})*"  # these two are all the placeholders there are
+Wording = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=rf"^{_TEXT}$")]
+NumberedWording = Annotated[str, StringConstraints(strip_whitespace=True, pattern=rf"^{_TEXT}\{{resources\}}{_TEXT}$")]
 
 
 class CrisisWordings(Frozen):
@@ -47,13 +34,6 @@ class CrisisWordings(Frozen):
 
     first: NumberedWording
     again: tuple[NumberedWording, ...] = Field(min_length=2)
-
-
-class HandedOver(Frozen):
-    """What is said when a person was asked to come."""
-
-    first: str = Field(min_length=1)
-    again: str = Field(min_length=1)
 
 
 class ResourceWordings(Frozen):
@@ -75,7 +55,7 @@ class Wordings(Frozen):
 
     crisis: dict[Kind, CrisisWordings]
     concern: dict[Kind, NumberedWording]
-    handed_over: HandedOver
+    handed_over: dict[Literal["first", "again"], Annotated[str, Field(min_length=1)]]
     resources: ResourceWordings
     safe: dict[str, Annotated[tuple[Wording, ...], Field(min_length=2)]]
 
@@ -84,8 +64,8 @@ class Wordings(Frozen):
         for kind in KINDS:
             if kind not in self.crisis or kind not in self.concern:
                 raise ValueError(f"there is no wording for {kind!r}")
-        if "general" not in self.safe:
-            raise ValueError("there is no general safe reply")
+        if "general" not in self.safe or len(self.handed_over) < 2:
+            raise ValueError("there is no general safe reply, or no wording of a hand-over")
         return self
 
 
@@ -94,12 +74,6 @@ def wordings(language: str) -> Wordings:
     """The words of a language ("zh", "zh-CN"), or the English ones."""
     code = language.lower().replace("_", "-").split("-")[0]
     return read_toml(FOLDER / f"{code if code in LANGUAGES else 'en'}.toml", Wordings)
-
-
-@cache
-def unread_wordings() -> dict[str, str]:
-    """What stands under replies to a language that the guard cannot read, by language."""
-    return read_toml(FOLDER / "unread.toml", dict[str, NumberedWording])
 
 
 def language_of(messages: Sequence[str]) -> str:
@@ -113,10 +87,7 @@ def language_of(messages: Sequence[str]) -> str:
 
 
 def recognised(utterances: Sequence[str]) -> tuple[tuple[Kind, ...], bool, bool]:
-    """The fixed words on the supporter's side, in any language: the crises, whether a concern, whether a hand-over.
-
-    They are found whatever the place's numbers.
-    """
+    """The fixed words on the supporter's side, in any language: the crises, whether a concern, whether a hand-over."""
     crises: list[Kind] = []
     concern = handed_over = False
     for text in utterances:
@@ -127,14 +98,12 @@ def recognised(utterances: Sequence[str]) -> tuple[tuple[Kind, ...], bool, bool]
                 if any(_opening(wording) in text for wording in (own.first, *own.again))
             ]
             concern = concern or any(_opening(wording) in text for wording in words.concern.values())
-            handover = words.handed_over
-            handed_over = handed_over or handover.first in text or handover.again in text
+            handed_over = handed_over or any(wording in text for wording in words.handed_over.values())
     return tuple(crises), concern, handed_over
 
 
 def _opening(wording: str) -> str:
-    """The words before the first that depends on the place."""
-    return wording.partition("{")[0].strip()
+    return wording.partition("{")[0].strip()  # what follows depends on the place
 
 
 class Replies:
@@ -149,10 +118,7 @@ class Replies:
         """The reply to the first of `kinds`, after so many earlier ones of that kind."""
         texts = self._words.crisis[kinds[0]]
         text = self._filled(texts.again[(earlier - 1) % len(texts.again)] if earlier else texts.first, kinds)
-        if handed_over:
-            handover = self._words.handed_over.again if earlier else self._words.handed_over.first
-            text = f"{handover}\n\n{text}"
-        return text
+        return f"{self._words.handed_over['again' if earlier else 'first']}\n\n{text}" if handed_over else text
 
     def concern(self, kind: Kind) -> str:
         """A short gentle passage with resources, to stand after the supporter's own reply."""
@@ -160,7 +126,7 @@ class Replies:
 
     def unread(self, language: str) -> str:
         """Where to find help, for somebody who writes in a language that the guard cannot read."""
-        texts = unread_wordings()
+        texts = read_toml(FOLDER / "unread.toml", dict[str, NumberedWording])
         return self._filled(texts.get(language, texts[self.language]), ["suicide"])
 
     def safe(self, category: str, turn: int) -> str:
@@ -172,14 +138,9 @@ class Replies:
         """The emergency number and the help lines for these kinds of danger, one a line."""
         if self._country is None:
             return self._resources.without_country(self.language)
-        words = self._words.resources
-        found: dict[str, None] = {}
-        for kind in kinds:
-            found[words.emergency.format(number=self._country.urgent(kind))] = None
-        for kind in kinds:
-            for line in self._country.fitting(kind, self.language):
-                found[self._line(line)] = None
-        return "\n".join(f"- {line}" for line in found)
+        numbers = [self._words.resources.emergency.format(number=self._country.urgent(kind)) for kind in kinds]
+        lines = [self._line(line) for kind in kinds for line in self._country.fitting(kind, self.language)]
+        return "\n".join(f"- {line}" for line in dict.fromkeys(numbers + lines))
 
     def _filled(self, text: str, kinds: Sequence[Kind]) -> str:
         country, words = self._country, self._words.resources
@@ -189,12 +150,9 @@ class Replies:
     def _line(self, line: HelpLine) -> str:
         words = self._words.resources
         ways = [words.phone.format(number=line.phone)] if line.phone else []
-        if line.text and line.word:
-            ways.append(words.word.format(word=line.word, number=line.text))
-        elif line.text:
-            ways.append(words.text.format(number=line.text))
+        if line.text:
+            ways.append((words.word if line.word else words.text).format(word=line.word, number=line.text))
         if line.chat:
             ways.append(words.chat.format(address=line.chat))
-        hours = words.hours.get(line.hours, line.hours)
-        name = line.names.get(self.language, line.name)
+        name, hours = line.names.get(self.language, line.name), words.hours.get(line.hours, line.hours)
         return words.line.format(name=name, ways=words.or_.join(ways), hours=hours)

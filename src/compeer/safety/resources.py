@@ -26,14 +26,13 @@ LineKind = Literal["suicide", "general", "abuse", "medical emergency"]
 CountryCode = Annotated[str, Field(pattern="^[A-Z]{2}$")]
 Data = TypeVar("Data")
 
-_WANTED: dict[Kind, tuple[LineKind, ...]] = {
+_WANTED: dict[Kind, tuple[LineKind, ...]] = {  # which lines fit a kind of danger, best first
     "suicide": ("suicide", "general"),
     "self-harm": ("suicide", "general"),
     "harm to others": ("general", "suicide"),
     "abuse": ("abuse", "general"),
     "medical emergency": ("medical emergency",),
 }
-"""Which lines fit a kind of danger, best first."""
 
 
 class HelpLine(Frozen):
@@ -76,11 +75,9 @@ class Country(Frozen):
         wanted = _WANTED[kind]
 
         def rank(line: HelpLine) -> tuple[int, bool]:
-            fit = min((wanted.index(each) for each in line.kinds if each in wanted), default=len(wanted))
-            return fit, language not in line.languages
+            return min(wanted.index(each) for each in line.kinds if each in wanted), language not in line.languages
 
-        known = [line for line in self.lines if rank(line)[0] < len(wanted)]
-        return tuple(sorted(known, key=rank)[:most])
+        return tuple(sorted((line for line in self.lines if set(line.kinds) & set(wanted)), key=rank)[:most])
 
 
 class Resources(Frozen):
@@ -109,12 +106,10 @@ def region_of(locale: str | None) -> str | None:
 
 def load_resources(path: str | Path | None = None) -> Resources:
     """Our resources, with those of `path` (or of `COMPEER_RESOURCES`) laid over them."""
-    ours = _packaged()
-    over = path or os.environ.get(VARIABLE)
+    ours, over = _packaged(), path or os.environ.get(VARIABLE)
     if not over:
         return ours
-    do = "See resources.toml in compeer/safety for the form that is expected."
-    theirs = read_toml(Path(over), Resources, do)
+    theirs = read_toml(Path(over), Resources, "See resources.toml in compeer/safety for the form that is expected.")
     return Resources(neutral={**ours.neutral, **theirs.neutral}, countries={**ours.countries, **theirs.countries})
 
 

@@ -6,14 +6,13 @@ A trigger names a rule and the message it was found in, and never holds the seek
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Level = Literal["none", "concern", "crisis"]
 Kind = Literal["suicide", "self-harm", "harm to others", "abuse", "medical emergency"]
 
-LEVELS: tuple[Level, ...] = ("none", "concern", "crisis")
-"""From the lowest to the highest."""
-KINDS: tuple[Kind, ...] = ("suicide", "self-harm", "harm to others", "abuse", "medical emergency")
+LEVELS: tuple[Level, ...] = get_args(Level)  # from the lowest to the highest
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,8 @@ class Trigger:
 
     kind: Kind
     level: Level
-    by: str
-    """A rule's name, "classifier" or "failure"."""
-    message: int
-    """Its place among the seeker's messages, from 0."""
+    by: str  # a rule's name, a reader's or "failure"
+    message: int  # its place among the seeker's messages, from 0
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,7 @@ class Risk:
 
     level: Level
     reasons: tuple[Trigger, ...] = ()
-    degraded: tuple[str, ...] = ()
-    """The parts that failed, in words; empty when all worked."""
+    degraded: tuple[str, ...] = ()  # the parts that failed, in words
 
 
 def higher(first: Level, second: Level) -> Level:

@@ -24,13 +24,10 @@ from compeer.safety.resources import read_toml
 from compeer.safety.risk import Kind
 from compeer.safety.text import Spelling, letters
 
-Strength = Literal["sign", "concern", "crisis"]
-"""How much a match says; a sign says something only together with others."""
+Strength = Literal["sign", "concern", "crisis"]  # a sign says something only together with others
 
-READ_WHOLE = 8_000
-"""Characters of a message that are read in full; of a longer one parts are."""
-SEARCHED = 60_000
-"""Characters of a longer message in which telling words are looked for."""
+READ_WHOLE = 8_000  # characters of a message that are read in full; of a longer one parts are
+SEARCHED = 60_000  # characters of a longer message in which telling words are looked for
 _EDGE, _AROUND = 2_000, 300
 _SENTENCES = re.compile(r"[.!?。！？…\n]+")
 _CLAUSES = re.compile(r"[,;:，；：、()（）—]| - |\bbut\b|但是|可是|不过")
@@ -73,22 +70,12 @@ class RuleData(Frozen):
     loose: tuple[Pattern, ...] = ()
 
 
-class IdiomData(Frozen):
-    """Turns of phrase that are taken out before the rules look, and those beside which nothing found is firm."""
-
-    blanked: tuple[Pattern, ...] = ()
-    doubtful: tuple[Pattern, ...] = ()
-
-
-class TurnData(Frozen):
-    """What a seeker says of a danger that was told before."""
-
-    safe: tuple[Pattern, ...]
-    joking: tuple[Pattern, ...]
-
-
 class LanguageData(Frozen):
-    """A rule file."""
+    """A rule file.
+
+    Of `idioms` the `blanked` are taken out before the rules look, and beside the `doubtful` nothing found is firm.
+    `turns` are what a seeker says of a danger that was told before.
+    """
 
     fillers: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
@@ -98,9 +85,9 @@ class LanguageData(Frozen):
     contexts: dict[str, ContextData]
     heeds: tuple[str, ...]
     hot: str
-    idioms: IdiomData
+    idioms: dict[Literal["blanked", "doubtful"], tuple[Pattern, ...]]
     rules: tuple[RuleData, ...]
-    turns: TurnData
+    turns: dict[Literal["safe", "joking"], tuple[Pattern, ...]] = Field(min_length=2)
 
 
 @dataclass(frozen=True)
@@ -121,12 +108,9 @@ class Scan:
     matches: tuple[Match, ...] = ()
     safe: bool = False
     joking: bool = False
-    taken_back: tuple[str, ...] = ()
-    """Rules that were met, where a context said otherwise."""
-    idiom: bool = False
-    """Whether there was a turn of phrase that only sounds like danger."""
-    plain: str = field(default="", repr=False)
-    """The message as the rules read it."""
+    taken_back: tuple[str, ...] = ()  # rules that were met, where a context said otherwise
+    idiom: bool = False  # whether there was a turn of phrase that only sounds like danger
+    plain: str = field(default="", repr=False)  # the message as the rules read it
 
 
 @dataclass(frozen=True)
@@ -160,23 +144,24 @@ class Rules:
         self._file, self._words, self._gap = file, data.words, _GAPS[language]
         self._edges = _EDGES[language]
         self._spelling = Spelling(data.spelling, data.phrases, data.known, data.fillers)
-        self._idioms = self._compile("idioms", data.idioms.blanked)
-        self._doubtful = self._compile("idioms", data.idioms.doubtful)
+        self._idioms = self._compile("idioms", data.idioms.get("blanked", ()))
+        self._doubtful = self._compile("idioms", data.idioms.get("doubtful", ()))
         self._hot = self._compile("hot", [data.hot], edges=False)
-        self._safe, self._joking = self._compile("safe", data.turns.safe), self._compile("joking", data.turns.joking)
+        self._safe, self._joking = (
+            self._compile("safe", data.turns["safe"]),
+            self._compile("joking", data.turns["joking"]),
+        )
         contexts = {name: self._context(name, context) for name, context in data.contexts.items()}
         self._rules = []
         for rule in data.rules:
             heeded = data.heeds if rule.heeds is None else rule.heeds
             if unknown := [name for name in heeded if name not in contexts]:
-                raise InputError(
-                    f"there is no context '{unknown[0]}'.", file=file, field=rule.name, do="Mend the rule."
-                )
+                what = f"there is no context '{unknown[0]}'."
+                raise InputError(what, file=file, field=rule.name, do="Mend the rule.")
             heeds = tuple(contexts[name] for name in heeded)
-            self._rules.append(_Rule(rule, self._compile(rule.name, rule.patterns), heeds))
-            if rule.loose:
-                loose = rule.model_copy(update={"firm": False})
-                self._rules.append(_Rule(loose, self._compile(rule.name, rule.loose), heeds))
+            for own, patterns in ((rule, rule.patterns), (rule.model_copy(update={"firm": False}), rule.loose)):
+                if patterns:
+                    self._rules.append(_Rule(own, self._compile(rule.name, patterns), heeds))
 
     @property
     def names(self) -> list[str]:
@@ -186,20 +171,16 @@ class Rules:
     def scan(self, message: str) -> Scan:
         """What the rules find in a message."""
         text = self._spelling.plain(message)
-        found: dict[Match, None] = {}
-        taken_back: dict[str, None] = {}
+        met: list[tuple[str, Match | None]] = []
         idiom = False
         doubtful = bool(self._doubtful.pattern and self._doubtful.search(text))
         for sentence in _split(text):
             blanked = self._idioms.sub(" ~ ", sentence) if self._idioms.pattern else sentence
             idiom = idiom or blanked != sentence
             blanked = re.sub(" +", " ", blanked)
-            for rule in self._rules:
-                for match in self._matches(rule, blanked, text):
-                    if match is None:
-                        taken_back[rule.data.name] = None
-                    else:
-                        found[replace(match, firm=match.firm and not doubtful)] = None
+            met += [(rule.data.name, match) for rule in self._rules for match in self._matches(rule, blanked, text)]
+        found = dict.fromkeys(replace(match, firm=match.firm and not doubtful) for _, match in met if match)
+        taken_back = dict.fromkeys(name for name, match in met if match is None)
         safe, joking = bool(self._safe.search(text)), bool(self._joking.search(text))
         return Scan(tuple(found), safe, joking, tuple(taken_back), idiom, text)
 
@@ -210,9 +191,7 @@ class Rules:
             after = _CLAUSES.split(sentence[hit.end() :], maxsplit=1)[0].rstrip()
             parts = {"before": before, "after": after, "sentence": sentence, "message": text}
             in_quotes = sentence[: hit.start()].count('"') % 2 == 1
-            effects = [
-                context.data.effect for context in rule.heeds if context.lowers(rule.data.name, parts, in_quotes)
-            ]
+            effects = {one.data.effect for one in rule.heeds if one.lowers(rule.data.name, parts, in_quotes)}
             if "none" in effects:
                 yield None
                 continue
@@ -222,10 +201,10 @@ class Rules:
             if level == rule.data.level:
                 return
 
-    def stretches(self, text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Where telling words stand between two places of a text, with what stands around them."""
-        for hit in self._hot.finditer(text, start, end):
-            yield max(start, hit.start() - _AROUND), min(end, hit.end() + _AROUND)
+    def stretches(self, text: str, start: int) -> Iterator[tuple[int, int]]:
+        """Where telling words stand from a place of a text on, with what stands around them."""
+        for hit in self._hot.finditer(text, start):
+            yield max(start, hit.start() - _AROUND), min(len(text), hit.end() + _AROUND)
 
     def _context(self, name: str, data: ContextData) -> _Context:
         fields = [field for field, value in data if isinstance(value, tuple) and value and field != "only"]
@@ -268,11 +247,8 @@ def shortened(message: str) -> tuple[str, bool]:
         return message, True
     text, whole = letters(message[:SEARCHED]), len(message) <= SEARCHED
     last = letters(message[-_EDGE:])
-    stretches = sorted(
-        stretch
-        for language in languages_of(text)
-        for stretch in language_rules(language).stretches(text, _EDGE, len(text))
-    )
+    rules = map(language_rules, languages_of(text))
+    stretches = sorted(stretch for one in rules for stretch in one.stretches(text, _EDGE))
     parts, length, read = {text[:_EDGE]: None}, 2 * _EDGE, _EDGE
     for start, end in stretches:
         part = text[max(start, read) : end]

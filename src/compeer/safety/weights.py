@@ -22,8 +22,7 @@ from compeer.errors import InputError
 from compeer.statistics import Numbers
 
 Arrays = dict[str, npt.NDArray[np.generic]]
-Keys = npt.NDArray[np.uint32]
-"""Features of a text, hashed, each once, in ascending order."""
+Keys = npt.NDArray[np.uint32]  # features of a text, hashed, each once, in ascending order
 
 
 def read_weights(name: str, folder: Path | None = None) -> Arrays:
@@ -35,8 +34,8 @@ def read_weights(name: str, folder: Path | None = None) -> Arrays:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the weights cannot be read: {error}", file=name, do="Install the package again.") from None
     if hashlib.sha256(data).hexdigest() != expected:
-        what = "these are not the weights we know: their hash differs."
-        raise InputError(what, file=name, do="Install the package again.")
+        do = "Install the package again."
+        raise InputError("these are not the weights we know: their hash differs.", file=name, do=do)
     with np.load(io.BytesIO(data), allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}
 
@@ -52,27 +51,18 @@ class WeightTable:
         if self._weights.shape != (len(self._keys), columns) or not len(self._keys):
             raise ValueError(f"the weights of {language} have another shape")
 
-    def has(self, keys: Keys) -> npt.NDArray[np.bool_]:
-        """For each feature whether it has a weight."""
-        return self._found(keys)[1]
-
     def sums(self, keys: Keys, longest: float = np.inf) -> Numbers:
-        """The log-odds of each column for a set of features; a set of more than `longest` is damped further.
-
-        A text twice as long has more to say, but not twice as much. In one longer than those learnt from, many small
-        weights would add up.
-        """
-        places, found = self._found(keys)
-        known = places[found]
+        """The log-odds of each column: of twice the features more, but not twice; beyond `longest` even less."""
         divisor = norm(len(keys)) * max(1.0, len(keys) / longest) ** 0.6
-        sums: Numbers = self._weights[known].sum(axis=0) / divisor + self._biases
+        sums: Numbers = self._weights[self.places(keys)].sum(axis=0) / divisor + self._biases
         return sums
 
-    def _found(self, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
-        """For each feature a place among the weights, and whether it is its own."""
+    def places(self, keys: Keys) -> npt.NDArray[np.intp]:
+        """The places among the weights of those features that have any."""
         places = np.searchsorted(self._keys, keys)
         places[places == len(self._keys)] = 0
-        return places, self._keys[places] == keys
+        own: npt.NDArray[np.intp] = places[self._keys[places] == keys]
+        return own
 
 
 def norm(features: int) -> float:
@@ -100,6 +90,11 @@ def runs(signs: Sequence[str], language: str, numbered: bool = False) -> Iterato
             marked = f"<{sign}>"
             for start in range(len(marked) - 4):
                 yield f"#{marked[start : start + 5]}"
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Names by themselves, and two and three in a row."""
+    return [" ".join(names[at : at + size]) for size in (1, 2, 3) for at in range(len(names) - size + 1)]
 
 
 @cache

@@ -16,21 +16,22 @@ The simplest seeker asks once a turn and says what it was answered:
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from compeer.dialogue import Utterance
 from compeer.io import value_hash
 from compeer.models.base import Generation, Message, Sampling, TextModel
-from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_step
+from compeer.reasoning import STEPS, parse_turn, render_step
 from compeer.simulate.conversation import View
 
 Mode = Literal["plain", "structured"]
-Prompt = Callable[[Sequence[Utterance]], list[Message]]
-"""The messages that ask for a supporter's next turn, given what was said."""
+Prompt = Callable[[Sequence[Utterance]], list[Message]]  # asks for a supporter's next turn, given what was said
 
 SPEAKING = Sampling(temperature=0.7, max_tokens=512)
 _THINKING = re.compile(r".*</think(?:ing)?>|\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
@@ -50,8 +51,7 @@ class Ask:
     """A question to the agent's model, and how its answer is read; `sampling` replaces the agent's own."""
 
     messages: Sequence[Message]
-    read: Callable[[Generation], Any]
-    """The answer's value, which the agent is sent, or a `Complaint`, after which the model is asked again."""
+    read: Callable[[Generation], Any]  # the value that the agent is sent, or a `Complaint`: the model is asked again
     grammar: str | None = None
     sampling: Sampling | None = None
 
@@ -76,21 +76,13 @@ class Agent(Protocol):
     """One side of a conversation."""
 
     @property
-    def model(self) -> TextModel | None:
-        """Whom it asks; None if it needs nobody."""
-
+    def model(self) -> TextModel | None: ...  # whom it asks; None if it needs nobody
     @property
-    def sampling(self) -> Sampling:
-        """How answers are sampled."""
-
+    def sampling(self) -> Sampling: ...
     @property
-    def keeps_reasoning(self) -> bool:
-        """Whether its view holds the reasoning of its own earlier turns."""
-
+    def keeps_reasoning(self) -> bool: ...  # whether its view holds the reasoning of its own earlier turns
     @property
-    def wants_closing_turn(self) -> bool:
-        """Whether it wants a last look (a turn whose view is `over`) when the conversation has reached a limit."""
-
+    def wants_closing_turn(self) -> bool: ...  # whether it wants a last look, at a view that is `over`
     @property
     def described(self) -> dict[str, Any]:
         """What its turns depend on beside its view: model, sampling, prompt, rules. Only the same is resumed."""
@@ -117,9 +109,8 @@ class SeekerAgent:
 class SupporterAgent:
     """A supporter under test, asked plainly as in a chat, or for our three steps and a response.
 
-    In the mode `structured` a response is all that the conversation needs: steps that are missing are noted in the
-    turn's `extra`, with the reasons. The prompt of that mode is handed in (`compeer.policy.supporter_prompt`), since it
-    belongs to a higher floor of the house.
+    The prompt of the mode `structured` is handed in: `compeer.policy.supporter_prompt`. A response is all that the
+    conversation needs: steps that are missing are noted in the turn's `extra`, with the reasons.
     """
 
     wants_closing_turn = False
@@ -158,23 +149,26 @@ class SupporterAgent:
         return reply
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+def pattern(name: str) -> re.Pattern[str]:
+    """A pattern of `patterns.toml`."""
+    return re.compile("".join(tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))[name]))
 
 
 @cache
+def prompt_file(name: str) -> str:
+    """A file of the folder `prompts`, as it is."""
+    return files("compeer.simulate").joinpath("prompts", name).read_text(encoding="utf-8")
+
+
 def plain_prompt() -> str:
     """The system message of a supporter that is asked plainly."""
-    return files("compeer.simulate").joinpath("prompts", "plain.txt").read_text(encoding="utf-8").strip()
+    return prompt_file("plain.txt").strip()
 
 
 def chat(view: View, system: str, cue: str = "") -> list[Message]:
-    """The view as a chat in which the agent's own turns are the assistant's.
-
-    `cue` is a first message to an agent that speaks first: many models' templates want the other side to begin.
-    """
+    """The view as a chat in which its own turns are the assistant's; `cue` lets the other side begin."""
     messages: list[Message] = [{"role": "system", "content": system}]
-    if cue:
-        messages.append({"role": "user", "content": cue})
+    messages += [{"role": "user", "content": cue}] if cue else []
     for turn in view.turns:
         text = f"<think>\n{turn.reasoning}\n</think>\n\n{turn.text}" if turn.reasoning else turn.text
         messages.append({"role": "assistant" if turn.speaker == view.speaker else "user", "content": text})
@@ -184,9 +178,6 @@ def chat(view: View, system: str, cue: str = "") -> list[Message]:
 def mark_of(value: Any) -> str | None:
     """A short mark that changes when a prompt or a table of rules does; None for None."""
     return None if value is None else value_hash(value)[:16]
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def split_thinking(text: str) -> tuple[str | None, str]:
@@ -220,12 +211,7 @@ def read_structured(answer: Generation) -> AgentTurn | Complaint:
     if not isinstance(response, str):
         missing = "; ".join(f"{part}: {reason}" for part, reason in parsed.missing.items())
         return Complaint("unparsable", f"no response can be read ({missing})")
-    extra: dict[str, Any] = {"cut_off": True} if answer.cut_off else {}
-    if parsed.missing:
-        extra["missing"] = dict(parsed.missing)
-    return AgentTurn(response, _steps(parsed) or None, extra)
-
-
-def _steps(parsed: ParsedTurn) -> str:
+    extra = {"cut_off": answer.cut_off, "missing": dict(parsed.missing)}
     steps = [(part, parsed.parts[part]) for part in STEPS if part in parsed.parts]
-    return "\n".join(render_step(part, step) for part, step in steps if not isinstance(step, str))
+    written = "\n".join(render_step(part, step) for part, step in steps if not isinstance(step, str))
+    return AgentTurn(response, written or None, {name: value for name, value in extra.items() if value})

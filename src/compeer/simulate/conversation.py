@@ -26,9 +26,7 @@ class Scenario(Frozen):
 
     id: str = Field(min_length=1)
     language: str = Field(default="en", min_length=2, description="ISO 639-1 code")
-    opening: str | None = Field(
-        default=None, min_length=1, description="the seeker's first words, where they are given"
-    )
+    opening: str | None = Field(default=None, min_length=1, description="the seeker's first words, where given")
     facts: dict[str, Any] = Field(default_factory=dict, description="what the seeker knows; hidden from the supporter")
 
 
@@ -79,9 +77,7 @@ class Conversation(Frozen):
     scenario: str = Field(description="the scenario's id")
     language: str
     turns: tuple[Turn, ...]
-    closing: dict[str, Any] = Field(
-        default_factory=dict, description="what the side that ended it, or had the last look, noted without a word"
-    )
+    closing: dict[str, Any] = Field(default_factory=dict, description="what was noted without a word at its end")
     outcome: Outcome
     prompt_tokens: int = 0
     tokens: int = 0
@@ -89,18 +85,14 @@ class Conversation(Frozen):
 
 @dataclass(frozen=True)
 class View:
-    """What one side has of a conversation: what was said, its own notes, and its facts.
-
-    The other side's turns hold their words alone. Its own hold its `extra` too, and its reasoning if it wants that.
-    """
+    """What one side has: the other's words, its own turns with `extra` (and reasoning, if it wants that), its facts."""
 
     speaker: Speaker
     language: str
     facts: dict[str, Any]
     opening: str | None
     turns: tuple[Turn, ...]
-    over: bool = False
-    """The conversation has reached a limit: a last look, at which nothing more is said."""
+    over: bool = False  # the conversation has reached a limit: a last look, at which nothing more is said
 
     @property
     def own(self) -> tuple[Turn, ...]:

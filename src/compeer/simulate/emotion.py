@@ -3,12 +3,8 @@
 A sentient seeker carries one number, its emotion, from 0 to 100. After each reply of the supporter it says by how much
 the reply changed it; `update` applies that change, held to the largest one allowed and to the scale, and tells whether
 the conversation has been won or lost by it. The rest of the rules are the number of turns and whether the reply to the
-seeker's last message is scored too. Published variants are presets:
-
-    sage             start 40, changes of at most 10, won at 100, lost below 10, 10 seeker turns, last reply scored
-    sage-released    the same, but as the released code does it: the last reply is not scored
-    sage-paper       the same as sage with 20 seeker turns
-    rlver            start 30, changes of any size, won at 100, lost at 0, 8 seeker turns
+seeker's last message is scored too. Published variants are `PRESETS`; the released code of SAGE leaves the last reply
+unscored.
 
 The answer, how much a reply changed the emotion and why, is asked for as two lines, `Reasons: …` and `Change: +5`.
 Other labels, either order, Chinese, full-width signs, brackets and a bare number are read too. The number must stand
@@ -20,7 +16,6 @@ allowed is the business of the rules, done in the open.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,11 +23,10 @@ from pydantic import Field, model_validator
 
 from compeer.errors import InputError
 from compeer.io import Frozen
-from compeer.simulate.agents import Complaint, split_thinking
+from compeer.simulate.agents import Complaint, pattern, split_thinking
 
 Outcome = Literal["success", "failure"]
-LOWEST, HIGHEST = 0, 100
-"""The scale of emotion; it is the same in every preset."""
+LOWEST, HIGHEST = 0, 100  # the scale of emotion, the same in every preset
 
 
 class EmotionRules(Frozen):
@@ -42,13 +36,9 @@ class EmotionRules(Frozen):
     largest_change: int | None = Field(default=10, ge=1, description="most that one reply can change; none: any size")
     success_at: int = Field(default=100, ge=LOWEST, le=HIGHEST, description="emotion from which a dialogue is won")
     failure_at: int = Field(default=10, ge=LOWEST, le=HIGHEST, description="where a dialogue is lost")
-    failure_when: Literal["below", "at or below"] = Field(
-        default="below", description="whether an emotion of exactly `failure_at` is still in play or lost already"
-    )
+    failure_when: Literal["below", "at or below"] = Field(default="below", description="is `failure_at` itself lost?")
     turns: int = Field(default=10, ge=1, description="most messages of the seeker, its opening included")
-    score_last_reply: bool = Field(
-        default=True, description="score the reply to the seeker's last message; the released code does not"
-    )
+    score_last_reply: bool = Field(default=True, description="also the reply to the last message; released code: no")
 
     @model_validator(mode="after")
     def _start_is_in_play(self) -> EmotionRules:
@@ -68,9 +58,8 @@ def outcome_of(emotion: float, rules: EmotionRules) -> Outcome | None:
 
 def allowed_change(change: float, rules: EmotionRules) -> float:
     """The change held to the largest one that the rules allow in either direction."""
-    if rules.largest_change is None:
-        return change
-    return max(-rules.largest_change, min(rules.largest_change, change))
+    most = rules.largest_change
+    return change if most is None else max(-most, min(most, change))
 
 
 SAGE = EmotionRules()
@@ -95,14 +84,13 @@ def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[f
 
 
 def preset(name: str) -> EmotionRules:
-    """The rules of that name; see the module's text."""
+    """The published rules of that name."""
     if name not in PRESETS:
         raise InputError(f"there are no rules '{name}'.", field="rules", do=f"Give one of: {', '.join(PRESETS)}.")
     return PRESETS[name]
 
 
-MAX_ANSWER = 20_000
-"""Characters; nobody's reasons are longer, and what is cut might be the number."""
+MAX_ANSWER = 20_000  # characters; nobody's reasons are longer, and what is cut might be the number
 
 
 @dataclass(frozen=True)
@@ -138,15 +126,11 @@ def read_emotion_answer(text: str) -> EmotionAnswer | Complaint:
 
 def states_change(text: str) -> bool:
     """Whether a line of a text is labelled as a change of emotion and gives one; no message to a supporter does."""
-    return any(
-        match["start"] is not None
-        and match["change"]
-        and _number(text[match.end() :].strip().partition("\n")[0]) is not None
-        for match in _LABEL.finditer(text)
-    )
+    labels = [match for match in _LABEL.finditer(text) if match["start"] is not None and match["change"]]
+    return any(_number(text[match.end() :].strip().partition("\n")[0]) is not None for match in labels)
 
 
-_FENCE = re.compile(r"\A```[a-z]*[^\S\n]*\n(.*?)\n?```\Z", re.DOTALL | re.IGNORECASE)
+_FENCE, _LABEL, _NUMBER = (pattern(name) for name in ("fence", "label", "number"))
 
 
 def plain_text(text: str) -> str:
@@ -156,15 +140,6 @@ def plain_text(text: str) -> str:
 
 def _paragraphs(*parts: str) -> str:
     return "\n".join(part.strip() for part in parts if part.strip())
-
-
-_LABEL = re.compile(
-    r"(?:(?P<start>^[ \t\u3000>#*_`\"'“”‘’\[(（【「•·\-]*)|(?<=[\s.。;；,，|!！?？]))"
-    r"(?:(?P<change>(?:(?:overall|total|net)[ _])?(?:emotion(?:al)?[ _-])?change|change[ _]in[ _]emotion|delta"
-    r"|(?:情绪|情感)?变化[值量]?)|(?P<reasons>reasons?|reasoning|analysis|explanation|理由|原因|分析))"
-    r"[*_`\"'“”‘’\]】」]*[^\S\n]*(?:(?P<colon>[:：=＝][*_`]*)|$)",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 def _fields(text: str) -> tuple[list[str], list[str]]:
@@ -187,15 +162,7 @@ def _fields(text: str) -> tuple[list[str], list[str]]:
     return changes, reasons
 
 
-_HALF_WIDTH = str.maketrans(
-    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | dict.fromkeys("−–—‐‑‒―﹣➖", "-") | {"➕": "+"}
-)
-"""Full-width signs and the many dashes."""
-_NUMBER = re.compile(
-    r"[\s*_`\"'“”‘’\[({<【「]{0,8}(?P<number>[+-]?[0-9]{1,3}(?:\.[0-9]{1,6})?)\s?(?:points?|pts?|[分点])?"
-    r"[\s*_`\"'“”‘’\])}>】」.。]{0,8}",
-    re.IGNORECASE,
-)
+_HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | str.maketrans("−–—‐‑‒―﹣➖➕", "---------+")
 
 
 def _number(line: str) -> float | None:

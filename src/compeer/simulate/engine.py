@@ -30,8 +30,7 @@ from compeer.simulate.agents import Agent
 from compeer.simulate.conversation import Conversation, Scenario
 from compeer.simulate.runner import DialogueSettings, RunningDialogue, Taking
 
-Semaphores = Mapping[int, asyncio.Semaphore]
-"""How many calls a model may have under way, by the model's identity."""
+Semaphores = Mapping[int, asyncio.Semaphore]  # how many calls a model may have under way, by the model's identity
 
 
 async def run_dialogues(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,7 @@ class DialogueSettings(Frozen):
     """The limits of a simulated conversation."""
 
     rounds: int = Field(default=5, ge=1, description="seeker turns at most, each with the supporter's answer")
-    tokens: int = Field(
-        default=200_000, ge=1, description="prompt and answer tokens of both sides, after which no new round begins"
-    )
+    tokens: int = Field(default=200_000, ge=1, description="tokens, prompts' too, after which no new round begins")
     retries: int = Field(default=2, ge=0, description="further tries when an answer cannot be used")
 
 
@@ -66,11 +64,9 @@ class RunningDialogue:
         self.scenario = scenario
         self.agents: dict[Speaker, Agent] = {"seeker": seeker, "supporter": supporter}
         self._limits, self._seed = limits, seed
-        self.path = logs / f"{_file_name(scenario.id)}.jsonl"
-        self.turns: list[Turn] = []
-        self.outcome: Outcome | None = None
-        self._closing: dict[str, Any] = {}
-        self._prompt_tokens = self._tokens = 0
+        readable = re.sub(r"[^\w-]+", "_", scenario.id, flags=re.ASCII)[:40]  # any file system takes that
+        self.path = logs / f"{readable}-{text_hash(scenario.id)[:10]}.jsonl"
+        self.entries: list[Entry] = []
         head = {
             "scenario": scenario.model_dump(),
             "seed": seed,
@@ -81,13 +77,23 @@ class RunningDialogue:
         self._saved = _opened(self.path, json.loads(json.dumps(head)))
 
     @property
+    def turns(self) -> list[Turn]:
+        """What was said so far."""
+        return [entry.turn for entry in self.entries if entry.turn]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, once it has."""
+        return self.entries[-1].outcome if self.entries else None
+
+    @property
     def next_speaker(self) -> Speaker:
         """Whose turn it is."""
         return "supporter" if len(self.turns) % 2 else "seeker"
 
     @property
     def next_agent(self) -> Agent:
-        """Whose turn it is."""
+        """Who plays that side."""
         return self.agents[self.next_speaker]
 
     @property
@@ -109,26 +115,25 @@ class RunningDialogue:
             scenario=self.scenario.id,
             language=self.scenario.language,
             turns=tuple(self.turns),
-            closing=self._closing,
+            closing=self.entries[-1].closing or {},
             outcome=self.outcome,
-            prompt_tokens=self._prompt_tokens,
-            tokens=self._tokens,
+            prompt_tokens=sum(entry.prompt_tokens for entry in self.entries),
+            tokens=sum(entry.tokens for entry in self.entries),
         )
 
     def replay(self) -> None:
         """Does what the saved entry says."""
-        self._apply(self._saved.popleft())
+        self.entries.append(self._saved.popleft())
 
     def take(self) -> Taking:
         """The next turn, begun: it is over once it has no request any more."""
         speaker, agent = self.next_speaker, self.next_agent
-        number = len(self.turns)
+        names = ("simulate", self.scenario.id, speaker, str(len(self.turns)))
 
         def seed_of(call: int) -> int:
-            names = ("simulate", self.scenario.id, speaker, str(number), str(call))
-            return int(generator(self._seed, *names).integers(2**31))
+            return int(generator(self._seed, *names, str(call)).integers(2**31))
 
-        if number == 0 and self.scenario.opening:
+        if not self.turns and self.scenario.opening:
             turning = _spoken(self.scenario.opening)
         else:
             over = self._limit_reached() is not None
@@ -141,44 +146,31 @@ class RunningDialogue:
         line = json_line(self._entry(taking)) + "\n"
         with self.path.open("ab") as file:
             file.write(line.encode())
-        self._apply(Entry.model_validate_json(line))  # exactly what another run would read
+        self.entries.append(Entry.model_validate_json(line))  # exactly what another run would read
 
     def _entry(self, taking: Taking) -> Entry:
         calls, result = tuple(taking.calls), taking.result
         if result is None:
             return Entry(outcome=taking.failed, calls=calls)
         stop = Outcome(status="ended", why=result.stop, who=taking.speaker) if result.stop else None
-        if limit := self._limit_reached():  # a last look: nothing more is spoken
-            return Entry(closing=result.extra, outcome=stop or Outcome(status="ended", why=limit), calls=calls)
-        if result.text.strip():
-            turn = Turn(speaker=taking.speaker, text=result.text, reasoning=result.reasoning, extra=result.extra)
-            entry = Entry(turn=turn, outcome=stop, calls=calls)
-            limit = self._limit_reached(entry)
-            if limit and not stop and not self.agents["seeker"].wants_closing_turn:
-                return entry.model_copy(update={"outcome": Outcome(status="ended", why=limit)})
+        limit = self._limit_reached()
+        if limit or (stop and not result.text.strip()):  # a last look, or leaving without a word: nothing is spoken
+            return Entry(closing=result.extra, outcome=stop or limit, calls=calls)
+        if not result.text.strip():
+            nothing = Outcome(status="model failed", why="empty", who=taking.speaker, reason="nothing was said")
+            return Entry(outcome=nothing, calls=calls)
+        turn = Turn(speaker=taking.speaker, text=result.text, reasoning=result.reasoning, extra=result.extra)
+        entry = Entry(turn=turn, outcome=stop, calls=calls)
+        if stop or self.agents["seeker"].wants_closing_turn:
             return entry
-        if stop:
-            return Entry(closing=result.extra, outcome=stop, calls=calls)
-        nothing = Outcome(status="model failed", why="empty", who=taking.speaker, reason="nothing was said")
-        return Entry(outcome=nothing, calls=calls)
+        return entry.model_copy(update={"outcome": self._limit_reached(entry)})
 
-    def _limit_reached(self, more: Entry | None = None) -> str | None:
-        """Which limit ends the conversation as it stands, or would with one more turn; None within a round."""
-        turns = len(self.turns) + (more is not None)
-        tokens = self._prompt_tokens + self._tokens + (more.prompt_tokens + more.tokens if more else 0)
-        if turns % 2:
-            return None
-        if turns >= 2 * self._limits.rounds:
-            return "turns reached"
-        return "tokens reached" if tokens >= self._limits.tokens else None
-
-    def _apply(self, entry: Entry) -> None:
-        self._prompt_tokens += entry.prompt_tokens
-        self._tokens += entry.tokens
-        if entry.turn:
-            self.turns.append(entry.turn)
-        self._closing = entry.closing or {}
-        self.outcome = entry.outcome
+    def _limit_reached(self, *more: Entry) -> Outcome | None:
+        """The limit that ends the conversation as it stands, or would with one more turn; None within a round."""
+        turns = len(self.turns) + len(more)
+        tokens = sum(entry.prompt_tokens + entry.tokens for entry in (*self.entries, *more))
+        over = "turns" if turns >= 2 * self._limits.rounds else "tokens" if tokens >= self._limits.tokens else None
+        return Outcome(status="ended", why=f"{over} reached") if over and turns % 2 == 0 else None
 
 
 class Taking:
@@ -226,10 +218,8 @@ class Taking:
         if self._tries > self._retries:
             return self._fail("model failed", complaint.kind, complaint.text)
         mend = f"That cannot be used: {complaint.text}. Answer again, as you were asked to."
-        self._set_request(
-            {"role": "assistant", "content": answer.text.strip() or "(nothing)"}, {"role": "user", "content": mend}
-        )
-        return None
+        said = answer.text.strip() or "(nothing)"
+        return self._set_request({"role": "assistant", "content": said}, {"role": "user", "content": mend})
 
     def _go_on(self, value: Any) -> None:
         """Hands the agent what was read, and takes its next question or its words."""
@@ -257,15 +247,6 @@ def _spoken(text: str) -> Turning:
     return AgentTurn(text)
 
 
-# --- the log ----------------------------------------------------------------------------------------------------------
-
-
-def _file_name(scenario: str) -> str:
-    """A name that any file system takes, readable, and another one for each id."""
-    readable = re.sub(r"[^\w-]+", "_", scenario, flags=re.ASCII)[:40]
-    return f"{readable}-{text_hash(scenario)[:10]}"
-
-
 def read_log(path: Path) -> list[Entry]:
     """The entries of a dialogue's log, the seeker's and the supporter's by turns; half a line at its end is dropped."""
     found = []
@@ -284,26 +265,17 @@ def _opened(path: Path, head: dict[str, Any]) -> deque[Entry]:
     if not lines:
         path.write_bytes((json.dumps(head) + "\n").encode())
         return deque()
-    _check_head(path, lines[0], head)
+    try:
+        found = json.loads(lines[0])
+    except ValueError:
+        found = None
+    if found != head:
+        other = [key for key, value in head.items() if not isinstance(found, dict) or found.get(key) != value]
+        what = f"this dialogue was made with another {' and another '.join(other) or 'head'}."
+        raise InputError(what, file=path, line=1, do="Give another folder, or delete this one to begin anew.")
     entries = deque(read_log(path))
     if entries and entries[-1].outcome and entries[-1].outcome.may_pass:
         entries.pop()
     with path.open("r+b") as file:
         file.truncate(sum(len(line) + 1 for line in lines[: 1 + len(entries)]))
     return entries
-
-
-def _check_head(path: Path, line: bytes, head: Mapping[str, Any]) -> None:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        found = {}
-    if found == head:
-        return
-    other = [key for key, value in head.items() if not isinstance(found, dict) or found.get(key) != value]
-    raise InputError(
-        f"this dialogue was made with another {' and another '.join(other) or 'head'}.",
-        file=path,
-        line=1,
-        do="Give another folder, or delete this one to begin anew.",
-    )

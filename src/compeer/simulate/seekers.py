@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -27,13 +27,21 @@ from compeer.dialogue import language_of
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen
 from compeer.models.base import Generation, Message
-from compeer.simulate.agents import AgentTurn, Ask, Complaint, SeekerAgent, Turning, chat, mark_of, read_plain
+from compeer.simulate.agents import (
+    AgentTurn,
+    Ask,
+    Complaint,
+    SeekerAgent,
+    Turning,
+    chat,
+    mark_of,
+    prompt_file,
+    read_plain,
+)
 from compeer.simulate.conversation import Scenario, View
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
-
-# --- cards ------------------------------------------------------------------------------------------------------------
 
 
 class _OwnCard(Frozen):
@@ -52,14 +60,13 @@ class _OwnCard(Frozen):
     secrets: tuple[str, ...] = ()
 
     def scenario(self) -> Scenario:
-        words = phrases(self.language)
+        words = phrases("seeker.toml", self.language)
         parts = [
             words["who"].format(age=self.age, gender=self.gender, occupation=self.occupation),
             self.situation,
             f"{words['manner'].format(manner=self.manner)}\n{words['resistance'][self.resistance]}",
+            *listed(words["secrets"], self.secrets),
         ]
-        if self.secrets:
-            parts.append("\n".join([words["secrets"], *(f"- {secret}" for secret in self.secrets)]))
         facts = {"card": "\n\n".join(parts), "problem": self.problem}
         return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
@@ -75,8 +82,7 @@ class _ReleasedCard(BaseModel):
     res: Any = None
 
     def scenario(self) -> Scenario:
-        named = _LANGUAGE_NAMES.get((self.language or "").strip().lower())
-        language = named or language_of(self.base)
+        language = _LANGUAGE_NAMES.get((self.language or "").strip().lower()) or language_of(self.base)
         facts = {"card": self.base, "problem": self.res if isinstance(self.res, str) else ""}
         return Scenario(id=f"{language}-{self.id}", language=language, facts=facts)  # the two may count alike
 
@@ -85,6 +91,11 @@ _LANGUAGE_NAMES: dict[str, Language] = {
     **dict.fromkeys(("en", "eng", "english", "英文", "英语"), "en"),
     **dict.fromkeys(("zh", "cn", "chinese", "中文", "汉语"), "zh"),
 }
+
+
+def listed(title: str, points: Sequence[str]) -> list[str]:
+    """A title with its points below, as one part of a text; nothing where there are no points."""
+    return ["\n".join([title, *(f"- {point}" for point in points)])] if points else []
 
 
 def own_cards(language: str) -> Path:
@@ -125,8 +136,6 @@ def read_cards(path: Path) -> list[Scenario]:
     return read_scenarios(path, card, "card", "id and base")
 
 
-# --- playing one ------------------------------------------------------------------------------------------------------
-
 _NAMES = r"(?:seeker|supporter|user|assistant|求助者|支持者)"
 _OWN_NAME = re.compile(r"\A\s*\W{0,2}(?:seeker|user|me|求助者|我)\W{0,2}[:：][\s*_]*", re.IGNORECASE)
 _NEXT_NAME = re.compile(rf"^\s*\W{{0,2}}{_NAMES}\W{{0,2}}[:：]", re.IGNORECASE | re.MULTILINE)
@@ -147,8 +156,8 @@ class CardSeeker(SeekerAgent):
 def card_messages(view: View) -> list[Message]:
     """What the player of a card is asked."""
     language = prompt_language(view.language)
-    system = seeker_prompts()[f"seeker.{language}.txt"].strip().format(card=view.facts["card"].strip())
-    return chat(view, system, cue=phrases(language)["cue"])
+    system = prompt_file(f"seeker.{language}.txt").strip().format(card=view.facts["card"].strip())
+    return chat(view, system, cue=phrases("seeker.toml", language)["cue"])
 
 
 def read_card_message(answer: Generation) -> AgentTurn | Complaint:
@@ -170,15 +179,13 @@ def prompt_language(language: str) -> Language:
     return "zh" if language.split("-")[0] == "zh" else "en"
 
 
-@cache
 def seeker_prompts() -> dict[str, str]:
     """The prompt files as they are, by name, for hashes and manifests."""
-    folder = files("compeer.simulate").joinpath("prompts")
-    names = ("seeker.en.txt", "seeker.zh.txt", "seeker.toml")
-    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in names}
+    return {name: prompt_file(name) for name in ("seeker.en.txt", "seeker.zh.txt", "seeker.toml")}
 
 
-def phrases(language: str) -> dict[str, Any]:
-    """The words that stand around the fields of a card or a profile."""
-    found: dict[str, Any] = tomllib.loads(seeker_prompts()["seeker.toml"])[language]
+@cache
+def phrases(file: str, language: str) -> dict[str, Any]:
+    """The words that prompts are put together of, in a language."""
+    found: dict[str, Any] = tomllib.loads(prompt_file(file))[prompt_language(language)]
     return found

@@ -13,10 +13,7 @@ Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say 
 
 from __future__ import annotations
 
-import re
-import tomllib
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from compeer.dialogue import language_of
 from compeer.io import Frozen
 from compeer.models.base import Generation, Message, Sampling, TextModel
-from compeer.simulate.agents import SPEAKING, AgentTurn, Ask, Complaint, SeekerAgent, Turning, mark_of
+from compeer.simulate.agents import (
+    SPEAKING,
+    AgentTurn,
+    Ask,
+    Complaint,
+    SeekerAgent,
+    Turning,
+    mark_of,
+    pattern,
+    prompt_file,
+)
 from compeer.simulate.conversation import Conversation, Scenario, View
 from compeer.simulate.emotion import (
     HIGHEST,
@@ -40,19 +47,12 @@ from compeer.simulate.emotion import (
     states_change,
     update,
 )
-from compeer.simulate.seekers import LANGUAGES, Language, phrases, prompt_language, read_scenarios
+from compeer.simulate.seekers import LANGUAGES, Language, listed, phrases, prompt_language, read_scenarios
 
-MAX_MESSAGE = 4_000
-"""Characters of a seeker's message; more is a model that does not stop."""
-_REASONS, _REASON_TOKENS = 200, 100
-"""Characters and tokens of the reasons, where a model can be held to it."""
-PROMPTS = (
-    *(f"{name}.{one}.txt" for name in ("shared", "emotion", "reply", "opening") for one in LANGUAGES),
-    "phrases.toml",
-)
-"""The files that the prompts are made of."""
-
-# --- who the seeker is ------------------------------------------------------------------------------------------------
+MAX_MESSAGE = 4_000  # characters of a seeker's message; more is a model that does not stop
+_REASONS, _REASON_TOKENS = 200, 100  # characters and tokens of the reasons, where a model can be held to it
+_TEXTS = ("shared", "emotion", "reply", "opening")
+PROMPTS = (*(f"{name}.{language}.txt" for name in _TEXTS for language in LANGUAGES), "phrases.toml")
 
 
 class SeekerProfile(BaseModel):
@@ -92,12 +92,9 @@ class OwnProfile(Frozen):
 
     def scenario(self) -> Scenario:
         """The same, with what the person likes and dislikes as a part of the intention."""
-        parts = [self.hidden_intention]
-        for name, preferences in (("likes", self.likes), ("dislikes", self.dislikes)):
-            parts += (
-                ["\n".join([phrases(self.language)[name], *(f"- {one}" for one in preferences)])] if preferences else []
-            )
-        facts = {"person": self.who, "scene": self.event, "intention": "\n".join(parts)}
+        words = phrases("seeker.toml", self.language)
+        preferences = [*listed(words["likes"], self.likes), *listed(words["dislikes"], self.dislikes)]
+        facts = {"person": self.who, "scene": self.event, "intention": "\n".join([self.hidden_intention, *preferences])}
         return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
 
 
@@ -116,9 +113,6 @@ def read_profiles(path: Path) -> list[Scenario]:
     return read_scenarios(path, profile, "profile", "id, person, scene and intention")
 
 
-# --- the first call: what the reply did -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Feeling:
     """What a reply did to the seeker: `change` is the model's own, `applied` what the rules made of it."""
@@ -132,9 +126,8 @@ class Feeling:
 
 def ask_emotion(view: View, emotion: float, rules: EmotionRules = SAGE) -> Ask:
     """Asks by how much the last reply changed the seeker, and why; gives an `EmotionAnswer`."""
-    question = _filled("emotion", view.language, **_state(emotion, view.language))
-    grammar = emotion_grammar(view.language, rules)
-    return Ask(_user(_shared(view, rules), question), read_emotion, grammar=grammar)
+    question = _filled("emotion", view, emotion)
+    return Ask(_user(_shared(view, rules), question), read_emotion, emotion_grammar(view.language, rules))
 
 
 def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
@@ -144,16 +137,14 @@ def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
     begin with a capital: after a space that is a token of its own, a small letter would begin in the middle of a word.
     A change always has its sign: models that like to go on with a digit would else be left with 0 alone.
     """
-    phrases = _phrases(language)
+    words = phrases("phrases.toml", language)
     most = HIGHEST if rules.largest_change is None else rules.largest_change
     changes = [f"{size:+d}" for size in range(-most, most + 1)]
-    reasons = f"[{phrases['first']}][{phrases['letters']} {phrases['marks']}]{{3,{_REASONS - 1}}}"
-    return "\n".join(
-        [
-            f'start: "{phrases["reasons"]}" reasons "\\n{phrases["change"]}" change',
-            f"reasons[max_tokens={_REASON_TOKENS}]: /{reasons}/",
-            "change: " + " | ".join(f'"{change}"' for change in changes),
-        ]
+    reasons = f"[{words['first']}][{words['letters']} {words['marks']}]{{3,{_REASONS - 1}}}"
+    return (
+        f'start: "{words["reasons"]}" reasons "\\n{words["change"]}" change\n'
+        f"reasons[max_tokens={_REASON_TOKENS}]: /{reasons}/\n"
+        "change: " + " | ".join(f'"{change}"' for change in changes)
     )
 
 
@@ -170,39 +161,22 @@ def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> F
     return Feeling(after, answer.change, allowed_change(answer.change, rules), answer.reasons, outcome)
 
 
-# --- the second call: what the seeker says ----------------------------------------------------------------------------
-
-
 def ask_reply(view: View, feeling: Feeling, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
     """Asks for the next message of the seeker as it feels now; gives its `AgentTurn`."""
-    phrases = _phrases(view.language)
-    question = _filled(
-        "reply",
-        view.language,
-        movement=phrases["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"],
-        reasons=" ".join(feeling.reasons.split()) or phrases["no_reasons"],
-        **_state(feeling.emotion, view.language),
-    )
+    words = phrases("phrases.toml", view.language)
+    movement = words["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"]
+    reasons = " ".join(feeling.reasons.split()) or words["no_reasons"]
+    question = _filled("reply", view, feeling.emotion, movement=movement, reasons=reasons)
     return Ask(_user(_shared(view, rules), question), read_message, sampling=sampling)
 
 
 def ask_opening(view: View, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
     """Asks for the first message, where the profile gives none."""
-    question = _filled("opening", view.language, **_facts(view), **_state(rules.start, view.language))
-    return Ask(_user(question), read_message, sampling=sampling)
+    return Ask(_user(_filled("opening", view, rules.start)), read_message, sampling=sampling)
 
 
-_MARK = re.compile(r"\s*[\[【]\s*(?:good[ -]?bye|bye|再见)\s*[\]】]\s*", re.IGNORECASE)
-_PARTING = re.compile(
-    r"(?:^|(?<!said)[,，]|[.!?;~。！？；～…\n])\s*"
-    r"(?:(?:ok(?:ay)?|well|alright|so|thanks|thank you|then|那|好|那就|那么|我们|谢谢)[\s,，]*){0,3}"
-    r"(?:good[ -]?bye|bye(?:[ -]bye)?|farewell|take care|see you|talk to you later|再见|拜拜|回见|下次再?聊)"
-    r"(?:\s*(?:for now|then|now|later|了|啦|吧|哦|咯|啊))?[\s.!~。！～…\"'”’)）]*\Z",
-    re.IGNORECASE,
-)
-_OWN_NAME = re.compile(r"\A(?:seeker|message|reply|求助者|消息|回复)\s*[:：]\s*", re.IGNORECASE)
-_OTHER_NAME = re.compile(r"^\s*\W{0,2}(?:supporter|seeker|支持者|求助者)\W{0,2}[:：]", re.IGNORECASE | re.MULTILINE)
-_QUOTED = re.compile(r"\A(?:\"([^\"]*)\"|“([^“”]*)”|「([^「」]*)」)\Z")
+_MARK, _PARTING, _QUOTED = (pattern(name) for name in ("goodbye", "parting", "quoted"))
+_OWN_NAME, _OTHER_NAME = pattern("own_name"), pattern("other_name")
 
 
 def read_message(answer: Generation) -> AgentTurn | Complaint:
@@ -223,52 +197,25 @@ def read_message(answer: Generation) -> AgentTurn | Complaint:
     return AgentTurn(words, None, {"cut_off": True} if answer.cut_off else {}, "goodbye" if goodbye else None)
 
 
-# --- prompts ----------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _prompt(name: str) -> str:
-    return files("compeer.simulate").joinpath("prompts", name).read_text(encoding="utf-8").strip()
-
-
-@cache
-def _phrases(language: str) -> dict[str, Any]:
-    phrases: dict[str, Any] = tomllib.loads(_prompt("phrases.toml"))[prompt_language(language)]
-    return phrases
-
-
-def _filled(name: str, language: str, **values: str) -> str:
-    """A prompt with its placeholders filled."""
-    return _prompt(f"{name}.{prompt_language(language)}.txt").format(**values)
+def _filled(name: str, view: View, emotion: float, **values: str) -> str:
+    """A prompt with the facts, the emotion as a number and in words, and what else is given in its placeholders."""
+    levels = [one["text"] for one in phrases("phrases.toml", view.language)["levels"] if one["from"] <= emotion]
+    facts = {fact: view.facts[fact].strip() for fact in ("person", "scene", "intention")}
+    text = prompt_file(f"{name}.{prompt_language(view.language)}.txt").strip()
+    return text.format(**facts, **values, emotion=f"{emotion:g}", level=levels[-1])
 
 
 def _shared(view: View, rules: EmotionRules) -> str:
-    """What both calls begin with.
-
-    A line an utterance, whatever line breaks it has: nobody can speak in the other's name.
-    """
-    phrases, most = _phrases(view.language), rules.largest_change
-    limit = phrases["no_limit"] if most is None else phrases["limit"].format(most=most)
+    """What both calls begin with. An utterance is a line, whatever it holds: nobody can speak in the other's name."""
+    words, most = phrases("phrases.toml", view.language), rules.largest_change
+    limit = words["no_limit"] if most is None else words["limit"].format(most=most)
     colon = "：" if prompt_language(view.language) == "zh" else ": "
-    conversation = "\n".join(f"{phrases[one.speaker]}{colon}{' '.join(one.text.split())}" for one in view.turns)
-    return _filled("shared", view.language, limit=limit, conversation=conversation, **_facts(view))
-
-
-def _facts(view: View) -> dict[str, str]:
-    return {name: view.facts[name].strip() for name in ("person", "scene", "intention")}
-
-
-def _state(emotion: float, language: str) -> dict[str, str]:
-    """The emotion as a number and in words."""
-    levels = [one["text"] for one in _phrases(language)["levels"] if one["from"] <= emotion]
-    return {"emotion": f"{emotion:g}", "level": levels[-1]}
+    conversation = "\n".join(f"{words[one.speaker]}{colon}{' '.join(one.text.split())}" for one in view.turns)
+    return _filled("shared", view, rules.start, limit=limit, conversation=conversation)
 
 
 def _user(*parts: str) -> list[Message]:
     return [{"role": "user", "content": "\n\n".join(parts)}]
-
-
-# --- both calls in order ----------------------------------------------------------------------------------------------
 
 
 class SentientSeeker(SeekerAgent):
@@ -288,7 +235,7 @@ class SentientSeeker(SeekerAgent):
 
     @property
     def described(self) -> dict[str, Any]:
-        prompts = mark_of([_prompt(name) for name in PROMPTS])
+        prompts = mark_of([prompt_file(name).strip() for name in PROMPTS])
         messages = {"messages": self._messages.model_dump()} if self._messages else {}
         return {**super().described, "rules": self.rules.model_dump(), "prompts": prompts, **messages}
 
