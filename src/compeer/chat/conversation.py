@@ -68,32 +68,11 @@ class GuardedSupporter:
         capacity: int = 64,
     ) -> None:
         self.writer, self._guard, self._judge = writer, guard, judge
-        self._history, self._task, self._language, self._capacity = history, task, language, capacity
+        self.name, self.multimodal, self.language = writer.name, writer.multimodal, language
+        self.guarded, self.judges, self.close = guard is not None, judge is not None, writer.close
+        self._history, self._task, self._capacity = history, task, capacity
         self._open = 0
         self._seconds = 5.0  # that a turn takes, by those that have ended
-
-    @property
-    def name(self) -> str:
-        return self.writer.name
-
-    @property
-    def multimodal(self) -> bool:
-        return self.writer.multimodal
-
-    @property
-    def language(self) -> str:
-        return self._language
-
-    @property
-    def guarded(self) -> bool:
-        return self._guard is not None
-
-    @property
-    def judges(self) -> bool:
-        return self._judge is not None
-
-    def close(self) -> None:
-        self.writer.close()
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
         if not request.history or request.history[-1].speaker != "seeker":

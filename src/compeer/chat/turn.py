@@ -116,27 +116,15 @@ class Busy(Exception):
 
 
 class Supporter(Protocol):
-    """Anything that takes the supporter's part in a conversation."""
+    """Anything that takes the supporter's part in a conversation; it may read pictures (`multimodal`)."""
 
-    @property
-    def name(self) -> str:
-        """What to call it."""
-
-    @property
-    def multimodal(self) -> bool:
-        """Whether it reads the pictures of a history."""
-
-    @property
-    def language(self) -> str:
-        """The language it speaks, as "en"."""
-
-    @property
-    def guarded(self) -> bool:
-        """Whether it has a guard."""
-
-    @property
-    def judges(self) -> bool:
-        """Whether it has a judge, so that `best_of` can be more than one."""
+    name: str
+    multimodal: bool
+    language: str
+    """As "en"."""
+    guarded: bool
+    judges: bool
+    """Whether it has a judge, so that `best_of` can be more than one."""
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
         """The events of one turn.

@@ -46,17 +46,9 @@ class UpstreamWriter:
     """Writes by asking a server, which is called as its settings say; its retries are those of the supporter."""
 
     def __init__(self, url: str, model: str, settings: StreamCall, multimodal: bool = False) -> None:
-        self._settings, self.multimodal = settings, multimodal
+        self._settings, self.name, self.multimodal = settings, model, multimodal
         self._endpoint = Endpoint(url, model, settings)
-        self.continues = True
-
-    @property
-    def name(self) -> str:
-        return self._endpoint.model
-
-    @property
-    def constrained(self) -> bool:
-        return self._settings.constrain != "off"
+        self.constrained, self.continues = settings.constrain != "off", True
 
     def close(self) -> None: ...
 

@@ -37,23 +37,14 @@ Piece = str | Ending | Restart
 
 
 class Writer(Protocol):
-    """Anything that writes outputs piece by piece."""
+    """Anything that writes outputs piece by piece; it may read pictures (`multimodal`)."""
 
-    @property
-    def name(self) -> str:
-        """What to call the model."""
-
-    @property
-    def multimodal(self) -> bool:
-        """Whether it reads pictures."""
-
-    @property
-    def constrained(self) -> bool:
-        """Whether it holds outputs to a request's grammar."""
-
-    @property
-    def continues(self) -> bool:
-        """Whether it goes on from a request's prefix; True where that is not known."""
+    name: str
+    multimodal: bool
+    constrained: bool
+    """Whether it holds outputs to a request's grammar."""
+    continues: bool
+    """Whether it goes on from a request's prefix; True where that is not known."""
 
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         """Whether prompt and answer fit the model; True where that is not known."""
