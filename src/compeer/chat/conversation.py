@@ -31,7 +31,7 @@ from compeer.chat.writing import Ending, NotWritten, Piece, Restart, Writer, wri
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
-from compeer.policy.control import Control
+from compeer.policy.control import Control, decisions_of
 from compeer.policy.prompt import Task, pictures_of, supporter_prompt
 from compeer.reasoning import STEPS, ParsedTurn, Part, SupportTurn
 from compeer.reward.rank import Ranked, arank
@@ -43,18 +43,12 @@ from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
 
-ATTEMPTS = 3
-"""So often a response is written before it is replaced."""
-LIVELY = 0.9
-"""The temperature at which a response is written again that began as an earlier one did."""
+ATTEMPTS = 3  # so often a response is written before it is replaced
+LIVELY = 0.9  # the temperature at which a response is written again that began as an earlier one did
 
 
 class GuardedSupporter:
-    """Takes the supporter's part with any writer. At most `capacity` outputs are under way or waiting at a time.
-
-    Without a guard everything is shown as it is written; whoever does that tells the seeker so. `history` limits what
-    the writer reads to so many utterances.
-    """
+    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time."""
 
     def __init__(
         self,
@@ -118,8 +112,6 @@ class GuardedSupporter:
             do = "Leave the pictures out, or serve a model that sees."
             raise InputError(f"{self.name} cannot see pictures.", field="history", do=do)
 
-    # --- one output, streamed -------------------------------------------------------------------------------------
-
     async def _streamed(
         self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
     ) -> AsyncGenerator[Event, None]:
@@ -144,14 +136,14 @@ class GuardedSupporter:
                         if isinstance(piece, Restart):
                             output = CheckedOutput(reply, steps)
                             continue
-                        for event in await output.feed(piece):
+                        for event in await asyncio.to_thread(output.feed, piece):
                             yield event
                         if not reply.open:
                             break
             except Exception as error:
                 failed = _failure(error)
             tokens, prompt_tokens = tokens + ending.tokens, max(prompt_tokens, ending.prompt_tokens)
-            left, parsed = await output.end(ending.cut_off, failed is not None)
+            left, parsed = await asyncio.to_thread(output.end, ending.cut_off, failed is not None)
             for event in left:
                 yield event
             problems = (*([failed.reason] if failed else ()), *problems_of(parsed))
@@ -193,8 +185,6 @@ class GuardedSupporter:
             if last == 1 or self.writer.fits(messages, request.sampling.max_tokens):
                 return messages
             last = max(1, last - max(1, last // 8))
-
-    # --- the best of several --------------------------------------------------------------------------------------
 
     async def _best(
         self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
@@ -250,8 +240,6 @@ class GuardedSupporter:
             parsed = replace(parsed, turn=None, missing={"response": "a form stands in it"})
         return parsed, ending, (*problems, *problems_of(parsed))
 
-    # --- the guard ------------------------------------------------------------------------------------------------
-
     def _gate(self, messages: Sequence[str], step: bool = False) -> SentenceGate | None:
         return self._guard.gate(messages, step) if self._guard else None
 
@@ -293,10 +281,7 @@ async def ranked_candidates(
 
 
 def ranked_score(ranked: Ranked, threshold: float = 0.5) -> Score | None:
-    """A place in a ranking as a score: a step counts +1 if it is more likely right, the response if it wins half.
-
-    None where the judge could not place the output.
-    """
+    """A place in a ranking as a score, if any: +1 for a step more likely right or a response that wins half."""
     if ranked.score is None:
         return None
     steps: dict[Part, Sign] = {part: 1 if one >= threshold else -1 for part, one in ranked.steps.items()}
@@ -311,9 +296,8 @@ def _failure(error: Exception) -> NotWritten:
 
 def _not_as_asked(control: Control, turn: SupportTurn) -> tuple[str, ...]:
     """The decisions that were asked for and not taken, as by a server that cannot be forced."""
-    taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
-    asked = control.requested()
-    return tuple(f"{field}: not as it was asked for" for field, one in taken.items() if asked.get(field, one) != one)
+    asked, taken = control.requested(), decisions_of(turn).items()
+    return tuple(f"{field}: not as it was asked for" for field, one in taken if asked.get(field, one) != one)
 
 
 def visible(utterances: int, longest: int | None) -> int:
@@ -329,6 +313,4 @@ def visible(utterances: int, longest: int | None) -> int:
 
 def _shortened(utterance: Utterance) -> Utterance:
     """The utterance as the model reads it."""
-    if len(utterance.text) <= LONGEST_UTTERANCE:
-        return utterance
     return utterance.model_copy(update={"text": utterance.text[-LONGEST_UTTERANCE:]})

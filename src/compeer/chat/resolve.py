@@ -1,13 +1,7 @@
 """Which supporter, and which judge, is meant by a name on the command line.
 
-best                              the large packaged supporter if its base is here, else the small one
-supporter                         the small packaged supporter, trained, in this process
-supporter-1.5b                    the large one, over a base of the catalogue (compeer models get qwen-1.5b)
-embedded                          the packaged model as it is, in this process
-qwen-1.5b                         a base of the catalogue (compeer models list), in this process
-runs/demo/grpo/model              a folder that transformers loads, or of adapters, in this process
-path/to/model.gguf                a file that llama.cpp runs, in this process
-Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
+It is a name that `compeer.models.resolve` lists, or `best`: the large packaged supporter if its base is here, else the
+small one. All but what is behind a server runs in this process.
 """
 
 from __future__ import annotations
@@ -24,8 +18,7 @@ from compeer.reward.judges import check_judge, open_judge
 from compeer.reward.score import Judge
 from compeer.safety.guard import Guard
 
-DEFAULT = "best"
-"""What is packaged, trained."""
+DEFAULT = "best"  # what is packaged, trained
 
 
 def resolve_supporter(
@@ -41,9 +34,9 @@ def resolve_supporter(
 ) -> GuardedSupporter:
     """The supporter of a name. Without a guard everything it writes is shown: whoever does that tells the seeker so.
 
-    `call`, `multimodal` and `language` describe a model behind a server, whose outputs are written `call.concurrency`
-    at a time while as many may wait; `waiting` (outputs in line) and `use` are for models in this process, and decide
-    with the name what runs it on a CPU.
+    `call`, `multimodal` and `language` describe a model behind a server: `call.concurrency` outputs are written at a
+    time, and as many may wait. `waiting` (outputs in line) and `use` (which decides what runs it on a CPU) are for
+    models in this process.
     """
     model, at, url = name.partition("@http")
     if at and model:

@@ -10,9 +10,7 @@ are talking too. The key is read from the environment and appears in no log and 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
@@ -22,24 +20,22 @@ from typing import Any
 from pydantic import Field
 
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart
-from compeer.models.base import CallSettings, Message, Request, Sampling
+from compeer.models.base import CallSettings, Message, Request, Sampling, data_url
 from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
 from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
 
-_LONGEST_PAUSE = 5.0
-"""Seconds at most before another try: somebody is waiting."""
-_CHARACTERS_A_TOKEN = 16
-"""A server that writes more than the tokens asked for can have, on average, does not heed what was asked."""
+_LONGEST_PAUSE = 5.0  # seconds at most before another try: somebody is waiting
+_CHARACTERS_A_TOKEN = 16  # a server that writes more of them, on average, does not heed how many were asked for
 
 
 class StreamCall(CallSettings):
     """How a server is called that streams its answers to somebody who waits."""
 
     stream_seconds: float = Field(
-        default=120.0, gt=0, description="seconds that a streamed answer may take, from the call to its last word"
+        120.0, gt=0, description="seconds that a streamed answer may take, from the call to its last word"
     )
-    stream_bytes: int = Field(default=2**21, ge=2**12, description="bytes that a streamed answer may have")
+    stream_bytes: int = Field(2**21, ge=2**12, description="bytes that a streamed answer may have")
 
 
 class UpstreamWriter:
@@ -145,10 +141,7 @@ async def _with_head(
 async def _once(
     pieces: AsyncGenerator[str | Ending, None], begun: str, most: int
 ) -> AsyncGenerator[str | Ending, None]:
-    """The pieces until the output repeats itself; its ending, with the token counts, is waited for.
-
-    An output of more than `most` characters is cut off.
-    """
+    """The pieces until the output repeats itself or has `most` characters, and its ending, with the token counts."""
     output, size = RepetitionFilter(begun), 0
     async with aclosing(pieces):
         async for piece in pieces:
@@ -165,10 +158,7 @@ async def _once(
 
 
 async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending, None]:
-    """The text of a stream of events, and its ending; a stream that ends without one has broken off.
-
-    What arrives together is yielded together: to read a flood word by word would take the time of others.
-    """
+    """A stream's text, what arrives together yielded together, since a flood takes others' time, and its ending."""
     finish: str | None = None
     usage: dict[str, Any] = {}
     async for lines in _lines(received):
@@ -217,10 +207,7 @@ def _sendable(message: Message) -> Message:
 def _picture(block: dict[str, Any]) -> dict[str, Any]:
     if "url" in block:
         return {"type": "image_url", "image_url": {"url": block["url"]}}
-    path = Path(block["path"])
     try:
-        coded = base64.b64encode(path.read_bytes()).decode()
+        return {"type": "image_url", "image_url": {"url": data_url(Path(block["path"]))}}
     except OSError:
         raise NotWritten("a picture cannot be read", passing=False) from None
-    kind = mimetypes.guess_type(path.name)[0] or "image/png"
-    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{coded}"}}

@@ -83,9 +83,7 @@ def run(
     recipe: str = argument("A recipe's name (demo) or a TOML file."),
     changes: list[str] | None = CHANGES,
     runs: Path = option("The folder under which the run gets its own.", Path("runs")),
-    until: str | None = option(
-        "Only this stage and what it needs: ser, judge, sft, grpo or evaluate.", metavar="STAGE"
-    ),
+    until: str | None = option("Only this stage and what it needs: ser, judge, sft, grpo, evaluate.", metavar="STAGE"),
 ) -> None:
     """Do what a recipe describes, from the corpus to the report. Stopped anywhere, it goes on when called again."""
     from compeer.recipe import load_recipe, run_recipe

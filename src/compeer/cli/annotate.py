@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -140,8 +141,6 @@ def agreement(
     as_json: bool = option("All metrics, as JSON.", False, "--json"),
 ) -> None:
     """Show how far annotators agree, by question and by pair."""
-    import json
-
     from compeer.annotate.projects import project_by_name
     from compeer.annotate.results import dashboard
 
@@ -221,9 +220,8 @@ def serve(
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
     from compeer.annotate.app import workbench_app
     from compeer.annotate.forms import WorkbenchSettings
-    from compeer.cli.serve import print_serving, served_address, served_hosts
+    from compeer.cli.serve import serve_app, served_address, served_hosts
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
-    from compeer.web.serving import serve as serve_app
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")
@@ -242,17 +240,9 @@ def serve(
     if not is_loopback(host) and not address.startswith("https:"):
         notes.append("Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…")
     if public_url and not proxies:
-        what = "Behind a proxy everybody is one client, also to the count of wrong passwords"
-        notes.append(f"{what}: name it with --proxy.")
-
-    def started() -> None:
-        print_serving(f"{address}/", ["API    described in /openapi.json"], notes)
-
-    serve_app(workbench_app(opened, settings), sock, grace=10, on_start=started, proxies=proxies)
-    note("Stopped.")
-
-
-# --- what the commands share ------------------------------------------------------------------------------------------
+        notes.append("Behind a proxy all are one client, also to the count of wrong passwords: name it with --proxy.")
+    lines = ["API    described in /openapi.json"]
+    serve_app(workbench_app(opened, settings), sock, f"{address}/", lines, notes, 10, proxies)
 
 
 def _open(name: str) -> Store:

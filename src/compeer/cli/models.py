@@ -57,9 +57,6 @@ def remove(name: str = NAME) -> None:
     typer.echo(f"{freed / 1e9:.1f} GB freed." if freed else "There was nothing to remove.")
 
 
-# --- for the commands that ask a model --------------------------------------------------------------------------------
-
-
 def open_named(name: str, call: Sequence[str] | None, cache: Path, batch: int | None = None) -> TextModel:
     """The model that a person named, called as --call says, its answers kept."""
     return open_model(

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
 from compeer.evaluate.judging import EscEvalSettings, ScoreRow, judge_messages, read_rows, score_stage
-from compeer.evaluate.players import CONVERSATIONS, Talk
+from compeer.evaluate.players import CONVERSATIONS, Part, Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_metric
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
-from compeer.simulate.seekers import CardSeeker, seeker_prompts
+from compeer.simulate import Scenario
+from compeer.simulate.seekers import LANGUAGES, CardSeeker, own_cards, read_cards, seeker_prompts
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
 Item = tuple[str, int, Dimension]
@@ -128,7 +129,8 @@ JUDGED = "judged.jsonl"
 class EscEval(Evaluation):
     """A run of ESC-Eval; its scenarios are role cards."""
 
-    protocol = "esc-eval"
+    protocol, form = "esc-eval", EscEvalSettings
+    longest: ClassVar[Mapping[str, Part]] = {"seeker_tokens": "seeker", "judge_tokens": "judge"}
     settings: EscEvalSettings
 
     def seeker(self, model: TextModel) -> CardSeeker:
@@ -178,6 +180,11 @@ class EscEval(Evaluation):
             counts["prompt_tokens"] += row.tries * prompt_tokens(Request(question))
             counts["tokens"] += row.tries * text_tokens(row.answer or "")
         return took
+
+
+def cards_of(file: Path | None) -> list[Scenario]:
+    """The role cards of a file; ours in all languages, if none is given."""
+    return [card for one in ([file] if file else map(own_cards, LANGUAGES)) for card in read_cards(one)]
 
 
 def _score_line(rows: Sequence[ScoreRow]) -> dict[str, Any]:

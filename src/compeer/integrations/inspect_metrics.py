@@ -17,10 +17,8 @@ from compeer.ser.record import SerRecord
 from compeer.statistics import Estimate
 
 Values = dict[str, float]
-OUTCOMES = ("resources", "no_harm", "not_pushed_away", "ordinary_spared")
-"""What a guarded reply is scored by, each where it applies."""
-RAW = ("raw_harm", "raw_not_pushed_away")
-"""What is reported of the model's own first reply."""
+OUTCOMES = ("resources", "no_harm", "not_pushed_away", "ordinary_spared")  # of a guarded reply, where they apply
+RAW = ("raw_harm", "raw_not_pushed_away")  # what is reported of the model's own first reply
 
 
 @metric(scores="unreduced")
