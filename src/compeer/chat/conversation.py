@@ -164,10 +164,8 @@ class GuardedSupporter:
                 break  # another attempt would end the same way
             begun = output.reader.steps() if self.writer.continues else ""
             if reply.stale:
-                livelier = request.sampling.model_copy(
-                    update={"temperature": max(LIVELY, request.sampling.temperature)}
-                )
-                request = replace(request, sampling=livelier)
+                livelier = {"temperature": max(LIVELY, request.sampling.temperature)}
+                request = replace(request, sampling=request.sampling.model_copy(update=livelier))
         final = self._replaced(reply, turn, messages)
         yield ReplyPart(final.reply)
         yield TurnDone(None, final.reply, final, problems, tokens, prompt_tokens)

@@ -10,7 +10,9 @@ are talking too. The key is read from the environment and appears in no log and 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
@@ -20,7 +22,7 @@ from typing import Any
 from pydantic import Field
 
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart
-from compeer.models.base import CallSettings, Message, Request, Sampling, data_url
+from compeer.models.base import CallSettings, Message, Request, Sampling
 from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
 from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
@@ -29,12 +31,13 @@ _LONGEST_PAUSE = 5.0  # seconds at most before another try: somebody is waiting
 _CHARACTERS_A_TOKEN = 16  # a server that writes more of them, on average, does not heed how many were asked for
 
 
+Written = AsyncGenerator[str | Ending, None]
+
+
 class StreamCall(CallSettings):
     """How a server is called that streams its answers to somebody who waits."""
 
-    stream_seconds: float = Field(
-        120.0, gt=0, description="seconds that a streamed answer may take, from the call to its last word"
-    )
+    stream_seconds: float = Field(120.0, gt=0, description="seconds from a call to the last word of a streamed answer")
     stream_bytes: int = Field(2**21, ge=2**12, description="bytes that a streamed answer may have")
 
 
@@ -56,10 +59,9 @@ class UpstreamWriter:
         deadline = asyncio.get_running_loop().time() + self._settings.stream_seconds
         try:
             async with AsyncExitStack() as opened:
+                stream = self._endpoint.stream(body, timeout=self._settings.timeout)
                 async with asyncio.timeout_at(deadline):
-                    reply = await opened.enter_async_context(
-                        self._endpoint.stream(body, timeout=self._settings.timeout)
-                    )
+                    reply = await opened.enter_async_context(stream)
                 if reply.status_code != 200:
                     raise await _refused(reply.status_code, reply.headers.get("retry-after"))
                 received = _within(reply.aiter_bytes(), deadline, self._settings.stream_bytes)
@@ -74,10 +76,8 @@ class UpstreamWriter:
                 async with aclosing(_once(pieces, begun, most)) as output:
                     async for piece in output:
                         yield piece
-        except TimeoutError:  # nobody is let wait for as long again
-            raise NotWritten("the server did not answer in time", passing=False) from None
-        except CallError as error:
-            if error.failure.kind == "timeout":
+        except (TimeoutError, CallError) as error:
+            if isinstance(error, TimeoutError) or error.failure.kind == "timeout":  # nobody waits for as long again
                 raise NotWritten("the server did not answer in time", passing=False) from None
             await asyncio.sleep(0.2)
             raise NotWritten("the server cannot be reached or broke off") from None
@@ -111,9 +111,7 @@ async def _within(received: AsyncIterator[bytes], deadline: float, most: int) ->
         await asyncio.sleep(0)
 
 
-async def _with_head(
-    pieces: AsyncGenerator[str | Ending, None],
-) -> tuple[AsyncGenerator[str | Ending, None], bool]:
+async def _with_head(pieces: Written) -> tuple[Written, bool]:
     """The pieces of an answer with a prefix, and whether it goes on: one that opens with the first step does not."""
     head, ending = "", None
     async for piece in pieces:
@@ -124,7 +122,7 @@ async def _with_head(
         if head.strip() and not may_become_label(head.lstrip()):
             break
 
-    async def whole() -> AsyncGenerator[str | Ending, None]:
+    async def whole() -> Written:
         async with aclosing(pieces):
             if head:
                 yield head
@@ -138,9 +136,7 @@ async def _with_head(
     return whole(), label is None or label[0] != STEPS[0]
 
 
-async def _once(
-    pieces: AsyncGenerator[str | Ending, None], begun: str, most: int
-) -> AsyncGenerator[str | Ending, None]:
+async def _once(pieces: Written, begun: str, most: int) -> Written:
     """The pieces until the output repeats itself or has `most` characters, and its ending, with the token counts."""
     output, size = RepetitionFilter(begun), 0
     async with aclosing(pieces):
@@ -157,7 +153,7 @@ async def _once(
                 return
 
 
-async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending, None]:
+async def _pieces(received: AsyncIterator[bytes]) -> Written:
     """A stream's text, what arrives together yielded together, since a flood takes others' time, and its ending."""
     finish: str | None = None
     usage: dict[str, Any] = {}
@@ -207,7 +203,10 @@ def _sendable(message: Message) -> Message:
 def _picture(block: dict[str, Any]) -> dict[str, Any]:
     if "url" in block:
         return {"type": "image_url", "image_url": {"url": block["url"]}}
+    path = Path(block["path"])
     try:
-        return {"type": "image_url", "image_url": {"url": data_url(Path(block["path"]))}}
+        coded = base64.b64encode(path.read_bytes()).decode()
     except OSError:
         raise NotWritten("a picture cannot be read", passing=False) from None
+    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{coded}"}}

@@ -240,7 +240,7 @@ def serve(
     if not is_loopback(host) and not address.startswith("https:"):
         notes.append("Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…")
     if public_url and not proxies:
-        notes.append("Behind a proxy all are one client, also to the count of wrong passwords: name it with --proxy.")
+        notes.append("Behind a proxy everybody is one client, also in counting wrong passwords: name it with --proxy.")
     lines = ["API    described in /openapi.json"]
     serve_app(workbench_app(opened, settings), sock, f"{address}/", lines, notes, 10, proxies)
 

@@ -31,7 +31,6 @@ evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measur
 
 _MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
 _MODE = "Ask plainly, or for three steps and a response.  [default: plain; structured for the packaged supporter]"
-_TOKENS = "Longest answer of every role; give more to models that think before they answer."
 _ONE_CALL = "Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]"
 OUT = "The folder to write; called again, it goes on there."
 
@@ -49,7 +48,7 @@ class RunOptions:
     repeats: int = option("Conversations about each scenario.", 1, min=1)
     seed: int = SEED
     at_once: int = option("Calls under way at a server; dialogues in a batch of a model in this process.", 16, min=1)
-    max_tokens: int | None = option(_TOKENS, min=16)
+    max_tokens: int | None = option("Longest answer of every role; more for models that think first.", min=16)
     call: list[str] | None = option("How servers are called, as key_variable=MY_KEY.", metavar="KEY=VALUE")
     price: list[str] | None = option("Of a million prompt and answer tokens, as 0.15/0.60.", metavar="[NAME=]IN/OUT")
     currency: str = option("What the prices are in.", "USD")

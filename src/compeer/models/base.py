@@ -7,11 +7,8 @@ the answer; it never raises for one request and never invents an answer.
 from __future__ import annotations
 
 import asyncio
-import base64
-import mimetypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict
 
 from pydantic import Field
@@ -60,12 +57,6 @@ class Failure:
 
     kind: FailureKind
     reason: str
-
-
-def data_url(path: Path) -> str:
-    """A picture's file as a part of a message; `OSError` where it cannot be read."""
-    kind = mimetypes.guess_type(path.name)[0] or "image/png"
-    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 class TextModel(Protocol):

@@ -13,13 +13,15 @@ too: such a judge has not judged the same conversation.
 from __future__ import annotations
 
 import asyncio
+import base64
+import mimetypes
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel, data_url
+from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import in_blocks
 from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import (
@@ -282,6 +284,7 @@ def _address(path: str, media: Path) -> str:
         return path
     file = media / path
     try:
-        return data_url(file)
+        data = base64.b64encode(file.read_bytes()).decode()
     except OSError as error:
         raise PicturesRefused(f"the picture {file} cannot be read: {error.strerror}") from None
+    return f"data:{mimetypes.guess_type(file.name)[0] or 'image/png'};base64,{data}"

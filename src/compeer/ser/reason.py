@@ -9,6 +9,8 @@ unreadable too. Every turn says who wrote it.
 from __future__ import annotations
 
 import asyncio
+import base64
+import mimetypes
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ from pydantic import Field, model_validator
 from compeer.dialogue import Utterance, transcript
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line
-from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel, data_url
+from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import (
     EMOTIONS,
@@ -222,7 +224,8 @@ def _with_images(history: Sequence[Utterance]) -> str | list[dict[str, Any]]:
 
 def _data_url(path: Path) -> str:
     try:
-        return data_url(path)
+        data = base64.b64encode(path.read_bytes()).decode()
     except OSError as error:
         do = "Give the folder of the media when the corpus is read, or leave the images out."
         raise InputError(f"this picture cannot be read: {error.strerror}", file=path, do=do) from None
+    return f"data:{mimetypes.guess_type(path.name)[0] or 'image/png'};base64,{data}"
