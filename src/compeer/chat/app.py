@@ -111,7 +111,7 @@ def create_app(
     )
     outside, refused_by = refusals(401, 421, 429, 500), refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
-    @app.post(CHAT, response_model=None, responses={200: _ANSWER} | refused_by, tags=["chat"])
+    @app.post(CHAT, response_model=None, responses={200: _ANSWER, **refused_by}, tags=["chat"])
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """The next turn of a conversation: three steps of reasoning and a reply."""
         return await completion(body, request)
