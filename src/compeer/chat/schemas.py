@@ -35,7 +35,9 @@ class TextPart(BaseModel):
 class ImageAddress(BaseModel):
     """An image, inside the request."""
 
-    url: str = Field(max_length=_LONGEST_IMAGE, description="a data URL with a PNG, JPEG, WebP or GIF; no address")
+    url: str = Field(
+        max_length=_LONGEST_IMAGE, description="a data URL with a PNG, JPEG, WebP or GIF; nothing is fetched"
+    )
 
 
 class ImagePart(BaseModel):
@@ -110,7 +112,9 @@ class ChatRequest(BaseModel):
     persona: Persona | None = Field(None, description="the manner to speak in, after DISC; asked for")
     best_of: int | None = Field(None, ge=1, le=MOST_CANDIDATES, description="outputs of which the judge chooses one")
     show_reasoning: bool | None = Field(True, description="whether the steps are given; in a crisis they never are")
-    state: str | None = Field(None, max_length=LONGEST_STATE, description="`compeer.state` of the answer before")
+    state: str | None = Field(
+        None, max_length=LONGEST_STATE, description="what the guard remembers: `compeer.state` of the answer before"
+    )
     conversation: str | None = Field(None, max_length=200, description="your name for it, for the guard's hooks only")
 
     @model_validator(mode="before")

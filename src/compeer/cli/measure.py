@@ -37,7 +37,7 @@ def decisions(
     rounds: int = option("Rounds of a corpus' dialogue, sampled as the dataset's are.", 5, min=1),
     limit: int | None = option("At most so many turns, sampled by the seed.", min=1),
     perplexity: bool = option("Also of human responses, for a model in this process.", True),
-    mode: Literal["structured", "plain"] = option("What perplexity is given: steps too, or not.", "structured"),
+    mode: Literal["structured", "plain"] = option("What perplexity is given; structured: steps too.", "structured"),
     constrained: bool = option("Hold outputs to the form of a turn.", False, "--constrained"),
     temperature: float = option(TEMPERATURE, 0.0, min=0),
     max_tokens: int = option(LONGEST, 256, min=1),
