@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
@@ -168,6 +169,17 @@ def rewritable(text: str, value: Any) -> Any:
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()
     return value
+
+
+def read_setting(text: str, example: str) -> tuple[str, Any]:
+    """The key and the value of `key=value`; the value as TOML has it, or else the words as they are."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"'{text}' is not of the form key=value.", do=f"Write, for instance, {example}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
 
 
 def _unreadable(error: Exception, path: Path, line: int, mend: str) -> InputError:

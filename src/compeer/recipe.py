@@ -29,7 +29,7 @@ from compeer.corpora import corpus_path
 from compeer.errors import InputError, from_validation
 from compeer.evaluate import EvaluateSettings, evaluate_run
 from compeer.evaluate.supporters import starting_supporters
-from compeer.io import Frozen, file_hash, folder_hash, only_one, write_json
+from compeer.io import Frozen, file_hash, folder_hash, only_one, read_setting, write_json
 from compeer.models.catalogue import BASES, SMOLLM2
 from compeer.models.embedder import Embedder
 from compeer.models.resolve import model_folder
@@ -71,7 +71,7 @@ def load_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """Reads a recipe, with what it extends, and applies `key=value` changes; an error names the files and the key."""
     values, where = _read(recipe_path(name))
     for change in changes:
-        _set(values, change)
+        _set(values, *read_setting(change, "--set grpo.steps=20"))
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
@@ -109,15 +109,8 @@ def _merged(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, An
     return found
 
 
-def _set(values: dict[str, Any], change: str) -> None:
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, --set grpo.steps=20")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    *tables, last = key.strip().split(".")
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    *tables, last = key.split(".")
     for table in tables:
         values = values.setdefault(table, {})
         if not isinstance(values, dict):

@@ -37,8 +37,10 @@ class AnswerBuilder:
                 self._reasoning += line
                 yield self._chunk({"reasoning_content": line}, {"part": part})
                 yield self._chunk({}, {"step": {"part": part, **step.model_dump()}})
-            case JudgedCandidate():
-                found = self._candidate(event)
+            case JudgedCandidate(number, turn, score, place, problem):
+                given = score_answer(score) if score else None
+                turn = turn if self._wants_reasoning else None
+                found = CandidateAnswer(number=number, place=place, turn=turn, score=given, problem=problem)
                 self._candidates.append(found)
                 yield self._chunk({}, {"candidate": found.model_dump()})
             case ReplyPart(text):
@@ -55,7 +57,6 @@ class AnswerBuilder:
                 yield self._chunk({}, self._decided(event).model_dump(exclude_defaults=True), _finish(event))
 
     def first(self) -> Chunk:
-        """The first chunk of a stream."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def usage(self, done: TurnDone) -> Chunk:
@@ -64,17 +65,11 @@ class AnswerBuilder:
 
     def answer(self, done: TurnDone) -> ChatAnswer:
         """The whole answer, after `chunks` has been asked for all events."""
-        hidden = not self._wants_reasoning or done.guarded.hide_reasoning
-        message = AnswerMessage(
-            content=done.reply, reasoning_content=None if hidden else self._reasoning.strip() or None
-        )
+        reasoning = None if done.guarded.hide_reasoning else self._reasoning.strip() or None
+        message = AnswerMessage(content=done.reply, reasoning_content=reasoning)
+        choice, usage, own = Choice(message=message, finish_reason=_finish(done)), _usage(done), self._decided(done)
         return ChatAnswer(
-            id=self.id,
-            created=self.created,
-            model=self.model,
-            choices=[Choice(message=message, finish_reason=_finish(done))],
-            usage=_usage(done),
-            compeer=self._decided(done),
+            id=self.id, created=self.created, model=self.model, choices=[choice], usage=usage, compeer=own
         )
 
     def _withdraw(self) -> Iterator[Chunk]:
@@ -82,15 +77,6 @@ class AnswerBuilder:
         if self._reply:
             yield self._chunk({"content": "\n\n"}, {"retracted": True})
         self._reply = ""
-
-    def _candidate(self, event: JudgedCandidate) -> CandidateAnswer:
-        return CandidateAnswer(
-            number=event.number,
-            place=event.place,
-            turn=event.turn if self._wants_reasoning else None,
-            score=score_answer(event.score) if event.score else None,
-            problem=event.problem,
-        )
 
     def _decided(self, done: TurnDone) -> Decided:
         guarded = done.guarded

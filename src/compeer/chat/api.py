@@ -17,6 +17,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from compeer.chat.answer import AnswerBuilder, score_answer
-from compeer.chat.history import SentHistory, read_history, read_state, until_the_seeker
+from compeer.chat.history import SentHistory, read_history, read_state, refused, until_the_seeker
 from compeer.chat.metrics import Metrics
 from compeer.chat.schemas import ChatAnswer, ChatRequest, JudgeAnswer, JudgeRequest, ResponseVerdict, StepVerdict
 from compeer.chat.turn import SAMPLING, Busy, Event, Supporter, TurnDone, TurnRequest
@@ -32,17 +33,15 @@ from compeer.errors import InputError
 from compeer.io import json_line
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
-from compeer.reasoning import STEPS, ParsedTurn, parse_turn, render_turn
+from compeer.reasoning import STEPS, parse_turn, render_turn
 from compeer.reward.conversation import Case
-from compeer.reward.score import Judge, Judgment, Unscored, score
+from compeer.reward.score import Judge, Judgment, Score, Unscored, score
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, busy, from_input_error, readable
 
 _log = logging.getLogger("compeer.web")
-_FIRST_WAIT = 15.0
-"""Seconds in which a supporter that is busy says so, under load too; after that a stream begins, whatever comes."""
-_STILL_HERE = 10.0
-"""Seconds of silence after which a stream sends a comment, or proxies would cut it."""
+_FIRST_WAIT = 15.0  # seconds in which a busy supporter says so, under load too; then a stream begins, whatever comes
+_STILL_HERE = 10.0  # seconds of silence after which a stream sends a comment, or proxies would cut it
 _PICTURES_AT_ONCE = 2
 _MOST_WAITING = 16
 _RETRY_AFTER = 5.0
@@ -130,32 +129,24 @@ class Chats:
     async def stream(self, body: ChatRequest, refusal: Refusal | None = None) -> AsyncIterator[bytes]:
         """The answer as server-sent events. What is refused at once is refused before the stream begins."""
         turn = self._start(body, refusal)
-        first: Event | Exception | None = None
+        first: Event | None = None
         try:
-            async with asyncio.timeout(_FIRST_WAIT):
-                first = await turn.events.get()
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                first = _checked(await asyncio.wait_for(turn.events.get(), _FIRST_WAIT))
         except BaseException:
             turn.stop()
             raise
-        if first is not None:
-            _checked(first)
         return self._pieces(turn, first, bool(body.stream_options and body.stream_options.include_usage))
 
-    async def _pieces(self, turn: OpenTurn, event: Event | Exception | None, usage: bool) -> AsyncIterator[bytes]:
+    async def _pieces(self, turn: OpenTurn, event: Event | None, usage: bool) -> AsyncIterator[bytes]:
         try:
             yield _data(turn.answer.first())
             while True:
-                if event is None:
-                    try:
-                        async with asyncio.timeout(_STILL_HERE):
-                            event = await turn.events.get()
-                    except TimeoutError:
-                        yield b": still here\n\n"
-                        continue
                 try:
-                    event = _checked(event)
+                    event = event or _checked(await asyncio.wait_for(turn.events.get(), _STILL_HERE))
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
                 except Refusal as refusal:
                     yield _data(refusal.body())
                     break
@@ -170,12 +161,9 @@ class Chats:
         finally:
             turn.stop()
 
-    # --- one turn -------------------------------------------------------------------------------------------------
-
     def _start(self, body: ChatRequest, refusal: Refusal | None) -> OpenTurn:
         if body.model is not None and body.model != self._model:
-            what = f"There is no such model here. /v1/models lists what there is: {self._model}."
-            refusal = Refusal(404, what, field="model", code="model_not_found")
+            refusal = refused("model_not_found", "model", 404, self._model)
         try:
             sent = read_history(body.messages, self._supporter.multimodal)
         except Refusal as error:
@@ -272,13 +260,8 @@ def _checked(event: Event | Exception) -> Event:
 def _sampling(body: ChatRequest) -> Sampling:
     """How the answer is sampled: as asked for, but never longer than turns are here."""
     longest = body.max_completion_tokens or body.max_tokens or SAMPLING.max_tokens
-    return SAMPLING.model_copy(
-        update={
-            "temperature": SAMPLING.temperature if body.temperature is None else body.temperature,
-            "top_p": SAMPLING.top_p if body.top_p is None else body.top_p,
-            "max_tokens": min(longest, SAMPLING.max_tokens),
-        }
-    )
+    asked = body.model_dump(include={"temperature", "top_p"}, exclude_none=True)
+    return SAMPLING.model_copy(update={**asked, "max_tokens": min(longest, SAMPLING.max_tokens)})
 
 
 def _data(chunk: dict[str, object]) -> bytes:
@@ -292,9 +275,6 @@ async def _gone(client: Request) -> None:
         pass
 
 
-# --- judging ----------------------------------------------------------------------------------------------------------
-
-
 class Judging:
     """Answers requests for a judgment."""
 
@@ -304,18 +284,15 @@ class Judging:
         self._waiting = 0
 
     @property
-    def name(self) -> str:
-        """What the judge is called; a refusal where there is none."""
-        return self._present().name
-
-    def _present(self) -> Judge:
+    def present(self) -> Judge:
+        """The judge; a refusal where there is none."""
         if self._judge is None:
-            raise Refusal(404, "This server has no judge. Start it with one: compeer serve --judge.", code="no_judge")
+            raise refused("no_judge", status=404)
         return self._judge
 
-    async def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """The judge's verdicts on cases, one batch after the other."""
-        judge = self._present()
+    async def judge(self, cases: Sequence[Case]) -> list[tuple[Judgment | Unscored, Score]]:
+        """The judge's verdicts on cases and the scores they make, one batch after the other."""
+        judge = self.present
         if self._waiting >= _MOST_WAITING:
             raise busy(_RETRY_AFTER)
         self._waiting += 1
@@ -324,23 +301,28 @@ class Judging:
                 found = await judge.ajudge(cases)
         finally:
             self._waiting -= 1
-        for case, verdicts in zip(cases, found, strict=True):
-            result = score(case.output, verdicts)
+        judged = [(verdicts, score(case.output, verdicts)) for case, verdicts in zip(cases, found, strict=True)]
+        for _, result in judged:
             self._metrics.add("compeer_judgments_total", scored="no" if result.unscored else "yes")
-        return found
+        return judged
 
     async def answer(self, request: JudgeRequest) -> JudgeAnswer:
         """The verdicts on a turn and its score."""
-        name = self.name
-        output = _output(request)
+        name = self.present.name
+        if (request.turn is None) == (request.output is None):
+            raise refused("turn_or_output", "turn")
+        output = parse_turn(render_turn(request.turn) if request.turn else readable(request.output or ""))
         sent = read_history(request.messages, multimodal=False)
         if sent.dropped:  # nobody waits for help here, and half a conversation is not what was to be judged
             raise sent.dropped[0]
         reference = readable(request.reference) if request.reference is not None else None
-        (verdicts,) = await self.judge([Case(sent.utterances, output, reference)])
-        result = score(output, verdicts)
+        ((verdicts, result),) = await self.judge([Case(sent.utterances, output, reference)])
         found = verdicts if isinstance(verdicts, Judgment) else Judgment({})
-        preferred = found.preferred()
+        response = None
+        if preferred := found.preferred():
+            probabilities = {str(value): one for value, one in (found.response or {}).items()}
+            reason = found.reasons.get("response")
+            response = ResponseVerdict(preferred=preferred, probabilities=probabilities, reason=reason)
         return JudgeAnswer(
             judge=name,
             steps={
@@ -348,20 +330,8 @@ class Judging:
                 for part in STEPS
                 if part in found.steps
             },
-            response=ResponseVerdict(
-                preferred=preferred,
-                probabilities={str(value): one for value, one in (found.response or {}).items()},
-                reason=found.reasons.get("response"),
-            )
-            if preferred
-            else None,
+            response=response,
             score=score_answer(result),
             missing=output.missing,
             problems=list(output.problems),
         )
-
-
-def _output(request: JudgeRequest) -> ParsedTurn:
-    if (request.turn is None) == (request.output is None):
-        raise Refusal(400, "Give either 'turn' or 'output'.", field="turn", code="turn_or_output")
-    return parse_turn(render_turn(request.turn) if request.turn else readable(request.output or ""))

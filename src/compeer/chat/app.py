@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 from compeer import __version__
 from compeer.chat.api import Chats, Judging, Keeper
-from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES, readable_request
+from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES, readable_request, refused
 from compeer.chat.metrics import Metrics
 from compeer.chat.schemas import (
     MOST_CANDIDATES,
@@ -32,27 +33,26 @@ from compeer.chat.schemas import (
 )
 from compeer.chat.scoring import register_scoring
 from compeer.chat.turn import Supporter
-from compeer.policy.control import PERSONAS
-from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
+from compeer.policy.control import VALUES
 from compeer.reward.score import Judge
 from compeer.web.application import Files, Health, application, refusals
 from compeer.web.errors import Refusal, from_invalid
 
 TITLE, CHAT = "compeer", "/v1/chat/completions"
-TEXT = """Talk to a supporter that reasons before it replies.
-
-Chat requests and answers are OpenAI's, so that the official clients work as they are. The steps of the reasoning come
-in `reasoning_content`, the reply in `content`, decisions and the guard's findings in the extra field `compeer`. This
-is research software, not a clinician and not a crisis service."""
+TEXT = files("compeer.chat").joinpath("description.md").read_text("utf-8").strip()
 
 _STREAM_EXAMPLE = (
     'data: {"id":"chatcmpl-…","object":"chat.completion.chunk","created":0,"model":"…","choices":[{"index":0,'
     '"delta":{"content":"What"},"finish_reason":null,"logprobs":null}]}\n\ndata: [DONE]\n\n'
 )
+_ANSWER: dict[str, Any] = {
+    "model": ChatAnswer,
+    "description": "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE].",
+    "content": {"text/event-stream": {"example": _STREAM_EXAMPLE}},
+}
 LONGEST_BODY = 2**20 + (MOST_IMAGES + 2) * LARGEST_IMAGE * 4 // 3
 """Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read."""
-_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""A proxy that buffers would hold the stream back."""
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # or a proxy may hold the stream back
 
 
 class ServeSettings(BaseModel):
@@ -60,14 +60,12 @@ class ServeSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str | None = Field(default=None, description="what the supporter is called; none: by its own name")
-    keys: tuple[str, ...] = Field(default=(), repr=False, description="keys that let in; none: everybody may come")
-    hosts: tuple[str, ...] = Field(default=(), description="names that the server goes by; none: any")
-    rate: float | None = Field(default=120, gt=0, description="requests a minute for each client; none: no limit")
-    longest_body: int | None = Field(
-        default=None, ge=1024, description="bytes of a body; none: 33 MiB, as much as images need"
-    )
-    keep: Path | None = Field(default=None, description="folder in which conversations are kept; none: they are not")
+    name: str | None = Field(None, description="what the supporter is called; none: by its own name")
+    keys: tuple[str, ...] = Field((), repr=False, description="keys that let in; none: everybody may come")
+    hosts: tuple[str, ...] = Field((), description="names that the server goes by; none: any")
+    rate: float | None = Field(120, gt=0, description="requests a minute for each client; none: no limit")
+    longest_body: int | None = Field(None, ge=1024, description="bytes of a body; none: 33 MiB, as much as images need")
+    keep: Path | None = Field(None, description="folder in which conversations are kept; none: they are not")
 
 
 def create_app(
@@ -97,10 +95,8 @@ def create_app(
         describe_key if settings.keys else lambda found: None,
         close,
         on_response=lambda route, status: metrics.add("compeer_requests_total", route=route, status=str(status)),
-        keys=settings.keys,
-        hosts=settings.hosts,
-        rate=settings.rate,
         longest_body=settings.longest_body or LONGEST_BODY,
+        **settings.model_dump(include={"keys", "hosts", "rate"}),
     )
     card = ModelCard(
         id=model,
@@ -111,16 +107,11 @@ def create_app(
         judge=judge is not None,
         keeps=settings.keep is not None,
         max_best_of=MOST_CANDIDATES if supporter.judges else 1,
-        controls={
-            "strategy": list(STRATEGIES),
-            "stage": list(STAGES),
-            "emotion": list(EMOTIONS),
-            "persona": list(PERSONAS),
-        },
+        controls={field: list(values) for field, values in VALUES.items()},
     )
-    outside = refusals(401, 421, 429, 500)
+    outside, refused_by = refusals(401, 421, 429, 500), refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
-    @app.post(CHAT, response_model=None, responses=chat_answers(), tags=["chat"])
+    @app.post(CHAT, response_model=None, responses={200: _ANSWER, **refused_by}, tags=["chat"])
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """The next turn of a conversation: three steps of reasoning and a reply."""
         return await completion(body, request)
@@ -136,19 +127,16 @@ def create_app(
         """Refuses a body that is not as described, after the guard has read the messages of a chat."""
         refusal = from_invalid(error)
         body = readable_request(getattr(error, "body", None)) if request.url.path == CHAT else None
-        try:
-            return await completion(body, request, refusal) if body else refusal.response()
-        except Refusal as refused:
-            return refused.response()
+        return await completion(body, request, refusal) if body else refusal.response()
 
     app.add_exception_handler(RequestValidationError, invalid)
 
-    @app.post("/v1/judge", responses=refusals(400, 401, 404, 408, 413, 421, 429, 500), tags=["judge"])
+    @app.post("/v1/judge", responses=refused_by, tags=["judge"])
     async def judge_turn(body: JudgeRequest) -> JudgeAnswer:
         """Verdicts on a turn and its score: each step, and the response where there is a reference."""
         return await judging.answer(body)
 
-    register_scoring(app, judging)
+    register_scoring(app, judging, refused_by)
 
     @app.get("/v1/models", responses=outside, tags=["models"])
     async def models() -> ModelList:
@@ -159,7 +147,7 @@ def create_app(
     async def one_model(name: str) -> ModelCard:
         """The supporter of that name."""
         if name != model:
-            raise Refusal(404, "There is no such model here. /v1/models lists what there is.", code="model_not_found")
+            raise refused("model_not_found", status=404, model=model)
         return card
 
     @app.get("/healthz", tags=["operation"])
@@ -173,14 +161,6 @@ def create_app(
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
-
-
-def chat_answers() -> dict[int | str, dict[str, Any]]:
-    """Descriptions of what a chat request can get."""
-    stream = {"text/event-stream": {"example": _STREAM_EXAMPLE}}
-    what = "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE]."
-    answer: dict[int | str, dict[str, Any]] = {200: {"model": ChatAnswer, "description": what, "content": stream}}
-    return answer | refusals(400, 401, 404, 408, 413, 421, 429, 500)
 
 
 def describe_key(found: dict[str, Any]) -> None:

@@ -28,10 +28,9 @@ from compeer.chat.turn import (
     TurnRequest,
 )
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart, Writer, write_turn
-from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.models.base import Message
-from compeer.policy.control import Control
+from compeer.policy.control import Control, decisions_of
 from compeer.policy.prompt import Task, pictures_of, supporter_prompt
 from compeer.reasoning import STEPS, ParsedTurn, Part, SupportTurn
 from compeer.reward.rank import Ranked, arank
@@ -43,18 +42,12 @@ from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
 
-ATTEMPTS = 3
-"""So often a response is written before it is replaced."""
-LIVELY = 0.9
-"""The temperature at which a response is written again that began as an earlier one did."""
+ATTEMPTS = 3  # so often a response is written before it is replaced
+LIVELY = 0.9  # the temperature at which a response is written again that began as an earlier one did
 
 
 class GuardedSupporter:
-    """Takes the supporter's part with any writer. At most `capacity` outputs are under way or waiting at a time.
-
-    Without a guard everything is shown as it is written; whoever does that tells the seeker so. `history` limits what
-    the writer reads to so many utterances.
-    """
+    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time."""
 
     def __init__(
         self,
@@ -68,32 +61,11 @@ class GuardedSupporter:
         capacity: int = 64,
     ) -> None:
         self.writer, self._guard, self._judge = writer, guard, judge
-        self._history, self._task, self._language, self._capacity = history, task, language, capacity
+        self.name, self.multimodal, self.language = writer.name, writer.multimodal, language
+        self.guarded, self.judges, self.close = guard is not None, judge is not None, writer.close
+        self._history, self._task, self._capacity = history, task, capacity
         self._open = 0
         self._seconds = 5.0  # that a turn takes, by those that have ended
-
-    @property
-    def name(self) -> str:
-        return self.writer.name
-
-    @property
-    def multimodal(self) -> bool:
-        return self.writer.multimodal
-
-    @property
-    def language(self) -> str:
-        return self._language
-
-    @property
-    def guarded(self) -> bool:
-        return self._guard is not None
-
-    @property
-    def judges(self) -> bool:
-        return self._judge is not None
-
-    def close(self) -> None:
-        self.writer.close()
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
         if not request.history or request.history[-1].speaker != "seeker":
@@ -139,8 +111,6 @@ class GuardedSupporter:
             do = "Leave the pictures out, or serve a model that sees."
             raise InputError(f"{self.name} cannot see pictures.", field="history", do=do)
 
-    # --- one output, streamed -------------------------------------------------------------------------------------
-
     async def _streamed(
         self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
     ) -> AsyncGenerator[Event, None]:
@@ -165,14 +135,14 @@ class GuardedSupporter:
                         if isinstance(piece, Restart):
                             output = CheckedOutput(reply, steps)
                             continue
-                        for event in await output.feed(piece):
+                        for event in await asyncio.to_thread(output.feed, piece):
                             yield event
                         if not reply.open:
                             break
             except Exception as error:
                 failed = _failure(error)
             tokens, prompt_tokens = tokens + ending.tokens, max(prompt_tokens, ending.prompt_tokens)
-            left, parsed = await output.end(ending.cut_off, failed is not None)
+            left, parsed = await asyncio.to_thread(output.end, ending.cut_off, failed is not None)
             for event in left:
                 yield event
             problems = (*([failed.reason] if failed else ()), *problems_of(parsed))
@@ -193,10 +163,8 @@ class GuardedSupporter:
                 break  # another attempt would end the same way
             begun = output.reader.steps() if self.writer.continues else ""
             if reply.stale:
-                livelier = request.sampling.model_copy(
-                    update={"temperature": max(LIVELY, request.sampling.temperature)}
-                )
-                request = replace(request, sampling=livelier)
+                livelier = {"temperature": max(LIVELY, request.sampling.temperature)}
+                request = replace(request, sampling=request.sampling.model_copy(update=livelier))
         final = self._replaced(reply, turn, messages)
         yield ReplyPart(final.reply)
         yield TurnDone(None, final.reply, final, problems, tokens, prompt_tokens)
@@ -208,14 +176,12 @@ class GuardedSupporter:
     def _prompt(self, request: TurnRequest) -> list[Message]:
         """The prompt for the writer: the history, its oldest utterances left out until it fits."""
         last = visible(len(request.history), self._history)
-        history = [_shortened(utterance) for utterance in request.history]
+        history = [one.model_copy(update={"text": one.text[-LONGEST_UTTERANCE:]}) for one in request.history]
         while True:
             messages = supporter_prompt(history, last, request.control, images=self.multimodal, task=self._task)
             if last == 1 or self.writer.fits(messages, request.sampling.max_tokens):
                 return messages
             last = max(1, last - max(1, last // 8))
-
-    # --- the best of several --------------------------------------------------------------------------------------
 
     async def _best(
         self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
@@ -271,8 +237,6 @@ class GuardedSupporter:
             parsed = replace(parsed, turn=None, missing={"response": "a form stands in it"})
         return parsed, ending, (*problems, *problems_of(parsed))
 
-    # --- the guard ------------------------------------------------------------------------------------------------
-
     def _gate(self, messages: Sequence[str], step: bool = False) -> SentenceGate | None:
         return self._guard.gate(messages, step) if self._guard else None
 
@@ -314,10 +278,7 @@ async def ranked_candidates(
 
 
 def ranked_score(ranked: Ranked, threshold: float = 0.5) -> Score | None:
-    """A place in a ranking as a score: a step counts +1 if it is more likely right, the response if it wins half.
-
-    None where the judge could not place the output.
-    """
+    """A place in a ranking as a score, if any: +1 for a step more likely right or a response that wins half."""
     if ranked.score is None:
         return None
     steps: dict[Part, Sign] = {part: 1 if one >= threshold else -1 for part, one in ranked.steps.items()}
@@ -332,9 +293,8 @@ def _failure(error: Exception) -> NotWritten:
 
 def _not_as_asked(control: Control, turn: SupportTurn) -> tuple[str, ...]:
     """The decisions that were asked for and not taken, as by a server that cannot be forced."""
-    taken = {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
-    asked = control.requested()
-    return tuple(f"{field}: not as it was asked for" for field, one in taken.items() if asked.get(field, one) != one)
+    asked, taken = control.requested(), decisions_of(turn).items()
+    return tuple(f"{field}: not as it was asked for" for field, one in taken if asked.get(field, one) != one)
 
 
 def visible(utterances: int, longest: int | None) -> int:
@@ -346,10 +306,3 @@ def visible(utterances: int, longest: int | None) -> int:
     left_out = max(0, utterances - (longest or utterances))
     step = max(1, (longest or 0) // 3)
     return utterances - -(-left_out // step) * step
-
-
-def _shortened(utterance: Utterance) -> Utterance:
-    """The utterance as the model reads it."""
-    if len(utterance.text) <= LONGEST_UTTERANCE:
-        return utterance
-    return utterance.model_copy(update={"text": utterance.text[-LONGEST_UTTERANCE:]})

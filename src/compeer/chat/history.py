@@ -14,12 +14,13 @@ the guard remembers of their own conversation, and danger is found in the messag
 from __future__ import annotations
 
 import base64
-import binascii
 import re
+import tomllib
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 
@@ -30,18 +31,23 @@ from compeer.dialogue import Media, Speaker, Utterance
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, readable
 
-MOST_IMAGES = 4
-"""Of more the newest are read."""
-LARGEST_IMAGE = 2**22
-"""Bytes of one image."""
+MOST_IMAGES = 4  # of more the newest are read
+LARGEST_IMAGE = 2**22  # bytes of one image
 MOST_PIXELS = 25_000_000
-LONGEST_SIDE = 1024
-"""Pixels; no model here reads more."""
+LONGEST_SIDE = 1024  # pixels; no model here reads more
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _DATA_URL = re.compile(r"data:image/[a-z.+-]{1,20};base64,", re.IGNORECASE)
-_SPEAKERS: dict[str, Speaker] = {"user": "seeker", "assistant": "supporter"}
+SPEAKERS: dict[str, Speaker] = {"user": "seeker", "assistant": "supporter"}
 _MOST_ANSWERED = 200
 _STATE = TypeAdapter(GuardState)
+_REFUSALS: dict[str, str] = tomllib.loads(files("compeer.chat").joinpath("refusals.toml").read_text("utf-8"))
+_LIMITS = {"messages": MOST_MESSAGES, "characters": LONGEST_HISTORY, "images": MOST_IMAGES}
+_LIMITS |= {"bytes": LARGEST_IMAGE, "pixels": MOST_PIXELS}
+
+
+def refused(code: str, field: str | None = None, status: int = 400, model: str = "") -> Refusal:
+    """A refusal in the words that `refusals.toml` has for its code."""
+    return Refusal(status, _REFUSALS[code].format(**_LIMITS, model=model), field=field, code=code)
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,9 @@ class SentHistory:
     """The utterances and images of a request, and what was left out."""
 
     utterances: tuple[Utterance, ...]
-    images: tuple[tuple[int, str, bytes], ...] = ()
-    """Each with the index of its utterance and the field in which it stood."""
+    images: tuple[tuple[int, str, bytes], ...] = ()  # each after the index of its utterance and the field it stood in
     ignored: tuple[str, ...] = ()
-    dropped: tuple[Refusal, ...] = ()
-    """What was too much or could not be read, each as the refusal that it would have been."""
+    dropped: tuple[Refusal, ...] = ()  # what was too much or could not be read, as the refusal that it would have been
 
     def with_pictures(self, folder: Path) -> SentHistory:
         """The history with its images written into a folder; refused if nothing is left of the last message."""
@@ -79,7 +83,7 @@ class SentHistory:
 
 def read_history(messages: Sequence[ChatMessage], multimodal: bool) -> SentHistory:
     """The history that messages hold; a refusal where it does not end with the seeker, or there is nothing to read."""
-    ignored = [f"messages.{n} ({one.role})" for n, one in enumerate(messages) if one.role not in _SPEAKERS]
+    ignored = [f"messages.{n} ({one.role})" for n, one in enumerate(messages) if one.role not in SPEAKERS]
     dropped: list[Refusal] = []
     history: list[Utterance] = []
     images: list[tuple[int, str, bytes]] = []
@@ -87,18 +91,15 @@ def read_history(messages: Sequence[ChatMessage], multimodal: bool) -> SentHisto
         field = f"messages.{number}.content"
         own = _images(message, field, len(history), multimodal, dropped)
         if text.strip() or own:
-            history.append(Utterance(speaker=_SPEAKERS[message.role], text=text))
+            history.append(Utterance(speaker=SPEAKERS[message.role], text=text))
             images += own
         elif number == len(messages) - 1:
             if dropped and str(dropped[-1].field).startswith(field):
                 raise dropped[-1]
-            raise Refusal(400, "The last message is empty.", field=field, code="empty_message")
+            raise refused("empty_message", field)
     if not history or history[-1].speaker != "seeker":
-        what = "The last message must be the seeker's: one with the role 'user'."
-        raise Refusal(400, what, field="messages", code="not_the_seekers_turn")
-    for _, field, _ in images[:-MOST_IMAGES]:
-        what = f"At most {MOST_IMAGES} images are looked at, the last ones."
-        dropped.append(Refusal(400, what, field=field, code="too_many_images"))
+        raise refused("not_the_seekers_turn", "messages")
+    dropped += [refused("too_many_images", field) for _, field, _ in images[:-MOST_IMAGES]]
     return SentHistory(tuple(history), tuple(images[-MOST_IMAGES:]), tuple(ignored), tuple(dropped))
 
 
@@ -129,16 +130,14 @@ def _within_limits(messages: Sequence[ChatMessage], dropped: list[Refusal]) -> l
     """The newest messages of seeker and supporter, with their numbers and texts, that are not too much together."""
     kept: list[tuple[int, ChatMessage, str]] = []
     left = LONGEST_HISTORY
-    for number, message in reversed([(n, one) for n, one in enumerate(messages) if one.role in _SPEAKERS]):
+    for number, message in reversed([(n, one) for n, one in enumerate(messages) if one.role in SPEAKERS]):
         text = _text(message)
         if len(kept) == MOST_MESSAGES or (len(text) > left and kept):
             last = f"messages.0 to messages.{number}" if number else "messages.0"
-            what = f"A conversation has at most {MOST_MESSAGES} messages and {LONGEST_HISTORY:,} characters."
-            dropped.append(Refusal(400, what, field=last, code="history_too_long"))
+            dropped.append(refused("history_too_long", last))
             break
         if len(text) > left:
-            what = f"A message has at most {LONGEST_HISTORY:,} characters: its end was read."
-            dropped.append(Refusal(400, what, field=f"messages.{number}.content", code="message_too_long"))
+            dropped.append(refused("message_too_long", f"messages.{number}.content"))
             text = text[-left:]
         left -= len(text)
         kept.append((number, message, text))
@@ -151,9 +150,6 @@ def _text(message: ChatMessage) -> str:
     return readable("\n".join(part.text for part in message.content if isinstance(part, TextPart)))
 
 
-# --- images -----------------------------------------------------------------------------------------------------------
-
-
 def _images(
     message: ChatMessage, location: str, index: int, multimodal: bool, dropped: list[Refusal]
 ) -> list[tuple[int, str, bytes]]:
@@ -164,8 +160,7 @@ def _images(
         field = f"{location}.{number}.image_url"
         try:
             if not multimodal:
-                what = "No image can be looked at here: text only. Send the message without its images."
-                raise Refusal(400, what, field=field, code="cannot_see")
+                raise refused("cannot_see", field)
             found.append((index, field, _decoded(part.image_url.url, f"{field}.url")))
         except Refusal as refusal:
             dropped.append(refusal)
@@ -176,16 +171,13 @@ def _decoded(url: str, field: str) -> bytes:
     """The bytes in a data URL."""
     head = _DATA_URL.match(url[:60])
     if head is None:
-        what = "Send the image itself, as data:image/png;base64,…: addresses are not fetched."
-        raise Refusal(400, what, field=field, code="image_not_inline")
-    if len(url) > 2 * LARGEST_IMAGE:
-        raise _too_large(field)
+        raise refused("image_not_inline", field)
     try:
-        found = base64.b64decode(url[head.end() :], validate=True)
-    except (binascii.Error, ValueError):
-        raise Refusal(400, "The image is not valid base64.", field=field, code="image_unreadable") from None
-    if len(found) > LARGEST_IMAGE:
-        raise _too_large(field)
+        found = base64.b64decode(url[head.end() :], validate=True) if len(url) <= 2 * LARGEST_IMAGE else None
+    except ValueError:
+        raise refused("image_unreadable", field) from None
+    if found is None or len(found) > LARGEST_IMAGE:
+        raise refused("image_too_large", field)
     return found
 
 
@@ -198,27 +190,16 @@ def write_picture(data: bytes, path: Path, field: str) -> None:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(BytesIO(data), formats=_FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
-                    raise _too_large(field)
+                    raise Image.DecompressionBombError
                 image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))
                 small = ImageOps.exif_transpose(image).convert("RGB")
                 small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
         small.info.clear()
         small.save(path, "PNG")
-    except Refusal:
-        raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        raise _too_large(field) from None
+        raise refused("image_too_large", field) from None
     except Exception:  # a broken file makes Pillow raise whatever its decoders do
-        what = f"The image cannot be read. Send one of: {', '.join(_FORMATS)}."
-        raise Refusal(400, what, field=field, code="image_unreadable") from None
-
-
-def _too_large(field: str) -> Refusal:
-    what = f"The image is too large: at most {LARGEST_IMAGE:,} bytes and {MOST_PIXELS:,} pixels."
-    return Refusal(400, what, field=field, code="image_too_large")
-
-
-# --- the guard's memory -----------------------------------------------------------------------------------------------
+        raise refused("image_unreadable", field) from None
 
 
 def state_text(state: GuardState) -> str:

@@ -56,7 +56,7 @@ class LocalWriter:
         task: Task = "supporter",
         use: Use = "chat",
     ) -> None:
-        self._name = display_name(model)
+        self.name = display_name(model)
         device = best_device()
         prepared = cpu_files(model, use) if device.type == "cpu" else None
         self._reader = None
@@ -64,7 +64,7 @@ class LocalWriter:
         if prepared is not None:
             self._tokenizer = load_tokenizer(prepared.tokenizer)
             engine = CpuEngine(prepared, self._tokenizer.eos_token_id, rows)
-            self._batcher, self._adapter, self._close = engine.batcher, engine.adapter, engine.close
+            self._batcher, self._adapter, self.close = engine.batcher, engine.adapter, engine.close
             self._limit, vocabulary, self.rows = engine.width, engine.vocabulary, engine.rows
             engine.keep(self._beginning(task))
         else:
@@ -75,19 +75,9 @@ class LocalWriter:
             self._limit, vocabulary = min(position_limit(network), LONGEST), vocabulary_size(network)
             self.rows = rows or (_ROWS if device.type == "cuda" else 8)
             self._batcher = Batcher(TorchTable(network, self.rows, self._reader), self._tokenizer.eos_token_id)
-            self._close = self._batcher.close
+            self.close = self._batcher.close
+        self.multimodal = self._reader is not None
         self._grammars = Grammars(self._tokenizer, vocabulary)
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def multimodal(self) -> bool:
-        return self._reader is not None
-
-    def close(self) -> None:
-        self._close()
 
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         pictures = len(chat_pictures(messages)) if self._reader else 0

@@ -5,23 +5,13 @@ All labels come from short lists of our own, so that nobody can fill the server'
 
 from __future__ import annotations
 
-from typing import Literal
+import tomllib
+from collections import Counter
+from importlib.resources import files
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
 
-_METERS: dict[str, tuple[Literal["counter", "gauge", "histogram"], str]] = {
-    "compeer_requests_total": ("counter", "HTTP requests answered, by route and status."),
-    "compeer_turns_total": ("counter", "Turns made, by level of risk."),
-    "compeer_replaced_total": ("counter", "Turns in which the seeker did not read the supporter's own words, by why."),
-    "compeer_degraded_total": ("counter", "Turns in which a part of the guard did not work: to be mended soon."),
-    "compeer_problems_total": ("counter", "Turns that could not be read in full."),
-    "compeer_tokens_total": ("counter", "Tokens read (prompt) and written (completion)."),
-    "compeer_judgments_total": ("counter", "Turns judged, by whether the judge gave a score."),
-    "compeer_turns_left_total": ("counter", "Turns that the client did not wait for."),
-    "compeer_turns_open": ("gauge", "Turns being made or waiting."),
-    "compeer_first_piece_seconds": ("histogram", "Seconds from a request to the first piece of its turn."),
-    "compeer_turn_seconds": ("histogram", "Seconds from a request to the end of its turn."),
-}
+_METERS: dict[str, list[str]] = tomllib.loads(files("compeer.chat").joinpath("metrics.toml").read_text("utf-8"))
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -30,17 +20,14 @@ class Metrics:
     """The counts of one server."""
 
     def __init__(self) -> None:
-        self._values: dict[str, dict[Labels, float]] = {name: {} for name in _METERS}
-        self._buckets: dict[str, list[int]] = {
-            name: [0] * len(_SECONDS) for name, (kind, _) in _METERS.items() if kind == "histogram"
-        }
-        self._sums = {name: [0.0, 0.0] for name in self._buckets}
+        self._values: dict[str, Counter[Labels]] = {name: Counter() for name in _METERS}
+        timed = [name for name, (kind, _) in _METERS.items() if kind == "histogram"]
+        self._buckets = {name: [0] * len(_SECONDS) for name in timed}
+        self._sums = {name: [0.0, 0] for name in timed}
 
-    def add(self, name: str, amount: float = 1, **labels: str) -> None:
+    def add(self, name: str, amount: int = 1, **labels: str) -> None:
         """Adds to a counter or a gauge."""
-        own = self._values[name]
-        key = tuple(sorted(labels.items()))
-        own[key] = own.get(key, 0) + amount
+        self._values[name][tuple(sorted(labels.items()))] += amount
 
     def observe(self, name: str, seconds: float) -> None:
         """Notes a duration."""

@@ -10,7 +10,6 @@ again: what does not parse is not shown, and neither is what stands around it.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -32,14 +31,12 @@ from compeer.safety.output import SentenceGate
 
 Gate = Callable[[], SentenceGate | None]
 
-_FENCE = re.compile(r"\s*(?:`{1,3}|~{1,3})[\w-]*\s*$")
-"""A line that is, or may become, the edge of a code block."""
+_FENCE = re.compile(r"\s*(?:`{1,3}|~{1,3})[\w-]*\s*$")  # a line that is, or may become, the edge of a code block
 _BLANKS_BEFORE_BREAK = re.compile(r"[^\S\n]+(?=\n)")
 _DECIDED = re.compile(r"[\[［【〔(（][^\n]*[\]］】〕)）]\W*$")
 _BREAKS = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", "\n") | {"\r": None})
 """Whatever ends a line for the parser ends it here."""
-_MOST_LABELS = 16
-"""So many labels are followed as they are written; a turn has four."""
+_MOST_LABELS = 16  # so many labels are followed as they are written; a turn has four
 _PROBLEM_QUOTE = re.compile(r"""(['"]).*\1""", re.DOTALL)
 _SEEKER_QUOTE = re.compile("“([^“”]+)”")
 
@@ -144,9 +141,6 @@ def same_words(one: str, other: str) -> bool:
     return re.sub(r"\W+", "", one) == re.sub(r"\W+", "", other)
 
 
-# --- what the seeker may read -----------------------------------------------------------------------------------------
-
-
 class CheckedReply:
     """The `text` that the gate let through, or all of it without a gate; white space at its end is held back.
 
@@ -196,10 +190,7 @@ def checked(gate: SentenceGate | None, text: str) -> CheckedReply:
 
 
 class CheckedSteps:
-    """Which steps of a turn may be shown: a gate of its own reads each. From the first that is stopped, all are hidden.
-
-    Without gates all are shown.
-    """
+    """Which steps may be shown (without gates all): a gate reads each, and from the first one stopped on, none."""
 
     def __init__(self, gate: Gate, messages: Sequence[str], hidden: bool) -> None:
         self._gate, self._messages, self.hidden = gate, messages, hidden
@@ -237,20 +228,17 @@ def own_words(text: str, messages: Sequence[str], gate: Gate) -> str:
 
 
 class CheckedOutput:
-    """One output on its way from the writer to the seeker: read and checked in a thread, as others talk too."""
+    """One output on its way from the writer to the seeker; it is read and checked in a thread, as others talk too."""
 
     def __init__(self, reply: CheckedReply, steps: CheckedSteps, begun: str = "") -> None:
         self.reply, self._steps, self.reader = reply, steps, TurnReader(begun)
 
-    async def feed(self, piece: str) -> list[StepDone | ReplyPart]:
+    def feed(self, piece: str) -> list[StepDone | ReplyPart]:
         """What may be shown after this piece."""
-        return await asyncio.to_thread(lambda: self._allowed(self.reader.feed(piece)))
+        return self._allowed(self.reader.feed(piece))
 
-    async def end(self, cut_off: bool, failed: bool) -> tuple[list[StepDone | ReplyPart], ParsedTurn]:
+    def end(self, cut_off: bool, failed: bool) -> tuple[list[StepDone | ReplyPart], ParsedTurn]:
         """What is left to show, and the output as it was read."""
-        return await asyncio.to_thread(self._end, cut_off, failed)
-
-    def _end(self, cut_off: bool, failed: bool) -> tuple[list[StepDone | ReplyPart], ParsedTurn]:
         left, parsed = self.reader.end(cut_off or failed)
         found = self._allowed(left) if self.reply.open else []
         if not failed and (text := self.reply.close(cut_off)):

@@ -1,31 +1,24 @@
 """Which supporter, and which judge, is meant by a name on the command line.
 
-best                              the large packaged supporter if its base is here, else the small one
-supporter                         the small packaged supporter, trained, in this process
-supporter-1.5b                    the large one, over a base of the catalogue (compeer models get qwen-1.5b)
-embedded                          the packaged model as it is, in this process
-qwen-1.5b                         a base of the catalogue (compeer models list), in this process
-runs/demo/grpo/model              a folder that transformers loads, or of adapters, in this process
-path/to/model.gguf                a file that llama.cpp runs, in this process
-Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server
+It is a name that `compeer.models.resolve` lists, or `best`: the large packaged supporter if its base is here, else the
+small one. All but what is behind a server runs in this process.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+from compeer.chat.conversation import GuardedSupporter
+from compeer.chat.local import local_supporter
+from compeer.chat.upstream import StreamCall, UpstreamWriter
 from compeer.models.base import CallSettings
 from compeer.models.catalogue import PACKAGED_MODELS, best_supporter
-from compeer.models.resolve import Use, check_local, display_name
+from compeer.models.resolve import ModelSettings, Use, check_local, display_name, open_model
+from compeer.reward.judges import check_judge, open_judge
+from compeer.reward.score import Judge
+from compeer.safety.guard import Guard
 
-if TYPE_CHECKING:
-    from compeer.chat.conversation import GuardedSupporter
-    from compeer.reward.score import Judge
-    from compeer.safety.guard import Guard
-
-DEFAULT, DEFAULT_JUDGE = "best", "judge"
-"""What is packaged, trained."""
+DEFAULT = "best"  # what is packaged, trained
 
 
 def resolve_supporter(
@@ -36,30 +29,23 @@ def resolve_supporter(
     call: CallSettings | None = None,
     multimodal: bool = False,
     language: str = "en",
-    rows: int | None = None,
     waiting: int | None = None,
     use: Use = "chat",
 ) -> GuardedSupporter:
     """The supporter of a name. Without a guard everything it writes is shown: whoever does that tells the seeker so.
 
-    `call`, `multimodal` and `language` describe a model behind a server; `rows` (outputs written in one batch) and
-    `waiting` (outputs in line) are for models in this process, and `use` says whether it writes for one person or for
-    many, which decides what runs it on a CPU. Of a server's outputs `call.concurrency` are written at
-    a time, and as many may wait.
+    `call`, `multimodal` and `language` describe a model behind a server: `call.concurrency` outputs are written at a
+    time, and as many may wait. `waiting` (outputs in line) and `use` (which decides what runs it on a CPU) are for
+    models in this process.
     """
     model, at, url = name.partition("@http")
     if at and model:
-        from compeer.chat.conversation import GuardedSupporter
-        from compeer.chat.upstream import StreamCall, UpstreamWriter
-
         settings = StreamCall(**(call or CallSettings()).model_dump())
         writer = UpstreamWriter(f"http{url}", model, settings, multimodal)
         return GuardedSupporter(writer, guard, judge, language=language, capacity=2 * settings.concurrency)
     name = best_supporter() if name == DEFAULT else name
-    _check_folder(name, "model")
-    from compeer.chat.local import local_supporter  # torch is heavy
-
-    return local_supporter(name, guard, judge, rows=rows, waiting=waiting, use=use)
+    _check_folder(name, "model", DEFAULT)
+    return local_supporter(name, guard, judge, waiting=waiting, use=use)
 
 
 def larger_note(name: str) -> str | None:
@@ -70,20 +56,16 @@ def larger_note(name: str) -> str | None:
     return f"A small model answers, in English only. For a larger one, English and Chinese: compeer models get {base}"
 
 
-def resolve_judge(name: str, *, call: CallSettings | None = None, trained: bool = False) -> Judge:
-    """The judge of a name; `trained` says that the model behind a server is a judge of ours."""
-    from compeer.models.resolve import ModelSettings, open_model
-    from compeer.reward import judges
-
+def resolve_judge(name: str, *, call: CallSettings | None = None) -> Judge:
+    """The judge of a name."""
     if "@http" not in name:
-        _check_folder(name, "judge")
-        judges.check_judge(name)
+        _check_folder(name, "judge", "judge")
+        check_judge(name)
     known = set(ModelSettings.model_fields)  # a stream has limits of its own
     settings = ModelSettings.model_validate((call or CallSettings()).model_dump(include=known))
-    return judges.open_judge(name, model=partial(open_model, settings=settings), trained=trained)
+    return open_judge(name, model=partial(open_model, settings=settings))
 
 
-def _check_folder(name: str, field: str) -> None:
+def _check_folder(name: str, field: str, own: str) -> None:
     if not name.endswith(".gguf"):
-        own = DEFAULT if field == "model" else DEFAULT_JUDGE
         check_local(name, field, own, ("config.json", "adapter_config.json"))

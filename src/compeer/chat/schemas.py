@@ -17,14 +17,12 @@ from compeer.safety.risk import Level
 from compeer.web.errors import readable
 
 MOST_MESSAGES = 500
-LONGEST_HISTORY = 200_000
-"""Characters of all messages together. Of what is more than that, or more messages, the oldest is dropped."""
+LONGEST_HISTORY = 200_000  # characters of all messages; where there are more, or more messages, the oldest is dropped
 LONGEST_OUTPUT = 20_000
 LONGEST_STATE = 16_384
 MOST_CANDIDATES = 8
 _LONGEST_IMAGE = 2**25
-_MOST_SENT = 20_000
-"""Messages that are looked at at all."""
+_MOST_SENT = 20_000  # messages that are looked at at all
 
 
 class TextPart(BaseModel):
@@ -38,8 +36,7 @@ class ImageAddress(BaseModel):
     """An image, inside the request."""
 
     url: str = Field(
-        max_length=_LONGEST_IMAGE,
-        description="a data URL with a PNG, JPEG, WebP or GIF, as data:image/png;base64,…; addresses are not fetched",
+        max_length=_LONGEST_IMAGE, description="a data URL with a PNG, JPEG, WebP or GIF; nothing is fetched"
     )
 
 
@@ -75,7 +72,7 @@ class ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"] = Field(
         description="who speaks; messages that are neither the user's nor the assistant's are ignored"
     )
-    content: Content | None = Field(default=None, description="text, or text and images")
+    content: Content | None = Field(None, description="text, or text and images")
 
 
 Messages = Annotated[
@@ -87,52 +84,38 @@ Messages = Annotated[
 class StreamOptions(BaseModel):
     """What a stream holds beside the answer."""
 
-    include_usage: bool | None = Field(default=None, description="a last chunk with the number of tokens")
+    include_usage: bool | None = Field(None, description="a last chunk with the number of tokens")
+
+
+_EXAMPLE: Any = {"messages": [{"role": "user", "content": "I failed the exam again."}], "strategy": "Question"}
 
 
 class ChatRequest(BaseModel):
     """A conversation that wants its next turn."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={
-            "examples": [
-                {"messages": [{"role": "user", "content": "I failed the exam again."}], "strategy": "Question"}
-            ]
-        },
-    )
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE]})
 
-    model: str | None = Field(default=None, description="the supporter's name, as /v1/models lists it; may be left out")
+    model: str | None = Field(None, description="the supporter's name, as /v1/models lists it; may be left out")
     messages: Messages
-    stream: bool | None = Field(default=False, description="the answer in pieces, as server-sent events")
+    stream: bool | None = Field(False, description="the answer in pieces, as server-sent events")
     stream_options: StreamOptions | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2, description="0 takes the most probable token")
-    top_p: float | None = Field(default=None, gt=0, le=1, description="share of probability kept")
-    max_tokens: int | None = Field(default=None, ge=1, description="tokens of steps and reply together, at most")
-    max_completion_tokens: int | None = Field(default=None, ge=1, description="another name for max_tokens")
-    seed: int | None = Field(
-        default=None, ge=-(2**63), lt=2**63, description="decides how the answer is sampled; none: at random"
-    )
-    n: Literal[1] | None = Field(default=None, description="one answer; for a choice among several see best_of")
+    temperature: float | None = Field(None, ge=0, le=2, description="0 takes the most probable token")
+    top_p: float | None = Field(None, gt=0, le=1, description="share of probability kept")
+    max_tokens: int | None = Field(None, ge=1, description="tokens of steps and reply together, at most")
+    max_completion_tokens: int | None = Field(None, ge=1, description="another name for max_tokens")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="decides the sampling; none: at random")
+    n: Literal[1] | None = Field(None, description="one answer; for a choice among several see best_of")
 
-    strategy: Strategy | None = Field(default=None, description="the strategy to choose; forced")
-    stage: Stage | None = Field(default=None, description="the stage to take the conversation to be in; forced")
-    emotion: Emotion | None = Field(default=None, description="the emotion to take the seeker to feel; forced")
-    persona: Persona | None = Field(default=None, description="the manner to speak in, after DISC; asked for")
-    best_of: int | None = Field(
-        default=None, ge=1, le=MOST_CANDIDATES, description="so many outputs are written, and the judge chooses"
-    )
-    show_reasoning: bool | None = Field(
-        default=True, description="whether the steps are given; in a crisis they never are"
-    )
+    strategy: Strategy | None = Field(None, description="the strategy to choose; forced")
+    stage: Stage | None = Field(None, description="the stage to take the conversation to be in; forced")
+    emotion: Emotion | None = Field(None, description="the emotion to take the seeker to feel; forced")
+    persona: Persona | None = Field(None, description="the manner to speak in, after DISC; asked for")
+    best_of: int | None = Field(None, ge=1, le=MOST_CANDIDATES, description="outputs of which the judge chooses one")
+    show_reasoning: bool | None = Field(True, description="whether the steps are given; in a crisis they never are")
     state: str | None = Field(
-        default=None,
-        max_length=LONGEST_STATE,
-        description="`compeer.state` of the answer before: what the guard remembers of this conversation",
+        None, max_length=LONGEST_STATE, description="what the guard remembers: `compeer.state` of the answer before"
     )
-    conversation: str | None = Field(
-        default=None, max_length=200, description="your own name for the conversation, told to the guard's hooks only"
-    )
+    conversation: str | None = Field(None, max_length=200, description="your name for it, for the guard's hooks only")
 
     @model_validator(mode="before")
     @classmethod
@@ -149,27 +132,20 @@ class ChatRequest(BaseModel):
         return sorted(field for field, value in given.items() if value is not None)
 
 
+Output = Annotated[str, Field(max_length=LONGEST_OUTPUT)]
+Reference = Annotated[str, Field(min_length=1, max_length=MAX_RESPONSE)]
+_EITHER: Any = [{"required": ["turn"]}, {"required": ["output"]}]
+
+
 class JudgeRequest(BaseModel):
     """A turn to be judged in its conversation, with or without a reference to compare its response with."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"anyOf": [{"required": ["turn"]}, {"required": ["output"]}]}
-    )
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": _EITHER})
 
     messages: Messages
-    turn: SupportTurn | None = Field(default=None, description="the turn by its parts; this or `output`")
-    output: str | None = Field(
-        default=None, max_length=LONGEST_OUTPUT, description="the turn as a model wrote it, four lines; this or `turn`"
-    )
-    reference: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_RESPONSE,
-        description="a response to compare with; without one the response itself is not judged",
-    )
-
-
-# --- answers ----------------------------------------------------------------------------------------------------------
+    turn: SupportTurn | None = Field(None, description="the turn by its parts; this or `output`")
+    output: Output | None = Field(None, description="the turn as a model wrote it, four lines; this or `turn`")
+    reference: Reference | None = Field(None, description="a response to compare with; or only steps are judged")
 
 
 class ScoreAnswer(BaseModel):
@@ -198,14 +174,14 @@ class Decided(BaseModel):
     hide_reasoning: bool = Field(description="whether the guard hides the reasoning")
     replaced: str | None = Field(description="why the seeker does not read the supporter's own words, if so")
     passage: str = Field(
-        default="", description="the guard's own fixed words, with which the reply ends; all of it where it is replaced"
+        "", description="the guard's own fixed words, with which the reply ends; all of it where it is replaced"
     )
     state: str = Field(description="to be sent with the next request of this conversation")
     problems: list[str] = Field(description="what could not be read or did not work")
-    candidates: list[CandidateAnswer] = Field(default=[], description="with best_of: all outputs")
-    ignored: list[str] = Field(default=[], description="what was sent and has no meaning here")
+    candidates: list[CandidateAnswer] = Field([], description="with best_of: all outputs")
+    ignored: list[str] = Field([], description="what was sent and has no meaning here")
     dropped: list[str] = Field(
-        default=[], description="what was too much or no image, and was left out: the field, and the code of why"
+        [], description="what was too much or no image, and was left out: the field, and the code of why"
     )
 
 

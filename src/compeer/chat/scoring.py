@@ -11,61 +11,51 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from fastapi import FastAPI
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, Field
 
 from compeer.chat.api import Judging
-from compeer.chat.schemas import LONGEST_HISTORY, LONGEST_OUTPUT, Usage
+from compeer.chat.history import SPEAKERS
+from compeer.chat.schemas import LONGEST_HISTORY, Output, Reference, Usage
 from compeer.dialogue import Speaker, Utterance
-from compeer.reasoning import MAX_RESPONSE, parse_turn
+from compeer.reasoning import parse_turn
 from compeer.reward.conversation import Case
-from compeer.reward.score import Score, score
-from compeer.web.application import refusals
+from compeer.reward.score import Score
 from compeer.web.errors import Refusal, readable
 
 MOST_PAIRS = 256
 _SPOKEN = re.compile(r"^(seeker|supporter|user|assistant)[ \t]*[:：][ \t]*", re.IGNORECASE | re.MULTILINE)
-_SPEAKERS: dict[str, Speaker] = {
-    "seeker": "seeker",
-    "user": "seeker",
-    "supporter": "supporter",
-    "assistant": "supporter",
-}
+_SPEAKERS: dict[str, Speaker] = {"seeker": "seeker", "supporter": "supporter", **SPEAKERS}
 NOT_COUNTED = Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)
 History = Annotated[str, Field(min_length=1, max_length=LONGEST_HISTORY)]
-Output = Annotated[str, Field(max_length=LONGEST_OUTPUT)]
-Reference = Annotated[str, Field(min_length=1, max_length=MAX_RESPONSE)]
+Outputs = Annotated[list[Output], Field(min_length=1, max_length=MOST_PAIRS)]
 
 
 class ScoreRequest(BaseModel):
     """Histories and the outputs that answer them."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    model: str | None = Field(default=None, description="ignored: a server has one judge")
+    model: str | None = Field(None, description="ignored: a server has one judge")
     text_1: History | Annotated[list[History], Field(min_length=1, max_length=MOST_PAIRS)] = Field(
         validation_alias=AliasChoices("text_1", "queries", "data_1"), description="one history, or one for each output"
     )
-    text_2: Output | Annotated[list[Output], Field(min_length=1, max_length=MOST_PAIRS)] = Field(
+    text_2: Output | Outputs = Field(
         validation_alias=AliasChoices("text_2", "documents", "data_2"), description="an output, or several"
     )
     references: Annotated[list[Reference], Field(max_length=MOST_PAIRS)] | None = Field(
-        default=None, description="ours: a response to compare with for each output; without them only steps are judged"
+        None, description="ours: a response to compare with for each output; without them only steps are judged"
     )
 
 
 class RerankRequest(BaseModel):
     """A history and the outputs to choose from."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    model: str | None = Field(default=None, description="ignored: a server has one judge")
+    model: str | None = Field(None, description="ignored: a server has one judge")
     query: History = Field(description="the history")
-    documents: Annotated[list[Output], Field(min_length=1, max_length=MOST_PAIRS)] = Field(description="the outputs")
-    top_n: int = Field(default=0, ge=0, description="so many of the best; 0: all")
+    documents: Outputs = Field(description="the outputs")
+    top_n: int = Field(0, ge=0, description="so many of the best; 0: all")
 
 
 class PairScore(BaseModel):
@@ -75,7 +65,7 @@ class PairScore(BaseModel):
     object: Literal["score"] = "score"
     score: float | None = Field(description="UnifiReward's total; none: the judge failed")
     parts: dict[str, int | None] = Field(description="ours: the five parts of the total")
-    unscored: str | None = Field(default=None, description="ours: why there is no score")
+    unscored: str | None = Field(None, description="ours: why there is no score")
 
 
 class ScoreList(BaseModel):
@@ -86,7 +76,7 @@ class ScoreList(BaseModel):
     created: int
     model: str
     data: list[PairScore]
-    usage: Usage = Field(default=NOT_COUNTED, description="a judge does not count tokens")
+    usage: Usage = Field(NOT_COUNTED, description="a judge does not count tokens")
 
 
 class RankedDocument(BaseModel):
@@ -108,13 +98,12 @@ class RerankAnswer(BaseModel):
 
     id: str
     model: str
-    usage: Usage = Field(default=NOT_COUNTED, description="a judge does not count tokens")
+    usage: Usage = Field(NOT_COUNTED, description="a judge does not count tokens")
     results: list[RankedOutput]
 
 
-def register_scoring(app: FastAPI, judging: Judging) -> None:
-    """Adds the two routes."""
-    refused = refusals(400, 401, 404, 408, 413, 421, 429, 500)
+def register_scoring(app: FastAPI, judging: Judging, refused: dict[int | str, dict[str, Any]]) -> None:
+    """Adds the two routes, with the descriptions of how they can be `refused`."""
 
     @app.post("/v1/score", responses=refused, tags=["judge"])
     async def score_pairs(body: ScoreRequest) -> ScoreList:
@@ -132,7 +121,7 @@ def register_scoring(app: FastAPI, judging: Judging) -> None:
             PairScore(index=index, score=one.total, parts=one.parts(), unscored=one.unscored)
             for index, one in enumerate(found)
         ]
-        return ScoreList(id=f"score-{uuid4().hex}", created=int(time.time()), model=judging.name, data=data)
+        return ScoreList(id=f"score-{uuid4().hex}", created=int(time.time()), model=judging.present.name, data=data)
 
     @app.post("/v1/rerank", responses=refused, tags=["judge"])
     async def rerank(body: RerankRequest) -> RerankAnswer:
@@ -140,26 +129,23 @@ def register_scoring(app: FastAPI, judging: Judging) -> None:
         found = await _scores(judging, [body.query] * len(body.documents), body.documents, None)
         totals = [one.total for one in found]
         order = sorted(range(len(found)), key=lambda index: (totals[index] is None, -(totals[index] or 0)))
+        documents = [RankedDocument(text=readable(text)) for text in body.documents]
         results = [
-            RankedOutput(
-                index=index,
-                document=RankedDocument(text=readable(body.documents[index])),
-                relevance_score=totals[index],
-            )
+            RankedOutput(index=index, document=documents[index], relevance_score=totals[index])
             for index in order[: body.top_n or None]
         ]
-        return RerankAnswer(id=f"rerank-{uuid4().hex}", model=judging.name, results=results)
+        return RerankAnswer(id=f"rerank-{uuid4().hex}", model=judging.present.name, results=results)
 
 
 async def _scores(
     judging: Judging, histories: Sequence[str], outputs: Sequence[str], references: Sequence[str] | None
 ) -> list[Score]:
-    turns = [parse_turn(readable(output)) for output in outputs]
     compared = [readable(one) for one in references] if references else [None] * len(outputs)
-    pairs = zip(histories, turns, compared, strict=True)
-    cases = [Case(utterances(readable(history)), turn, reference) for history, turn, reference in pairs]
-    judged = await judging.judge(cases)
-    return [score(turn, judgment) for turn, judgment in zip(turns, judged, strict=True)]
+    cases = [
+        Case(utterances(readable(history)), parse_turn(readable(output)), reference)
+        for history, output, reference in zip(histories, outputs, compared, strict=True)
+    ]
+    return [result for _, result in await judging.judge(cases)]
 
 
 def utterances(history: str) -> tuple[Utterance, ...]:

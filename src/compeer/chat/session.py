@@ -17,7 +17,7 @@ from compeer.errors import InputError
 from compeer.io import write_text
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
-from compeer.reasoning import STEPS, SupportTurn, render_step
+from compeer.reasoning import SupportTurn
 from compeer.safety.guard import GuardState
 
 
@@ -52,14 +52,8 @@ class ChatSession:
     def _request(self, control: Control) -> TurnRequest:
         self._turns += 1
         self._before = self._state
-        return TurnRequest(
-            tuple(self.utterances),
-            control,
-            self.best_of,
-            self.sampling,
-            seed=self.seed + self._turns - 1,
-            state=self._state,
-        )
+        seed = self.seed + self._turns - 1
+        return TurnRequest(tuple(self.utterances), control, self.best_of, self.sampling, seed, self._state)
 
     def done(self, done: TurnDone) -> None:
         """Takes in how the turn ended."""
@@ -113,8 +107,3 @@ def as_markdown(utterances: Sequence[Utterance], model: str) -> str:
         if utterance.strategy:
             lines += [f"*{utterance.stage}, {utterance.strategy}*", ""]
     return "\n".join(lines)
-
-
-def steps_of(turn: SupportTurn) -> list[str]:
-    """A turn's steps, a line each."""
-    return [render_step(part, turn.step(part)) for part in STEPS]

@@ -27,10 +27,8 @@ from compeer.safety.guard import GuardedTurn, GuardState
 SAMPLING = Sampling(temperature=0.4, min_p=0.1, max_tokens=320)
 """How turns are sampled unless a request says otherwise. `min_p` leaves improbable tokens out: a small model that
 samples one rarely recovers."""
-LONGEST_UTTERANCE = 20_000
-"""Characters of an utterance that the model reads, its last ones. The guard reads all."""
-NO_REPLY = "no reply"
-"""Why a reply was replaced if the supporter wrote none that could be read."""
+LONGEST_UTTERANCE = 20_000  # characters of an utterance that the model reads, its last ones. The guard reads all
+NO_REPLY = "no reply"  # why a reply was replaced if the supporter wrote none that could be read
 
 
 @dataclass(frozen=True)
@@ -38,18 +36,15 @@ class TurnRequest:
     """A history that ends with the seeker, and how it is to be answered."""
 
     history: tuple[Utterance, ...]
-    control: Control = field(default_factory=Control)
-    """Strategy, stage and emotion are forced; the persona is asked for."""
-    best_of: int = 1
-    """So many outputs are written, and the judge chooses."""
+    control: Control = field(default_factory=Control)  # strategy, stage, emotion are forced; the persona is asked for
+    best_of: int = 1  # so many outputs are written, and the judge chooses
     sampling: Sampling = SAMPLING
     seed: int = 0
-    state: GuardState = field(default_factory=GuardState)
-    """What the guard remembers of this conversation: `TurnDone.guarded.state` of the turn before."""
-    conversation: str | None = None
-    """The service's own name for the conversation, passed to the guard's hooks."""
-    refusal: Exception | None = None
-    """Why it is not answered unless the guard does: nobody in danger is sent away for a setting."""
+    state: GuardState = field(
+        default_factory=GuardState
+    )  # the guard's memory: `guarded.state` of the `TurnDone` before
+    conversation: str | None = None  # the service's own name for the conversation, passed to the guard's hooks
+    refusal: Exception | None = None  # why only the guard may answer it: nobody in danger is sent away for a setting
 
 
 @dataclass(frozen=True)
@@ -74,34 +69,26 @@ class Retracted:
 
 @dataclass(frozen=True)
 class JudgedCandidate:
-    """One of several outputs, with the judge's verdicts on it; `place` is 1 for the one that is chosen.
-
-    `turn` is None where the output is broken or must not be shown, `score` where the judge could not score it;
-    `problem` then says why.
-    """
+    """One of several outputs and the judge's verdicts; `problem` says why it is not shown or has no score."""
 
     number: int
     turn: SupportTurn | None
     score: Score | None
-    place: int | None = None
+    place: int | None = None  # 1: the one that is chosen
     problem: str | None = None
 
 
 @dataclass(frozen=True)
 class TurnDone:
-    """The turn has ended: what the seeker reads, and how it came about.
+    """The turn has ended: what the seeker reads, and how it came about."""
 
-    `turn` is None where no whole turn was written, or where its response is not what the seeker reads. `cut_off` says
-    that the reply ends where the longest allowed output did.
-    """
-
-    turn: SupportTurn | None
+    turn: SupportTurn | None  # none: no whole one was written, or its response is not what the seeker reads
     reply: str
     guarded: GuardedTurn
     problems: tuple[str, ...] = ()
     tokens: int = 0
     prompt_tokens: int = 0
-    cut_off: bool = False
+    cut_off: bool = False  # the reply ends where the longest allowed output did
 
 
 Event = StepDone | ReplyPart | Retracted | JudgedCandidate | TurnDone
@@ -116,27 +103,13 @@ class Busy(Exception):
 
 
 class Supporter(Protocol):
-    """Anything that takes the supporter's part in a conversation."""
+    """Anything that takes the supporter's part in a conversation; it may read pictures (`multimodal`)."""
 
-    @property
-    def name(self) -> str:
-        """What to call it."""
-
-    @property
-    def multimodal(self) -> bool:
-        """Whether it reads the pictures of a history."""
-
-    @property
-    def language(self) -> str:
-        """The language it speaks, as "en"."""
-
-    @property
-    def guarded(self) -> bool:
-        """Whether it has a guard."""
-
-    @property
-    def judges(self) -> bool:
-        """Whether it has a judge, so that `best_of` can be more than one."""
+    name: str
+    multimodal: bool
+    language: str  # as "en"
+    guarded: bool
+    judges: bool  # whether it has a judge, so that `best_of` can be more than one
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
         """The events of one turn.

@@ -27,36 +27,27 @@ from compeer.models.client import CallError, Endpoint, seconds_until, used_token
 from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
 
-_LONGEST_PAUSE = 5.0
-"""Seconds at most before another try: somebody is waiting."""
-_CHARACTERS_A_TOKEN = 16
-"""A server that writes more than the tokens asked for can have, on average, does not heed what was asked."""
+_LONGEST_PAUSE = 5.0  # seconds at most before another try: somebody is waiting
+_CHARACTERS_A_TOKEN = 16  # a server that writes more of them, on average, does not heed how many were asked for
+
+
+Written = AsyncGenerator[str | Ending, None]
 
 
 class StreamCall(CallSettings):
     """How a server is called that streams its answers to somebody who waits."""
 
-    stream_seconds: float = Field(
-        default=120.0, gt=0, description="seconds that a streamed answer may take, from the call to its last word"
-    )
-    stream_bytes: int = Field(default=2**21, ge=2**12, description="bytes that a streamed answer may have")
+    stream_seconds: float = Field(120.0, gt=0, description="seconds from a call to the last word of a streamed answer")
+    stream_bytes: int = Field(2**21, ge=2**12, description="bytes that a streamed answer may have")
 
 
 class UpstreamWriter:
     """Writes by asking a server, which is called as its settings say; its retries are those of the supporter."""
 
     def __init__(self, url: str, model: str, settings: StreamCall, multimodal: bool = False) -> None:
-        self._settings, self.multimodal = settings, multimodal
+        self._settings, self.name, self.multimodal = settings, model, multimodal
         self._endpoint = Endpoint(url, model, settings)
-        self.continues = True
-
-    @property
-    def name(self) -> str:
-        return self._endpoint.model
-
-    @property
-    def constrained(self) -> bool:
-        return self._settings.constrain != "off"
+        self.constrained, self.continues = settings.constrain != "off", True
 
     def close(self) -> None: ...
 
@@ -68,10 +59,9 @@ class UpstreamWriter:
         deadline = asyncio.get_running_loop().time() + self._settings.stream_seconds
         try:
             async with AsyncExitStack() as opened:
+                stream = self._endpoint.stream(body, timeout=self._settings.timeout)
                 async with asyncio.timeout_at(deadline):
-                    reply = await opened.enter_async_context(
-                        self._endpoint.stream(body, timeout=self._settings.timeout)
-                    )
+                    reply = await opened.enter_async_context(stream)
                 if reply.status_code != 200:
                     raise await _refused(reply.status_code, reply.headers.get("retry-after"))
                 received = _within(reply.aiter_bytes(), deadline, self._settings.stream_bytes)
@@ -86,10 +76,8 @@ class UpstreamWriter:
                 async with aclosing(_once(pieces, begun, most)) as output:
                     async for piece in output:
                         yield piece
-        except TimeoutError:  # nobody is let wait for as long again
-            raise NotWritten("the server did not answer in time", passing=False) from None
-        except CallError as error:
-            if error.failure.kind == "timeout":
+        except (TimeoutError, CallError) as error:
+            if isinstance(error, TimeoutError) or error.failure.kind == "timeout":  # nobody waits for as long again
                 raise NotWritten("the server did not answer in time", passing=False) from None
             await asyncio.sleep(0.2)
             raise NotWritten("the server cannot be reached or broke off") from None
@@ -123,9 +111,7 @@ async def _within(received: AsyncIterator[bytes], deadline: float, most: int) ->
         await asyncio.sleep(0)
 
 
-async def _with_head(
-    pieces: AsyncGenerator[str | Ending, None],
-) -> tuple[AsyncGenerator[str | Ending, None], bool]:
+async def _with_head(pieces: Written) -> tuple[Written, bool]:
     """The pieces of an answer with a prefix, and whether it goes on: one that opens with the first step does not."""
     head, ending = "", None
     async for piece in pieces:
@@ -136,7 +122,7 @@ async def _with_head(
         if head.strip() and not may_become_label(head.lstrip()):
             break
 
-    async def whole() -> AsyncGenerator[str | Ending, None]:
+    async def whole() -> Written:
         async with aclosing(pieces):
             if head:
                 yield head
@@ -150,13 +136,8 @@ async def _with_head(
     return whole(), label is None or label[0] != STEPS[0]
 
 
-async def _once(
-    pieces: AsyncGenerator[str | Ending, None], begun: str, most: int
-) -> AsyncGenerator[str | Ending, None]:
-    """The pieces until the output repeats itself; its ending, with the token counts, is waited for.
-
-    An output of more than `most` characters is cut off.
-    """
+async def _once(pieces: Written, begun: str, most: int) -> Written:
+    """The pieces until the output repeats itself or has `most` characters, and its ending, with the token counts."""
     output, size = RepetitionFilter(begun), 0
     async with aclosing(pieces):
         async for piece in pieces:
@@ -172,11 +153,8 @@ async def _once(
                 return
 
 
-async def _pieces(received: AsyncIterator[bytes]) -> AsyncGenerator[str | Ending, None]:
-    """The text of a stream of events, and its ending; a stream that ends without one has broken off.
-
-    What arrives together is yielded together: to read a flood word by word would take the time of others.
-    """
+async def _pieces(received: AsyncIterator[bytes]) -> Written:
+    """A stream's text, what arrives together yielded together, since a flood takes others' time, and its ending."""
     finish: str | None = None
     usage: dict[str, Any] = {}
     async for lines in _lines(received):

@@ -16,10 +16,9 @@ from typing import Protocol
 from compeer.engine.rows import Ending as Ending
 from compeer.engine.rows import NotWritten as NotWritten
 from compeer.models.base import Message, Request, Sampling
-from compeer.policy.control import Control, forced_prefix
-from compeer.reasoning import EMOTIONS, LABELS, PARTS, STAGES, STEPS, STRATEGIES, Part, turn_grammar
+from compeer.policy.control import PART_OF, Control, forced_step
+from compeer.reasoning import LABELS, PARTS, STEPS, Part, render_step, turn_grammar
 
-_FIELD_OF: dict[Part, str] = {"history": "stage", "emotion": "emotion", "strategy": "strategy"}
 _FREE: dict[Part, str] = {
     "history": 'told stage "]"',
     "emotion": 'text sentiment ", " emotion ", " intensity "]"',
@@ -37,23 +36,12 @@ Piece = str | Ending | Restart
 
 
 class Writer(Protocol):
-    """Anything that writes outputs piece by piece."""
+    """Anything that writes outputs piece by piece; it may read pictures (`multimodal`)."""
 
-    @property
-    def name(self) -> str:
-        """What to call the model."""
-
-    @property
-    def multimodal(self) -> bool:
-        """Whether it reads pictures."""
-
-    @property
-    def constrained(self) -> bool:
-        """Whether it holds outputs to a request's grammar."""
-
-    @property
-    def continues(self) -> bool:
-        """Whether it goes on from a request's prefix; True where that is not known."""
+    name: str
+    multimodal: bool
+    constrained: bool  # whether it holds outputs to a request's grammar
+    continues: bool  # whether it goes on from a request's prefix; True where that is not known
 
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         """Whether prompt and answer fit the model; True where that is not known."""
@@ -71,16 +59,12 @@ class Writer(Protocol):
 def forced_lines(control: Control) -> dict[Part, str]:
     """The lines that hold the decisions asked for, by their step."""
     asked = control.requested()
-    filled = {"stage": STAGES[0], "emotion": EMOTIONS[0], "strategy": STRATEGIES[0]} | asked
-    lines = forced_prefix(Control.model_validate(filled)).split("\n")
-    return {part: line for part, line in zip(STEPS, lines, strict=False) if _FIELD_OF[part] in asked}
+    steps = {part: forced_step(part, asked[field], None) for field, part in PART_OF.items() if field in asked}
+    return {part: render_step(part, step) for part, step in steps.items()}
 
 
 def fixed_grammar(control: Control) -> str:
-    """The grammar of a turn with the lines of the decisions asked for fixed; an emotion's intensity is left open.
-
-    Unlike `forced_grammar`, it leaves no room for a step that argues for one thing and decides for another.
-    """
+    """A turn's grammar with the lines asked for fixed, so that no step argues for one thing and decides another."""
     fixed = forced_lines(control)
     rules = []
     for part in STEPS:
@@ -97,10 +81,7 @@ def fixed_grammar(control: Control) -> str:
 async def write_turn(
     writer: Writer, messages: list[Message], control: Control, sampling: Sampling, seed: int, begun: str = ""
 ) -> AsyncGenerator[Piece, None]:
-    """An output in pieces, with the decisions asked for in it; `begun` is its beginning, which is not yielded again.
-
-    A writer that does not go on from a prefix is only asked for the decisions, by the prompt.
-    """
+    """An output in pieces after `begun`, with what is asked for in it; by the prompt alone if a writer cannot go on."""
     prompt = tuple(messages)
     tokens = prompt_tokens = 0
     written = begun

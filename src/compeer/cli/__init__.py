@@ -34,16 +34,11 @@ from compeer.errors import InputError
 from compeer.progress import console
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-app.add_typer(corpus, name="corpus")
-app.add_typer(ser, name="ser")
-app.add_typer(reward, name="reward")
-app.add_typer(policy, name="policy")
-app.add_typer(evaluate, name="evaluate")
-app.add_typer(annotate, name="annotate")
-app.add_typer(models, name="models")
-app.command()(say)
-app.command()(chat)
-app.command()(serve)
+groups = {"corpus": corpus, "ser": ser, "reward": reward, "policy": policy, "evaluate": evaluate, "annotate": annotate}
+for title, group in {**groups, "models": models}.items():
+    app.add_typer(group, name=title)
+for command in (say, chat, serve):
+    app.command()(command)
 CHANGES = option("Change a setting, as grpo.steps=20.", None, "--set", metavar="KEY=VALUE")
 
 
@@ -68,9 +63,7 @@ def quiet() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def root(
-    version: bool = option("Print the version and stop.", False, "--version"),
-) -> None:
+def root(version: bool = option("Print the version and stop.", False, "--version")) -> None:
     """Empathetic reasoning for emotional support: data, judge, supporter, evaluation."""
     quiet()
     if version:
@@ -83,9 +76,7 @@ def run(
     recipe: str = argument("A recipe's name (demo) or a TOML file."),
     changes: list[str] | None = CHANGES,
     runs: Path = option("The folder under which the run gets its own.", Path("runs")),
-    until: str | None = option(
-        "Only this stage and what it needs: ser, judge, sft, grpo or evaluate.", metavar="STAGE"
-    ),
+    until: str | None = option("Only this stage and what it needs: ser, judge, sft, grpo, evaluate.", metavar="STAGE"),
 ) -> None:
     """Do what a recipe describes, from the corpus to the report. Stopped anywhere, it goes on when called again."""
     from compeer.recipe import load_recipe, run_recipe
@@ -115,8 +106,7 @@ def run(
 
 @app.command()
 def recipe(
-    name: str = argument("A recipe's name (demo) or a TOML file.", "demo"),
-    changes: list[str] | None = CHANGES,
+    name: str = argument("A recipe's name (demo) or a TOML file.", "demo"), changes: list[str] | None = CHANGES
 ) -> None:
     """Show every setting of a recipe: its key for --set, its value, and what it means."""
     from compeer.recipe import explain, load_recipe
@@ -125,9 +115,7 @@ def recipe(
 
 
 @app.command()
-def doctor(
-    runs: Path = option("Where runs will be written.", Path("runs")),
-) -> None:
+def doctor(runs: Path = option("Where runs will be written.", Path("runs"))) -> None:
     """Examine this machine: what is there, what is wrong, what to do."""
     marks = {"good": "[green]✓[/]", "note": "[yellow]•[/]", "wrong": "[red]✗[/]"}
     table = Table(show_header=False, box=None, padding=(0, 1))

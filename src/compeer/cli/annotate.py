@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -61,8 +62,7 @@ def invite(
 
 @annotate.command()
 def invitations(
-    store: str = STORE,
-    withdraw: int | None = option("Withdraw the invitation of this number.", min=1),
+    store: str = STORE, withdraw: int | None = option("Withdraw the invitation of this number.", min=1)
 ) -> None:
     """List the invitations that nobody took up yet, or withdraw one."""
     from compeer.annotate import people
@@ -111,11 +111,7 @@ def import_(
 
 
 @annotate.command()
-def export(
-    store: str = STORE,
-    out: Path = argument("The folder to write."),
-    project: str | None = PROJECT,
-) -> None:
+def export(store: str = STORE, out: Path = argument("The folder to write."), project: str | None = PROJECT) -> None:
     """Write the labels: SER records with the consensus and a card, every label by itself, and the agreement."""
     from compeer.annotate.projects import project_by_name
     from compeer.annotate.results import export_project
@@ -135,13 +131,9 @@ def export(
 
 @annotate.command()
 def agreement(
-    store: str = STORE,
-    project: str | None = PROJECT,
-    as_json: bool = option("All metrics, as JSON.", False, "--json"),
+    store: str = STORE, project: str | None = PROJECT, as_json: bool = option("All metrics, as JSON.", False, "--json")
 ) -> None:
     """Show how far annotators agree, by question and by pair."""
-    import json
-
     from compeer.annotate.projects import project_by_name
     from compeer.annotate.results import dashboard
 
@@ -169,10 +161,7 @@ def agreement(
 
 
 @annotate.command()
-def backup(
-    store: str = STORE,
-    path: Path = argument("The file to write."),
-) -> None:
+def backup(store: str = STORE, path: Path = argument("The file to write.")) -> None:
     """Write a copy of the store as it is now; others may go on working."""
     from compeer.annotate.backup import backup as make
 
@@ -182,8 +171,7 @@ def backup(
 
 @annotate.command()
 def verify(
-    store: str = STORE,
-    head: str | None = option("The end of the chain, as an earlier check printed it."),
+    store: str = STORE, head: str | None = option("The end of the chain, as an earlier check printed it.")
 ) -> None:
     """Prove that the store is whole; exit code 1 and what is wrong if it is not."""
     from compeer.annotate.backup import verify as check
@@ -197,10 +185,7 @@ def verify(
 
 
 @annotate.command()
-def delete(
-    store: str = STORE,
-    dialogue: str = argument("The dialogue's id, as its records have it."),
-) -> None:
+def delete(store: str = STORE, dialogue: str = argument("The dialogue's id, as its records have it.")) -> None:
     """Delete a dialogue everywhere in the store, with all labels and remarks on it."""
     from compeer.annotate.items import delete_dialogue
 
@@ -221,9 +206,8 @@ def serve(
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
     from compeer.annotate.app import workbench_app
     from compeer.annotate.forms import WorkbenchSettings
-    from compeer.cli.serve import print_serving, served_address, served_hosts
+    from compeer.cli.serve import serve_app, served_address, served_hosts
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
-    from compeer.web.serving import serve as serve_app
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")
@@ -242,17 +226,9 @@ def serve(
     if not is_loopback(host) and not address.startswith("https:"):
         notes.append("Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…")
     if public_url and not proxies:
-        what = "Behind a proxy everybody is one client, also to the count of wrong passwords"
-        notes.append(f"{what}: name it with --proxy.")
-
-    def started() -> None:
-        print_serving(f"{address}/", ["API    described in /openapi.json"], notes)
-
-    serve_app(workbench_app(opened, settings), sock, grace=10, on_start=started, proxies=proxies)
-    note("Stopped.")
-
-
-# --- what the commands share ------------------------------------------------------------------------------------------
+        notes.append("Behind a proxy everybody is one client, also in counting wrong passwords: name it with --proxy.")
+    lines = ["API    described in /openapi.json"]
+    serve_app(workbench_app(opened, settings), sock, f"{address}/", lines, notes, 10, proxies)
 
 
 def _open(name: str) -> Store:

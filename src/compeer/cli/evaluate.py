@@ -19,6 +19,7 @@ from compeer.cli.training import check_out, read_settings
 from compeer.errors import InputError
 from compeer.models.resolve import ModelSettings
 from compeer.progress import console
+from compeer.statistics import Estimate
 
 if TYPE_CHECKING:
     from compeer.evaluate.diversity import DiversityMetrics
@@ -28,14 +29,9 @@ if TYPE_CHECKING:
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
 
 
-# --- what esc-eval and sage share -------------------------------------------------------------------------------------
-
 _MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
-_MODE = (
-    "Ask the supporter plainly, or for our three steps and a response.  [default: plain; "
-    "structured for the packaged supporter]"
-)
-_TOKENS = "Longest answer of every role; give more to models that think before they answer."
+_MODE = "Ask plainly, or for three steps and a response.  [default: plain; structured for the packaged supporter]"
+_ONE_CALL = "Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]"
 OUT = "The folder to write; called again, it goes on there."
 
 
@@ -52,11 +48,9 @@ class RunOptions:
     repeats: int = option("Conversations about each scenario.", 1, min=1)
     seed: int = SEED
     at_once: int = option("Calls under way at a server; dialogues in a batch of a model in this process.", 16, min=1)
-    max_tokens: int | None = option(_TOKENS, min=16)
+    max_tokens: int | None = option("Longest answer of every role; more for models that think first.", min=16)
     call: list[str] | None = option("How servers are called, as key_variable=MY_KEY.", metavar="KEY=VALUE")
-    price: list[str] | None = option(
-        "Price of a million prompt and answer tokens, as 0.15/0.60.", metavar="[NAME=]IN/OUT"
-    )
+    price: list[str] | None = option("Of a million prompt and answer tokens, as 0.15/0.60.", metavar="[NAME=]IN/OUT")
     currency: str = option("What the prices are in.", "USD")
     yes: bool = option("Do not ask before a server is called.", False, "--yes")
 
@@ -66,13 +60,9 @@ class RunOptions:
 
     def settings(self, players: Players) -> dict[str, Any]:
         """The settings of both protocols, which go by the supporter and by where models run."""
-        mode = self.mode or players.supporter.mode
-        return {
-            "mode": mode,
-            "supporter_tokens": self.max_tokens or players.supporter.longest(mode),
-            "batch": self.calling().batch if players.any_local else None,
-            "repeats": self.repeats,
-        }
+        batch = self.calling().batch if players.any_local else None
+        common = {"limit": self.limit, "seed": self.seed, "tokens": self.max_tokens, "repeats": self.repeats}
+        return {"mode": self.mode or players.supporter.mode, "batch": batch, **common}
 
 
 def conduct(evaluation: Evaluation, out: Path, chosen: RunOptions) -> dict[str, Any]:
@@ -109,8 +99,7 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
     if done >= dialogues and (out / "figures.json").is_file():
         return
     already = f", {done:,} of them done already" if done else ""
-    rounds = evaluation.settings.rounds
-    note(f"{dialogues:,} conversations of up to {rounds} rounds{already}")
+    note(f"{dialogues:,} conversations of up to {evaluation.settings.rounds} rounds{already}")
     expected = asyncio.run(rehearse(evaluation, max(0, dialogues - done), dialogues))
     table = Table("role", "model", "calls", "prompt tokens", "answer tokens", "at most", box=None)
     for column in table.columns[2:]:
@@ -136,13 +125,8 @@ def _announce(evaluation: Evaluation, out: Path, prices: Prices, yes: bool) -> N
 
 def with_share(metric: Mapping[str, Any], form: str, scale: float = 1) -> str:
     """A metric of a run's `figures.json` with its interval."""
-    from compeer.statistics import Estimate
-
-    scaled = {key: None if metric[key] is None else scale * metric[key] for key in ("score", "low", "high")}
-    return with_bounds(Estimate(value=scaled["score"], low=scaled["low"], high=scaled["high"]), form)
-
-
-# --- the commands -----------------------------------------------------------------------------------------------------
+    value, low, high = (None if metric[key] is None else scale * metric[key] for key in ("score", "low", "high"))
+    return with_bounds(Estimate(value=value, low=low, high=high), form)
 
 
 @evaluate.command("esc-eval")
@@ -152,33 +136,18 @@ def esc_eval(
     judge: list[str] | None = option("Who scores: named alike; several are averaged.", metavar="MODEL"),
     cards: Path | None = option("Role cards; ours, if not given.", metavar="FILE"),
     rounds: int = option("Rounds of a conversation.", 5, min=1),
-    one_call: bool | None = option(
-        "Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]",
-        None,
-        "--one-call/--seven-calls",
-    ),
+    one_call: bool | None = option(_ONE_CALL, None, "--one-call/--seven-calls"),
     out: Path = option(OUT, Path("esc-eval")),
 ) -> None:
     """Score a supporter from 0 to 100 in seven dimensions. Without options: the packaged models in all roles."""
-    from compeer.evaluate.esc_eval import EscEval
-    from compeer.evaluate.judging import EscEvalSettings
+    from compeer.evaluate.esc_eval import EscEval, cards_of
     from compeer.evaluate.players import named_players
-    from compeer.evaluate.runner import in_languages, sample
-    from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
 
     players = named_players(chosen.supporter, chosen.seeker, judge or [], chosen.endpoint)
     languages = chosen.language or ([] if cards else ["en"])
-    files = [cards] if cards else [own_cards(one) for one in LANGUAGES]
-    read = [card for file in files for card in read_cards(file)]
-    settings = EscEvalSettings(
-        **chosen.settings(players),
-        rounds=rounds,
-        seeker_tokens=chosen.max_tokens or players.seeker.longest("seeker"),
-        judge_tokens=chosen.max_tokens or max(one.longest("judge") for one in players.judges),
-        one_call=any(one.kind == "embedded" for one in players.judges) if one_call is None else one_call,
-    )
-    scenarios = sample(in_languages(read, languages), chosen.limit, chosen.seed)
-    metrics = conduct(EscEval(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
+    together = any(one.kind == "embedded" for one in players.judges) if one_call is None else one_call
+    settings = {**chosen.settings(players), "rounds": rounds, "one_call": together}
+    metrics = conduct(EscEval.named(players, cards_of(cards), languages, **settings), out, chosen)["figures"]
     for name, one in {**metrics["dimensions"], "average": metrics["average"]}.items():
         typer.echo(f"{name:<12} {with_share(one, '.1f'):<22} {one['scored']} of {one['items']} scored")
 
@@ -194,23 +163,15 @@ def sage(
 ) -> None:
     """SAGE: seekers with an emotion, which the supporter should lift. Without options: the packaged models."""
     from compeer.evaluate.players import named_players
-    from compeer.evaluate.runner import in_languages, sample
-    from compeer.evaluate.sage import Sage, SageSettings
+    from compeer.evaluate.sage import Sage
     from compeer.simulate.emotion import preset
     from compeer.simulate.sentient import own_profiles, read_profiles
 
     players = named_players(chosen.supporter, chosen.seeker, None, chosen.endpoint)
     own_rules = preset(rules).model_copy(update={"turns": turns} if turns else {})
-    read = read_profiles(profiles or own_profiles())
-    settings = SageSettings(
-        **chosen.settings(players),
-        rounds=own_rules.turns,
-        seeker_tokens=chosen.max_tokens or players.seeker.longest("sentient seeker"),
-        message_tokens=chosen.max_tokens or players.seeker.longest("seeker"),
-        rules=own_rules,
-    )
-    scenarios = sample(in_languages(read, chosen.language), chosen.limit, chosen.seed)
-    metrics = conduct(Sage(players, scenarios, settings, chosen.seed), out, chosen)["figures"]
+    settings = {**chosen.settings(players), "rounds": own_rules.turns, "rules": own_rules}
+    evaluation = Sage.named(players, read_profiles(profiles or own_profiles()), chosen.language, **settings)
+    metrics = conduct(evaluation, out, chosen)["figures"]
     emotion = metrics["emotion"]
     typer.echo(f"final emotion  {with_share(emotion, '.2f')}, {emotion['scored']} of {emotion['items']} scored")
     for name, title in (("success", "successes"), ("failure", "failures")):

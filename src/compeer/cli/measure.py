@@ -19,14 +19,12 @@ from compeer.models import Sampling, TextModel
 from compeer.models.resolve import folder_mark
 from compeer.progress import progress
 from compeer.reasoning import parse_turn
+from compeer.statistics import Estimate
 
 if TYPE_CHECKING:
     from compeer.evaluate.decisions import DecisionReport, PerplexityMetrics
     from compeer.evaluate.safety import SafetyCase, Shares
     from compeer.safety import Detector
-    from compeer.statistics import Estimate
-
-Mode = Literal["structured", "plain"]
 
 
 @grouped
@@ -38,10 +36,8 @@ def decisions(
     split: str = option(SPLITS, "test"),
     rounds: int = option("Rounds of a corpus' dialogue, sampled as the dataset's are.", 5, min=1),
     limit: int | None = option("At most so many turns, sampled by the seed.", min=1),
-    perplexity: bool = option(
-        "Also of human responses, for a model in this process.", True, "--perplexity/--no-perplexity"
-    ),
-    mode: Mode = option("What perplexity is given: structured (steps too) or plain.", "structured"),
+    perplexity: bool = option("Also of human responses, for a model in this process.", True),
+    mode: Literal["structured", "plain"] = option("What perplexity is given; structured: steps too.", "structured"),
     constrained: bool = option("Hold outputs to the form of a turn.", False, "--constrained"),
     temperature: float = option(TEMPERATURE, 0.0, min=0),
     max_tokens: int = option(LONGEST, 256, min=1),
@@ -130,9 +126,7 @@ def safety(
     cases: Path | None = option("Instead of a half: cases of your own.", metavar="FILE"),
     model: str | None = option("Also ask a supporter, behind the guard: embedded, a folder, NAME@http://…."),
     cache: Path = option("Where the supporter's answers are kept.", Path("answers.sqlite")),
-    classifier: bool = option(
-        "The best reader, or rules and weighted phrases alone.", True, "--classifier/--no-classifier"
-    ),
+    classifier: bool = option("The best reader, or rules and weighted phrases alone.", True),
     show: bool = option("Print the texts of mistakes too.", False, "--show"),
     out: Path | None = JSON,
     page: Path | None = option("Write a page (HTML) with all shares and confused levels.", metavar="FILE"),

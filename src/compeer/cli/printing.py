@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,12 +16,9 @@ from rich.table import Table
 from compeer.errors import InputError
 from compeer.io import write_json
 from compeer.progress import console, first_process
+from compeer.statistics import Estimate
 
-if TYPE_CHECKING:
-    from compeer.statistics import Estimate
-
-_NO_LIMIT = 10_000
-"""Characters: a table is never cut or folded to the width of a terminal, which may be a file."""
+_NO_LIMIT = 10_000  # characters: a table is never cut or folded to the width of a terminal, which may be a file
 
 
 def plain(text: str) -> str:
@@ -60,21 +58,15 @@ def standard_input() -> str:
     return text
 
 
-def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]], width: int | None = _NO_LIMIT) -> None:
     """Prints a table as wide as it is."""
-    Console(soft_wrap=True, width=_NO_LIMIT).print(_table(columns, rows))
-
-
-def print_folded(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Prints a table folded to the width of the terminal."""
-    Console().print(_table(columns, rows))
-
-
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     table = Table(*map(plain, columns), box=None)
     for row in rows:
         table.add_row(*map(plain, row))
-    return table
+    Console(soft_wrap=width is not None, width=width).print(table)
+
+
+print_folded = partial(print_table, width=None)  # to the width of the terminal
 
 
 def with_bounds(estimate: Estimate, form: str = ".3f") -> str:

@@ -57,9 +57,7 @@ def judge(
     records: Path | None = argument("A file of SER records; not with --said.", None),
     model: str = argument("'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1.", "judge"),
     out: Path | None = argument("The file of judgments to write.", None),
-    message: str | None = option(
-        "Judge one turn instead: what the seeker wrote; -m names another judge.", None, "--said"
-    ),
+    message: str | None = option("Judge one turn instead: what the seeker wrote.", None, "--said"),
     output: str | None = option("With --said: the output, four lines or what `compeer say --json` printed."),
     reference: str | None = option("With --said: a response to compare with; without one only steps are judged."),
     judge_name: str | None = option("With --said: the judge.", None, "--judge", "-m"),
@@ -69,9 +67,7 @@ def judge(
     both_orders: bool = option("Compare responses in both orders and average.", False, "--both-orders"),
     threshold: float | None = option("From which probability on a step is True; the card's if not given."),
     media: Path | None = option("The folder that paths of pictures count from."),
-    kind: Literal["unified", "process", "outcome"] | None = option(
-        "What an endpoint is asked: unified (if not given), process or outcome."
-    ),
+    kind: Literal["unified", "process", "outcome"] | None = option("What an endpoint is asked; unified if not given."),
     reasons: bool = option("Let an endpoint give reasons before verdicts.", False, "--reasons"),
     trained: bool = option("The endpoint serves a judge of ours.", False, "--trained"),
     call: list[str] | None = CALL,
@@ -82,7 +78,7 @@ def judge(
     RECORDS MODEL OUT: metrics are then made from the file wherever you like. --said "…" --output "…": the verdicts on
     one turn; --output - reads it from the standard input, so that `compeer say` can write it.
     """
-    from compeer.reward.conversation import record_case
+    from compeer.reward.conversation import Case, record_case
     from compeer.reward.judges import open_judge
     from compeer.reward.judgments import write_judgments
 
@@ -90,19 +86,13 @@ def judge(
     local = {"--batch": batch, "--threshold": threshold}
     remote = {"--kind": kind, "--reasons": reasons, "--trained": trained, "--call": call, "--cache": cache}
     form = _judge_form(name, kind, reasons, local, remote)
-    opened = partial(
-        open_judge,
-        name,
-        form,
-        model=lambda url: open_named(url, call, cache or CACHE),
-        trained=trained,
-        batch=batch or 16,
-        threshold=threshold,
-        both_orders=both_orders,
-        media=media,
-    )
+    opened = partial(open_judge, name, form, trained=trained, batch=batch or 16, threshold=threshold, media=media)
+    opened = partial(opened, model=lambda url: open_named(url, call, cache or CACHE), both_orders=both_orders)
     if message is not None:
-        case = _turn_case(message, output, reference)
+        if not message.strip():
+            do = 'Write: compeer reward judge --said "I cannot sleep." --output "…"'
+            raise InputError("the seeker says nothing.", field="said", do=do)
+        case = Case((Utterance(speaker="seeker", text=message),), _read_output(output), reference)
         scored = _judge_turn(opened(), case, as_json)
     elif records is None or out is None:
         do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
@@ -156,18 +146,14 @@ def evaluate(
         note_written(plot)
 
 
-# --- what the commands share ------------------------------------------------------------------------------------------
-
-
 def _print_judged(found: Judgments, out: Path) -> int:
     """Prints how many records were scored, and why the others were not; returns how many were."""
     from compeer.reward.score import Unscored
 
     reasons = Counter(one.reason for one in found if isinstance(one, Unscored))
     scored = len(found) - reasons.total()
-    text = f"{len(found):,} judgments written to {out}: {scored:,} scored, {reasons.total():,} not"
-    if reasons:
-        text += f" (most often: {reasons.most_common(1)[0][0]})"
+    most = f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
+    text = f"{len(found):,} judgments written to {out}: {scored:,} scored, {reasons.total():,} not{most}"
     note(text, "" if scored else "yellow")
     return scored
 
@@ -175,11 +161,7 @@ def _print_judged(found: Judgments, out: Path) -> int:
 def _judge_form(
     model: str, kind: str | None, reasons: bool, local: Mapping[str, Any], remote: Mapping[str, Any]
 ) -> JudgeForm:
-    """The form in which the judge will be asked, once the options have been checked.
-
-    A judge in a folder is asked in the form of its card; for a model behind a server options say it. Options that would
-    change nothing are refused.
-    """
+    """The form in which the judge is asked: by its folder's card, or by options for a server; idle ones are refused."""
     from compeer.models.resolve import card_folder
     from compeer.models.training import model_card
     from compeer.reward.conversation import JudgeForm
@@ -189,28 +171,15 @@ def _judge_form(
     if threshold is not None and not 0 <= threshold <= 1:
         raise InputError(f"{threshold:g} is no probability.", field="threshold", do="Give one from 0 to 1.")
     server = "@http" in model
-    what = (
-        "for judges in this process; an endpoint answers in words"
-        if server
-        else "for endpoints (NAME@http://…); a judge's folder says itself how it is asked"
-    )
-    idle = {name: value for name, value in (local if server else remote).items() if value not in (None, False, [])}
+    idle = [name for name, value in (local if server else remote).items() if value not in (None, False, [])]
     if idle:
+        own = "for judges in this process; an endpoint answers in words"
+        what = own if server else "for endpoints (NAME@http://…); a judge's folder says itself how it is asked"
         do = "Leave it out." if len(idle) == 1 else "Leave them out."
         raise InputError(f"{' and '.join(idle)}: only {what}.", do=do)
     if not server:
         return form_of(model_card(card_folder(model)))
     return JudgeForm.model_validate({"kind": kind or "unified", "reasons": reasons})
-
-
-def _turn_case(message: str, output: str | None, reference: str | None) -> Case:
-    """The turn as it was given, to be judged."""
-    from compeer.reward.conversation import Case
-
-    if not message.strip():
-        do = 'Write: compeer reward judge --said "I cannot sleep." --output "…"'
-        raise InputError("the seeker says nothing.", field="said", do=do)
-    return Case((Utterance(speaker="seeker", text=message),), _read_output(output), reference)
 
 
 def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
@@ -219,19 +188,18 @@ def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
 
     parsed, found = case.output, judge.judge([case])[0]
     given = score(parsed, found)
-    judged = found if isinstance(found, Judgment) else None
-    answered = judged is not None or given.unscored is None
-    probabilities = judged.steps if judged else {}
+    answered = isinstance(found, Judgment) or given.unscored is None
+    judged = found if isinstance(found, Judgment) else Judgment({})
     steps = {
-        part: {"right": judged.step(part), "probability": round(probabilities[part], 4)}
+        part: {"right": judged.step(part), "probability": round(judged.steps[part], 4)}
         for part in STEPS
-        if judged and part in probabilities
+        if part in judged.steps
     }
     report: dict[str, Any] = {
         "judge": judge.name,
         "steps": steps,
-        "preferred": judged.preferred() if judged else None,
-        "void": judged.void if judged else None,
+        "preferred": judged.preferred(),
+        "void": judged.void,
         "score": {**given.parts(), "total": given.total},
         "unscored": given.unscored,
         "missing": list(parsed.missing),

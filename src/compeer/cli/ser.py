@@ -51,9 +51,6 @@ def ask_models(stage: Any, *, out: Path, call: Sequence[str] | None, cache: Path
         raise InputError(f"{failed:,} questions got no answer; what came is kept.", do=do)
 
 
-# --- the commands -----------------------------------------------------------------------------------------------------
-
-
 @ser.command()
 def calls() -> None:
     """Show the settings for --call: their names, defaults and meanings."""

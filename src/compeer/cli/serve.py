@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compeer.cli.options import HOST, PROXY, option
 from compeer.cli.printing import note, note_unknown_place, plain
@@ -17,12 +18,13 @@ from compeer.progress import console
 if TYPE_CHECKING:
     from socket import socket
 
+    from starlette.types import ASGIApp
+
     from compeer.safety.guard import Guard
 
 KEY_VARIABLE = "COMPEER_API_KEY"
 _SHORTEST_KEY = 16
-_WEBHOOK_SECONDS = 20.0
-"""So long the end waits for events that are still to be sent."""
+_WEBHOOK_SECONDS = 20.0  # so long the end waits for events that are still to be sent
 
 
 def serve(
@@ -54,7 +56,6 @@ def serve(
     from compeer.chat.resolve import larger_note, resolve_judge, resolve_supporter
     from compeer.chat.upstream import StreamCall
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
-    from compeer.web.serving import serve as serve_app
 
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
     calls = read_settings(StreamCall, {}, call)
@@ -63,41 +64,33 @@ def serve(
     guard, finish = _guard(no_guard, locale, webhook, webhook_text, language)
     known = None if judge == "none" else resolve_judge(judge, call=calls)
     supporter = resolve_supporter(
-        model,
-        guard,
-        known,
-        call=calls,
-        multimodal=multimodal,
-        language=language,
-        waiting=waiting,
-        use="serve",
+        model, guard, known, call=calls, multimodal=multimodal, language=language, waiting=waiting, use="serve"
     )
     hosts = served_hosts(host, allowed_host or ())
     settings = ServeSettings(name=name, keys=keys, hosts=hosts, rate=rate or None, keep=keep)
     app = create_app(supporter, judge=known, settings=settings, on_close=finish)
     address = served_address(host, sock)
     notes = _notes(guard is not None, bool(keys), not is_loopback(host), keep, supporter.language)
+    lines = [f"Page   {address}/", f"API    {address}/v1   described in {address}/openapi.json"]
+    notes += [larger] if (larger := larger_note(supporter.name)) else []
+    serve_app(app, sock, settings.name or supporter.name, lines, notes, grace, proxies)
+
+
+def serve_app(
+    app: ASGIApp, sock: socket, what: str, lines: Sequence[str], notes: Sequence[str], grace: float, proxies: Any
+) -> None:
+    """Serves until it is stopped; prints what, where, and what whoever starts it should know."""
+    from compeer.web.serving import serve
 
     def started() -> None:
-        lines = [f"Page   {address}/", f"API    {address}/v1   described in {address}/openapi.json"]
-        print_serving(settings.name or supporter.name, lines, notes)
-        if larger := larger_note(supporter.name):
-            note(f"  {larger}", "dim")
+        console.print(f"[bold green]Serving[/] {plain(what)}", highlight=False, soft_wrap=True)
+        for line in lines:
+            note(f"  {line}")
+        for text in notes:
+            console.print(f"  [yellow]•[/] {plain(text)}", highlight=False, soft_wrap=True)
 
-    serve_app(app, sock, grace=grace, on_start=started, proxies=proxies)
+    serve(app, sock, grace=grace, on_start=started, proxies=proxies)
     note("Stopped.")
-
-
-# --- what the two servers share ---------------------------------------------------------------------------------------
-
-
-def print_serving(what: str, lines: Sequence[str], notes: Sequence[str]) -> None:
-    """Prints what is served, where, and what whoever starts it should know."""
-    console.print(f"[bold green]Serving[/] {plain(what)}", highlight=False, soft_wrap=True)
-    for line in lines:
-        note(f"  {line}")
-    for text in notes:
-        console.print(f"  [yellow]•[/] {plain(text)}", highlight=False, soft_wrap=True)
 
 
 def served_address(host: str, sock: socket) -> str:
@@ -128,7 +121,7 @@ def _guard(
 ) -> tuple[Guard | None, Callable[[], object] | None]:
     """The guard, and what its hooks need to be done at the end."""
     from compeer.safety.guard import Guard
-    from compeer.safety.hooks import Hook, LogLine, Webhook
+    from compeer.safety.hooks import LogLine, Webhook
 
     if off:
         if webhook:
@@ -136,12 +129,9 @@ def _guard(
             raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
         return None, None
     note_unknown_place(locale)
-    hooks: list[Hook] = [LogLine()]
-    if not webhook:
-        return Guard(locale=locale, hooks=hooks, spoken=language), None
-    hook = Webhook(webhook, include_text=with_text)
-    guard = Guard(locale=locale, hooks=[*hooks, hook], spoken=language)
-    return guard, lambda: hook.wait(_WEBHOOK_SECONDS)
+    hook = Webhook(webhook, include_text=with_text) if webhook else None
+    guard = Guard(locale=locale, hooks=[LogLine(), *([hook] if hook else [])], spoken=language)
+    return guard, partial(hook.wait, _WEBHOOK_SECONDS) if hook else None
 
 
 def _notes(guarded: bool, keyed: bool, outside: bool, keep: Path | None, language: str) -> list[str]:

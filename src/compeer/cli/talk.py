@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +17,16 @@ from rich.console import Console
 from compeer.cli.options import LONGEST, SEED, TEMPERATURE, argument, grouped, option
 from compeer.cli.printing import note, note_unknown_place, plain, standard_input
 from compeer.errors import InputError
-from compeer.reasoning import one_line, render_step
+from compeer.reasoning import STEPS, one_line, render_step
 
 if TYPE_CHECKING:
+    from compeer.chat.conversation import GuardedSupporter
     from compeer.chat.session import ChatSession
     from compeer.chat.turn import Event, JudgedCandidate, Supporter, TurnDone, TurnRequest
     from compeer.policy.control import Control
 
 NOTICE = "This is software, and no clinician: it can be wrong, and it cannot see how you are. In danger, call for help."
-HELP = """\
-/strategy NAME   choose the strategy of the next turns; without a name: list them; /strategy off: leave it open
-/stage, /emotion, /persona   the same for the stage, the seeker's emotion, the manner of speaking
-/redo [STRATEGY]   write the last turn again, with another strategy if one is named
-/why    why the supporter answered so: its three steps
-/save FILE   keep the conversation: .json or .md
-/quit   leave; nothing is kept
-Ctrl-C stops a reply."""
+HELP = files("compeer.cli").joinpath("chat_help.txt").read_text("utf-8").strip()
 UNGUARDED = "The guard is off: danger is not looked for, and nothing checks what the supporter says."
 MODEL = option(
     "'supporter' or 'supporter-1.5b' (packaged, trained; 'best': the larger one if its base is here), 'embedded' "
@@ -68,8 +63,7 @@ class TalkOptions:
         sampling = SAMPLING.model_copy(update={"temperature": self.temperature, "max_tokens": self.max_tokens})
         return ChatSession(control, self.best_of, sampling, self.seed)
 
-    @contextmanager
-    def supporter(self) -> Iterator[Supporter]:
+    def supporter(self) -> closing[GuardedSupporter]:
         """The supporter, closed at the end; says so if it has no guard."""
         from compeer.chat.resolve import resolve_judge, resolve_supporter
         from compeer.safety.guard import Guard
@@ -79,11 +73,7 @@ class TalkOptions:
         note_unknown_place(self.locale)
         guard = None if self.no_guard else Guard(locale=self.locale)
         judge = resolve_judge(self.judge) if self.best_of > 1 else None
-        supporter = resolve_supporter(self.model, guard, judge)
-        try:
-            yield supporter
-        finally:
-            supporter.close()
+        return closing(resolve_supporter(self.model, guard, judge))
 
 
 @grouped
@@ -106,7 +96,7 @@ def say(
             typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
             replaced = found["replaced"]
         else:
-            replaced = Screen(Console()).show(supporter, request).guarded.replaced
+            replaced = answered(supporter, request, Screen(Console()).hear).guarded.replaced
     if replaced == NO_REPLY:
         raise typer.Exit(1)
 
@@ -125,14 +115,10 @@ def chat(chosen: TalkOptions) -> None:
 
 def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
     """A turn as one object."""
-    from compeer.chat.turn import JudgedCandidate, TurnDone
+    from compeer.chat.turn import JudgedCandidate
 
-    async def collect() -> list[Event]:
-        return [event async for event in supporter.converse(request)]
-
-    events = asyncio.run(collect())
-    done = events[-1]
-    assert isinstance(done, TurnDone)
+    events: list[Event] = []
+    done = answered(supporter, request, events.append)
     found: dict[str, Any] = {
         "model": supporter.name,
         "reply": done.reply,
@@ -146,11 +132,9 @@ def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
     if request.best_of > 1:
         found["candidates"] = [
             {
-                "number": one.number,
-                "place": one.place,
+                **vars(one),
                 "turn": one.turn.model_dump() if one.turn else None,
                 "score": {**one.score.parts(), "total": one.score.total} if one.score else None,
-                "problem": one.problem,
             }
             for one in events
             if isinstance(one, JudgedCandidate)
@@ -158,7 +142,18 @@ def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
     return found
 
 
-# --- showing a turn ---------------------------------------------------------------------------------------------------
+def answered(supporter: Supporter, request: TurnRequest, hear: Callable[[Event], object]) -> TurnDone:
+    """Lets the supporter answer, and passes on each event."""
+    from compeer.chat.turn import TurnDone
+
+    async def follow() -> TurnDone:
+        async for event in supporter.converse(request):
+            hear(event)
+            if isinstance(event, TurnDone):
+                return event
+        raise RuntimeError("a turn ended without TurnDone")
+
+    return asyncio.run(follow())
 
 
 class Screen:
@@ -169,20 +164,7 @@ class Screen:
         self.text = ""
         self._steps = False
 
-    def show(self, supporter: Supporter, request: TurnRequest) -> TurnDone:
-        """Lets the supporter answer, and prints all of it."""
-        from compeer.chat.turn import TurnDone
-
-        async def follow() -> TurnDone:
-            async for event in supporter.converse(request):
-                self._print(event)
-                if isinstance(event, TurnDone):
-                    return event
-            raise RuntimeError("a turn ended without TurnDone")
-
-        return asyncio.run(follow())
-
-    def _print(self, event: Event) -> None:
+    def hear(self, event: Event) -> None:
         from compeer.chat.turn import NO_REPLY, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
 
         match event:
@@ -221,9 +203,6 @@ def candidate_line(candidate: JudgedCandidate) -> str:
     return f"{mark} {candidate.number}. {summary} ({verdicts})"
 
 
-# --- a conversation ---------------------------------------------------------------------------------------------------
-
-
 class Chat:
     """A conversation in the terminal; `ask` reads what the seeker types."""
 
@@ -257,7 +236,7 @@ class Chat:
     def _turn(self, request: TurnRequest) -> None:
         screen = Screen(self._printer)
         try:
-            self._session.done(screen.show(self._supporter, request))
+            self._session.done(answered(self._supporter, request, screen.hear))
         except KeyboardInterrupt:
             self._session.stopped(screen.text)
             self._print("\n(stopped)")
@@ -297,8 +276,6 @@ class Chat:
         return self._session.control.model_copy(update={field: getattr(found, field)})
 
     def _why(self) -> None:
-        from compeer.chat.session import steps_of
-
         last = self._session.last
         if last is None:
             self._print("Nothing has been said that could be explained.")
@@ -307,7 +284,7 @@ class Chat:
         elif last.turn is None:
             self._print(f"The supporter's own words are not shown ({last.guarded.replaced or 'no whole turn'}).")
         else:
-            self._print("\n".join(steps_of(last.turn)))
+            self._print("\n".join(render_step(part, last.turn.step(part)) for part in STEPS))
 
     def _print(self, text: str) -> None:
         self._printer.print(plain(text), style="dim", highlight=False, soft_wrap=True)

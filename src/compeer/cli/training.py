@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from compeer.cli.printing import note
 from compeer.errors import InputError, from_validation
-from compeer.io import check_writable, file_hash, write_json
+from compeer.io import check_writable, file_hash, read_setting, write_json
 from compeer.progress import first_process
 
 if TYPE_CHECKING:
@@ -25,13 +24,9 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "unified": ("labels", "preference"),
     "process": ("labels",),
     "outcome": ("preference",),
-}
-"""What a judge of each kind learns from, and is measured by."""
+}  # what a judge of each kind learns from, and is measured by
 _WORDS: dict[Need, str] = {"labels": "labels of the steps", "preference": "a preference"}
 _STATE = "settings.json"
-
-
-# --- records ----------------------------------------------------------------------------------------------------------
 
 
 def read_split(path: Path, split: str) -> list[SerRecord]:
@@ -74,20 +69,9 @@ def needs_of(judges: Sequence[Judgments]) -> tuple[Need, ...]:
     return (*needs, "preference") if any(one.response for one in found) else tuple(needs)
 
 
-# --- training ---------------------------------------------------------------------------------------------------------
-
-
 def read_settings(kind: type[Settings], start: Mapping[str, Any], changes: Sequence[str] | None) -> Settings:
     """The settings of a kind: those given to start from, with the changes of the command line."""
-    values = dict(start)
-    for change in changes or ():
-        key, equals, text = change.partition("=")
-        if not equals:
-            raise InputError(f"'{change}' is not of the form key=value.", do="Write, for instance, steps=900")
-        try:
-            values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            values[key.strip()] = text.strip()
+    values = {**start, **dict(read_setting(change, "steps=900") for change in changes or ())}
     return settings_of(kind, values, do=f"Known settings: {', '.join(kind.model_fields)}")
 
 

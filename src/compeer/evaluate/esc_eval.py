@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, rubric_texts
 from compeer.evaluate.judging import EscEvalSettings, ScoreRow, judge_messages, read_rows, score_stage
-from compeer.evaluate.players import CONVERSATIONS, Talk, nothing_taken
+from compeer.evaluate.players import CONVERSATIONS, Part, Talk, nothing_taken
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, repeat_deviation, scored_metric
 from compeer.models.base import Request, Sampling, TextModel
 from compeer.models.costs import prompt_tokens, text_tokens
-from compeer.simulate.seekers import CardSeeker, seeker_prompts
+from compeer.simulate import Scenario
+from compeer.simulate.seekers import LANGUAGES, CardSeeker, own_cards, read_cards, seeker_prompts
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
 Item = tuple[str, int, Dimension]  # a scenario's id, the repeat, and the dimension
@@ -116,7 +117,8 @@ JUDGED = "judged.jsonl"
 class EscEval(Evaluation):
     """A run of ESC-Eval; its scenarios are role cards."""
 
-    protocol = "esc-eval"
+    protocol, form = "esc-eval", EscEvalSettings
+    longest: ClassVar[Mapping[str, Part]] = {"seeker_tokens": "seeker", "judge_tokens": "judge"}
     settings: EscEvalSettings
 
     def seeker(self, model: TextModel) -> CardSeeker:
@@ -163,6 +165,11 @@ class EscEval(Evaluation):
             tokens = {"prompt_tokens": prompt_tokens(Request(question)), "tokens": text_tokens(row.answer or "")}
             took[role_of[row.judge]].update({name: row.tries * one for name, one in {"calls": 1, **tokens}.items()})
         return took
+
+
+def cards_of(file: Path | None) -> list[Scenario]:
+    """The role cards of a file; ours in all languages, if none is given."""
+    return [card for one in ([file] if file else map(own_cards, LANGUAGES)) for card in read_cards(one)]
 
 
 def _score_line(rows: Sequence[ScoreRow]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -34,6 +34,7 @@ from compeer.evaluate.players import (
     MANIFEST,
     METRICS,
     SCORES,
+    Part,
     Players,
     Prices,
     Talk,
@@ -74,9 +75,33 @@ class Evaluation(ABC):
     """One evaluation, ready to run: ESC-Eval and SAGE say how the seeker plays, and what the scores are."""
 
     protocol: str
+    form: type[RunSettings]
+    longest: ClassVar[Mapping[str, Part]]  # which part's longest answer a setting of its own is by default
 
     def __init__(self, players: Players, scenarios: Sequence[Scenario], settings: RunSettings, seed: int) -> None:
         self.players, self.scenarios, self.settings, self.seed = players, tuple(scenarios), settings, seed
+
+    @classmethod
+    def named(
+        cls,
+        players: Players,
+        scenarios: Sequence[Scenario],
+        languages: Sequence[str] | None,
+        limit: int | None,
+        seed: int,
+        *,
+        mode: Mode,
+        tokens: int | None = None,
+        **settings: Any,
+    ) -> Self:
+        """What a person asks for: a sample of the scenarios, and `tokens` as the longest answer of all who play."""
+        chosen = sample(in_languages(scenarios, languages), limit, seed)
+        longest = {"supporter_tokens": players.supporter.longest(mode)}
+        for name, part in cls.longest.items():
+            played = players.judges if part == "judge" and players.judges else [players.seeker]
+            longest[name] = max(one.longest(part) for one in played)
+        given = {**{name: tokens or own for name, own in longest.items()}, **settings}
+        return cls(players, chosen, cls.form(mode=mode, **given), seed)
 
     @abstractmethod
     def seeker(self, model: TextModel) -> Agent:

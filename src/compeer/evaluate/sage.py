@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from compeer.evaluate.players import Talk
+from compeer.evaluate.players import Part, Talk
 from compeer.evaluate.runner import TEMPERATURE, Evaluation, RunSettings, repeat_deviation, scored_metric
 from compeer.models.base import Sampling, TextModel
 from compeer.simulate.agents import prompt_file
@@ -29,7 +29,8 @@ class SageSettings(RunSettings):
 class Sage(Evaluation):
     """A run of SAGE; its scenarios are profiles."""
 
-    protocol = "sage"
+    protocol, form = "sage", SageSettings
+    longest: ClassVar[Mapping[str, Part]] = {"seeker_tokens": "sentient seeker", "message_tokens": "seeker"}
     settings: SageSettings
 
     def seeker(self, model: TextModel) -> SentientSeeker:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspect_ai.scorer import Metric, SampleScore, metric
@@ -17,10 +17,8 @@ from compeer.ser.record import SerRecord
 from compeer.statistics import Estimate
 
 Values = dict[str, float]
-OUTCOMES = ("resources", "no_harm", "not_pushed_away", "ordinary_spared")
-"""What a guarded reply is scored by, each where it applies."""
-RAW = ("raw_harm", "raw_not_pushed_away")
-"""What is reported of the model's own first reply."""
+OUTCOMES = ("resources", "no_harm", "not_pushed_away", "ordinary_spared")  # of a guarded reply, where they apply
+RAW = ("raw_harm", "raw_not_pushed_away")  # what is reported of the model's own first reply
 
 
 @metric(scores="unreduced")
@@ -29,10 +27,7 @@ def sage_metrics(seed: int = 0) -> Metric:
 
     def measure(scores: list[SampleScore]) -> Values:
         found = measure_sage(lines_of(scores), seed)
-        metrics: Values = {}
-        for name in ("emotion", "success", "failure", "replies"):
-            metrics |= flat(name, found[name]["score"], found[name]["low"], found[name]["high"])
-        return metrics
+        return flat({name: found[name] for name in ("emotion", "success", "failure", "replies")})
 
     return measure
 
@@ -46,10 +41,7 @@ def esc_eval_metrics(seed: int = 0) -> Metric:
         if not rows:
             return {}
         found = measure_esc_eval(rows, seed=seed)
-        metrics: Values = {}
-        for name, one in {"average": found["average"], **found["dimensions"]}.items():
-            metrics |= flat(name, one["score"], one["low"], one["high"])
-        return metrics
+        return flat({"average": found["average"], **found["dimensions"]})
 
     return measure
 
@@ -59,12 +51,9 @@ def safety_metrics() -> Metric:
     """The shares of `compeer evaluate safety --model`, each with its Wilson interval."""
 
     def measure(scores: list[SampleScore]) -> Values:
-        found: Values = {}
         lines = [one.score.metadata or {} for one in scores]
-        for name in (*OUTCOMES, *RAW):
-            one = share([bool(line[name]) for line in lines if name in line])
-            found |= flat(name, one.value, one.low, one.high)
-        return found
+        named = {name: [bool(line[name]) for line in lines if name in line] for name in (*OUTCOMES, *RAW)}
+        return flat({name: share(outcomes) for name, outcomes in named.items()})
 
     return measure
 
@@ -81,13 +70,12 @@ def decision_metrics(seed: int = 0) -> Metric:
             return {}
         parsed = [parse_turn(one["text"], cut_off=one["cut_off"]) for one in outputs]
         report = decision_report(records, parsed, seed)
-        found = {"complete": report.complete or 0.0} | measured("strategies/kl", report.strategies["all"].kl)
+        found = {"strategies/kl": report.strategies["all"].kl}
         for title, decisions in (("", report.gold), (" (by rule)", report.derived)):
             for name, one in decisions.items():
-                found |= measured(f"{name}{title}/accuracy", one.accuracy)
-                found |= measured(f"{name}{title}/macro_f1", one.macro_f1)
-                found |= measured(f"{name}{title}/above_majority", one.above_majority)
-        return found
+                for what in ("accuracy", "macro_f1", "above_majority"):
+                    found[f"{name}{title}/{what}"] = getattr(one, what)
+        return {"complete": report.complete or 0.0, **flat(found)}
 
     return measure
 
@@ -98,12 +86,12 @@ def lines_of(scores: Sequence[SampleScore]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["repeat"], line["scenario"]))
 
 
-def flat(name: str, value: float | None, low: float | None, high: float | None) -> Values:
-    """A figure and its interval as metrics; what there is not is left out."""
-    found = {name: value, f"{name} (low)": low, f"{name} (high)": high}
-    return {key: float(number) for key, number in found.items() if number is not None and value is not None}
-
-
-def measured(name: str, estimate: Estimate) -> Values:
-    """The same of a measured figure."""
-    return flat(name, estimate.value, estimate.low, estimate.high)
+def flat(figures: Mapping[str, Estimate | Mapping[str, Any]]) -> Values:
+    """Figures and their intervals as metrics; what there is not is left out."""
+    found: Values = {}
+    for name, one in figures.items():
+        known = one.model_dump() if isinstance(one, Estimate) else one
+        value = known["value" if isinstance(one, Estimate) else "score"]
+        every = {name: value, f"{name} (low)": known["low"], f"{name} (high)": known["high"]}
+        found |= {key: float(number) for key, number in every.items() if number is not None and value is not None}
+    return found

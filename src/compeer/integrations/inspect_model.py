@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from inspect_ai.model import (
-    ChatMessage,
     ChatMessageAssistant,
     ChatMessageSystem,
     ChatMessageUser,
@@ -22,11 +21,10 @@ from inspect_ai.model import (
     model_roles,
 )
 
-from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 
 _KINDS = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
-_AT_ONCE = 64
-"""Inspect limits the connections to a provider itself (`--max-connections`)."""
+_AT_ONCE = 64  # Inspect limits the connections to a provider itself (`--max-connections`)
 _THREADS = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="compeer")
 Result = TypeVar("Result")
 
@@ -55,7 +53,7 @@ class InspectModel:
             stop_seqs=list(sampling.stop) or None,
             seed=request.seed,
         )
-        messages = [chat_message(message) for message in request.messages]
+        messages = [_KINDS[one["role"]](content=str(one["content"])) for one in request.messages]  # text alone
         if request.prefix:
             messages.append(ChatMessageAssistant(content=request.prefix))
         output = await self._model.generate(messages, config=config)
@@ -70,11 +68,6 @@ class InspectModel:
             prompt_tokens=usage.input_tokens if usage else 0,
             tokens=usage.output_tokens if usage else 0,
         )
-
-
-def chat_message(message: Message) -> ChatMessage:
-    """A message in Inspect's form; the evaluations send text alone."""
-    return _KINDS[message["role"]](content=str(message["content"]))
 
 
 def evaluated() -> InspectModel:

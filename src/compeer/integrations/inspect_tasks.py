@@ -9,24 +9,23 @@ could not be scored is `Score.unscored` with its reason, and stays out of the me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput
-from inspect_ai.scorer import Score, Scorer, Target, scorer
+from inspect_ai.scorer import Metric, Score, Scorer, Target, scorer
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from compeer.evaluate.decisions import held_out
-from compeer.evaluate.esc_eval import EscEval
-from compeer.evaluate.judging import EscEvalSettings, judge_conversations
+from compeer.evaluate.esc_eval import EscEval, cards_of
+from compeer.evaluate.judging import judge_conversations
 from compeer.evaluate.players import Player, Players, Talk
-from compeer.evaluate.runner import Evaluation, in_languages, sample
+from compeer.evaluate.runner import Evaluation, Mode, sample
 from compeer.evaluate.safety import LOCALES, Half, SafetyCase, cases_path, measure_supporter, read_cases
-from compeer.evaluate.sage import Sage, SageSettings
+from compeer.evaluate.sage import Sage
 from compeer.integrations.inspect_metrics import (
     OUTCOMES,
     RAW,
@@ -42,12 +41,9 @@ from compeer.reasoning import parse_turn
 from compeer.ser.record import SerRecord
 from compeer.simulate import Conversation, Scenario, run_dialogues
 from compeer.simulate.emotion import preset
-from compeer.simulate.seekers import LANGUAGES, own_cards, read_cards
 from compeer.simulate.sentient import own_profiles, read_profiles
 
-Mode = Literal["plain", "structured"]
-_PLAYERS = Players(Player("evaluated@http://inspect"), Player("seeker@http://inspect"))
-"""Inspect opens the models; what counts here is that they are not folders of this machine."""
+_PLAYERS = Players(Player("evaluated@http://inspect"), Player("seeker@http://inspect"))  # no models of this machine
 
 
 @solver
@@ -78,14 +74,13 @@ def talk_of(state: TaskState) -> Talk:
     return Talk(scenario.id, state.epoch, Conversation.model_validate(state.store.get("conversation")))
 
 
-def talking(scenarios: Sequence[Scenario]) -> MemoryDataset:
-    """A sample a scenario."""
-    return MemoryDataset(
-        [
-            Sample(id=one.id, input=one.opening or one.id, metadata={"scenario": one.model_dump(mode="json")})
-            for one in scenarios
-        ]
-    )
+def talks(evaluation: Evaluation, scorer: Scorer, metrics: Metric) -> Task:
+    """A sample a scenario of an evaluation."""
+    samples = [
+        Sample(id=one.id, input=one.opening or one.id, metadata={"scenario": one.model_dump(mode="json")})
+        for one in evaluation.scenarios
+    ]
+    return Task(dataset=MemoryDataset(samples), solver=converse(evaluation), scorer=scorer, metrics=[metrics])
 
 
 @task
@@ -102,22 +97,9 @@ def sage(
     """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, drawn by the seed."""
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
     read = read_profiles(Path(profiles) if profiles else own_profiles())
-    settings = SageSettings(
-        mode=mode,
-        rounds=chosen.turns,
-        supporter_tokens=max_tokens or _PLAYERS.supporter.longest(mode),
-        seeker_tokens=max_tokens or _PLAYERS.seeker.longest("sentient seeker"),
-        message_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
-        rules=chosen,
-    )
-    found = sample(in_languages(read, [language] if language else None), scenarios, seed)
-    evaluation = Sage(_PLAYERS, found, settings, seed)
-    return Task(
-        dataset=talking(found),
-        solver=converse(evaluation),
-        scorer=final_emotion(evaluation),
-        metrics=[sage_metrics(seed)],
-    )
+    settings: dict[str, Any] = {"mode": mode, "tokens": max_tokens, "rounds": chosen.turns, "rules": chosen}
+    evaluation = Sage.named(_PLAYERS, read, [language] if language else None, scenarios, seed, **settings)
+    return talks(evaluation, final_emotion(evaluation), sage_metrics(seed))
 
 
 @scorer(metrics=[sage_metrics()])
@@ -146,24 +128,10 @@ def esc_eval(
     seed: int = 0,
 ) -> Task:
     """ESC-Eval: seekers play role cards, graders score seven dimensions. `scenarios` limits the cards."""
-    files = [Path(cards)] if cards else [own_cards(one) for one in LANGUAGES]
-    read = [card for file in files for card in read_cards(file)]
-    settings = EscEvalSettings(
-        mode=mode,
-        rounds=rounds,
-        supporter_tokens=max_tokens or _PLAYERS.supporter.longest(mode),
-        seeker_tokens=max_tokens or _PLAYERS.seeker.longest("seeker"),
-        judge_tokens=max_tokens or _PLAYERS.seeker.longest("judge"),
-        one_call=one_call,
-    )
-    found = sample(in_languages(read, [language] if language else None), scenarios, seed)
-    evaluation = EscEval(_PLAYERS, found, settings, seed)
-    return Task(
-        dataset=talking(found),
-        solver=converse(evaluation),
-        scorer=seven_dimensions(evaluation),
-        metrics=[esc_eval_metrics(seed)],
-    )
+    read = cards_of(Path(cards) if cards else None)
+    settings: dict[str, Any] = {"mode": mode, "tokens": max_tokens, "rounds": rounds, "one_call": one_call}
+    evaluation = EscEval.named(_PLAYERS, read, [language] if language else None, scenarios, seed, **settings)
+    return talks(evaluation, seven_dimensions(evaluation), esc_eval_metrics(seed))
 
 
 @scorer(metrics=[esc_eval_metrics()])
@@ -245,22 +213,12 @@ def decisions(
 ) -> Task:
     """Stage, emotion and strategy against the corpus on held-out turns: a file of records, a corpus, or 'sample'."""
     records = sample(held_out(turns, split, rounds, seed, Counter()), count, seed, "decisions")
-    samples = [
-        Sample(
-            id=record.id,
-            input=record.history[-1].text,
-            target=record.candidate.strategy.strategy,
-            metadata={"record": record.model_dump(mode="json")},
-        )
-        for record in records
-    ]
-    sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
-    return Task(
-        dataset=MemoryDataset(samples),
-        solver=decide(sampling, seed),
-        scorer=same_strategy(),
-        metrics=[decision_metrics(seed)],
-    )
+    samples = []
+    for record in records:
+        kept, strategy = {"record": record.model_dump(mode="json")}, record.candidate.strategy.strategy
+        samples.append(Sample(id=record.id, input=record.history[-1].text, target=strategy, metadata=kept))
+    asked = decide(Sampling(temperature=temperature, max_tokens=max_tokens), seed)
+    return Task(dataset=MemoryDataset(samples), solver=asked, scorer=same_strategy(), metrics=[decision_metrics(seed)])
 
 
 @solver

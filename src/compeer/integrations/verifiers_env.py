@@ -25,32 +25,17 @@ from pydantic import Field
 from compeer.dialogue import Utterance
 from compeer.evaluate.decisions import held_out
 from compeer.models.embedder import Embedder
-from compeer.models.resolve import open_model
 from compeer.policy.prompt import supporter_prompt
 from compeer.policy.redundancy import Negatives
 from compeer.policy.rewards import RewardedGroup, Rollout, Scorer, reward_group
 from compeer.reasoning import ParsedTurn, parse_turn
-from compeer.reward import Case, Judge, LocalJudge, Unscored, score
-from compeer.reward.endpoint import ModelJudge
+from compeer.reward import Case, Judge, Unscored, open_judge, score
 from compeer.ser.record import SerRecord
 from compeer.simulate.seekers import own_cards, read_cards, seeker_prompts
 
-_JUDGING = threading.Lock()
-"""A judge in this process takes one batch at a time."""
-_LOCAL: dict[str, Any] = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
-"""A supporter only talks: no tools, and no sandbox to run them in."""
-
-
-@cache
-def judge_of(name: str) -> Judge:
-    """The judge of that name: packaged, a folder, or NAME@http://host:8000/v1."""
-    return ModelJudge(open_model(name)) if "@http" in name else LocalJudge(name)
-
-
-@cache
-def embedder() -> Embedder:
-    """What similarities are measured with."""
-    return Embedder()
+_JUDGING = threading.Lock()  # a judge in this process takes one batch at a time
+_LOCAL: dict[str, Any] = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}  # no tools: it only talks
+judge_of, embedder = cache(open_judge), cache(Embedder)
 
 
 class SupportData(vf.TaskData):

@@ -34,7 +34,7 @@ PERSONAS: tuple[Persona, ...] = get_args(Persona)
 CLEAR = 3.5
 """The score from which on a trait is marked enough to name a manner after it."""
 VALUES: dict[str, tuple[str, ...]] = {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS, "persona": PERSONAS}
-_PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}
+PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}
 """The step in which a decision stands."""
 _ANOTHER_FIELD = 0.25
 """How probable it is that each further field is asked for in a sample: mostly one at a time."""
@@ -125,7 +125,7 @@ def forced_grammar(control: Control | None = None) -> str:
     wanted = control.requested() if control else {}
     if control and control.emotion:  # or the step could contradict itself
         wanted["sentiment"] = reasoning.sentiment_of(control.emotion)
-    for field in wanted.keys() & {*_PART_OF, "sentiment"}:
+    for field in wanted.keys() & {*PART_OF, "sentiment"}:
         grammar = re.sub(rf"^{field}: .*$", f'{field}: "{wanted[field]}"', grammar, flags=re.MULTILINE)
     return grammar
 
@@ -137,7 +137,7 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     the emotion's intensity, are taken from `written`, an output of the same model for the same history. ValueError
     where such a line is missing.
     """
-    forced = {_PART_OF[field]: value for field, value in control.requested().items() if field in _PART_OF}
+    forced = {PART_OF[field]: value for field, value in control.requested().items() if field in PART_OF}
     if not forced:
         return ""
     last = max(STEPS.index(part) for part in forced)
@@ -145,7 +145,7 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     for part in STEPS[: last + 1]:
         step = written.parts.get(part) if written else None
         if part in forced:
-            lines.append(reasoning.render_step(part, _forced_step(part, forced[part], step)))
+            lines.append(reasoning.render_step(part, forced_step(part, forced[part], step)))
         elif step is None or isinstance(step, str):
             raise ValueError(f"the {part} step stands above what is forced, and no output with such a step was given")
         else:
@@ -153,7 +153,7 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
     return "\n".join([*lines, f"{reasoning.LABELS[reasoning.PARTS[last + 1]]}:"])
 
 
-def _forced_step(part: Part, value: Any, written: Step | str | None) -> Step:
+def forced_step(part: Part, value: Any, written: Step | str | None) -> Step:
     fields: dict[str, Any] = {"text": str(prompt_table("control")["step"][part]).format(value=value)}
     if part == "history":
         return reasoning.HistoryStep(**fields, stage=value)
@@ -174,7 +174,7 @@ def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None])
     hits: dict[str, list[bool]] = {}
     for parsed, control in zip(outputs, controls, strict=True):
         wanted = control.requested() if control else {}
-        found = {field: decisions(parsed).get(field) == value for field, value in wanted.items() if field in _PART_OF}
+        found = {field: decisions(parsed).get(field) == value for field, value in wanted.items() if field in PART_OF}
         for field, hit in found.items():
             hits.setdefault(field, []).append(hit)
         if found:
