@@ -71,8 +71,7 @@ def _response_text(text: str) -> str:
     return text
 
 
-MAX_STEP, MAX_RESPONSE = 1_000, 4_000
-"""Characters; nobody writes longer steps or responses, and a judge need not wade through them."""
+MAX_STEP, MAX_RESPONSE = 1_000, 4_000  # characters: nobody writes more, and a judge need not wade through it
 
 StepText = Annotated[str, AfterValidator(_step_text)]
 
@@ -149,10 +148,8 @@ class ParsedTurn:
 
     turn: SupportTurn | None
     parts: dict[Part, Step | str]
-    missing: dict[Part, str] = field(default_factory=dict)
-    """Each part that is not there, with the reason."""
-    problems: tuple[str, ...] = ()
-    """Oddities that did not stop the reading."""
+    missing: dict[Part, str] = field(default_factory=dict)  # each part that is not there, with the reason
+    problems: tuple[str, ...] = ()  # oddities that did not stop the reading
 
     @property
     def complete(self) -> bool:
@@ -176,15 +173,13 @@ _HEADING = re.compile(
 )
 _FENCE = re.compile(r"[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*")
 _BEFORE_NAME = re.compile(rf"[\s>\-*•#_<`~]*{_NUMBER}[*_]*", re.ASCII)
-_LONGEST_LABEL = 72
-"""Characters: marks, a number, a name and what follows it."""
+_LONGEST_LABEL = 72  # characters: marks, a number, a name and what follows it
 _CLOSING_TAG = re.compile(rf"</(?:{_ALTERNATIVES})>$", re.IGNORECASE | re.ASCII)
 _OPENING, _CLOSING = "[［【〔", "]］】〕"
 _AFTER_DECISION = " .。!！*_`"
 _SEPARATOR = re.compile(r"[,，、;；|]")
 _INTENSITY = re.compile(r"(?:intensity|强度)?[^\S\n]*[:：=]?[^\S\n]*([1-5])(?:[^\S\n]*/[^\S\n]*5)?", re.IGNORECASE)
-MAX_CHARACTERS = 20_000
-"""An output longer than this is not a turn: it is read no further, and the response counts as missing."""
+MAX_CHARACTERS = 20_000  # a longer output is not a turn: it is read no further, and the response counts as missing
 _CHINESE: dict[str, str] = _TABLE["chinese"]
 
 

@@ -20,8 +20,7 @@ from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureReader, inputs_beside_tokens
 from compeer.engine.rows import NotWritten, Row, Sampling, common
 
-Pieces = Sequence[list[int]]
-"""The next tokens of each row."""
+Pieces = Sequence[list[int]]  # the next tokens of each row
 
 
 class CpuReading:
@@ -173,8 +172,7 @@ class TorchReading:
         return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
 
 
-Reading = CpuReading | TorchReading
-"""Rows that are read on piece by piece."""
+Reading = CpuReading | TorchReading  # rows that are read on piece by piece
 
 
 def common_prefix(rows: Pieces) -> list[int]:

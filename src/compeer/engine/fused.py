@@ -32,8 +32,7 @@ _RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1
 """Where Linux says how many threads of all are running at this moment."""
 _pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")
 """Beside who calls; more threads do not read a large matrix faster."""
-_PATIENCE = 1 << 30
-"""So often a thread looks for the others: about a minute."""
+_PATIENCE = 1 << 30  # so often a thread looks for the others: about a minute
 
 binding.initialize_native_asmparser()
 compiled = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -44,12 +43,9 @@ exact = njit(nogil=True, cache=True, error_model="numpy")
 class Matrices(NamedTuple):
     """One matrix of every layer, or a single one without the first dimension."""
 
-    weight: Array
-    """(layers, outputs, inputs) in eight bits."""
-    scale: Array
-    """(layers, outputs), float32"""
-    excess: Array
-    """(layers, outputs), whole numbers: what counting the other factor from -128 adds to a product."""
+    weight: Array  # (layers, outputs, inputs) in eight bits
+    scale: Array  # (layers, outputs), float32
+    excess: Array  # (layers, outputs), whole numbers: what counting the other factor from -128 adds to a product
 
 
 class Room(NamedTuple):
@@ -335,8 +331,7 @@ def few_tokens(own: Matrices, eight: Array) -> Array:
 class Fused:
     """The layers of a model: weights and scales of each part of all layers, and what is known of norms and turns."""
 
-    most = 16
-    """Tokens at a time; more are computed by torch, which uses all cores."""
+    most = 16  # tokens at a time; more are computed by torch, which uses all cores
 
     def __init__(
         self,

@@ -41,19 +41,15 @@ if TYPE_CHECKING:
     import torch
 
 Array = npt.NDArray[Any]
-Pair = tuple[Array, Array]
-"""Two narrow matrices, (rank, inputs) and (outputs, rank), whose product is added to a matrix."""
+Pair = tuple[Array, Array]  # narrow matrices, (rank, inputs) and (outputs, rank), whose product is added to a matrix
 
 _FAMILIES = ("llama", "qwen2")
 _LORA = re.compile(r"(?:.*\.)?(layers\.\d+\.[\w.]+)\.lora_([AB])(?:\.default)?\.weight")
-_ENDS = ("<|im_end|>", "<|endoftext|>")
-"""What ends a turn, and what fills up a batch, where a file speaks ChatML."""
-_VALUES_AT_ONCE = 1 << 20
-"""Unpacked at a time by a thread: what fits into a processor's cache."""
+_ENDS = ("<|im_end|>", "<|endoftext|>")  # what ends a turn, and what fills up a batch, where a file speaks ChatML
+_VALUES_AT_ONCE = 1 << 20  # unpacked at a time by a thread: what fits into a processor's cache
 _MEGABYTE = 1_000_000
 _BLOCK = 32
-_SMALL = 32 << 20
-"""Models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing."""
+_SMALL = 32 << 20  # models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing
 
 
 def cache_folder() -> Path:

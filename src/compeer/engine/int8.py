@@ -37,8 +37,7 @@ _PARTS = {
     "ffn_down": ("ffn_down",),
 }
 """Matrices of a layer that are fed the same numbers are one."""
-_SMALL = 64 << 20
-"""Models of fewer bytes are computed in float32: eight bits would gain little there."""
+_SMALL = 64 << 20  # models of fewer bytes are computed in float32: eight bits would gain little there
 
 
 class _Shape(Frozen):

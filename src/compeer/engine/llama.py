@@ -35,10 +35,8 @@ _CONTEXT_DEFAULTS = {
 _GPU_LAYERS, _LOADING, _READ_WHOLE = 16, 24, 0
 _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0, 4, 8, 12, 28, 32, 52
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
-_SMALL = 64 << 20
-"""Models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded."""
-BATCH = 256
-"""Tokens that are computed in one call, at most."""
+_SMALL = 64 << 20  # models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded
+BATCH = 256  # tokens that are computed in one call, at most
 
 
 class _Settings(ctypes.Structure):
@@ -95,8 +93,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_set_adapters_lora": (_INT, (_POINTER, _POINTER, _SIZE, _POINTER)),
 }
 
-_complaints: deque[str] = deque(maxlen=8)
-"""What the library last complained about; it is quoted only where loading fails."""
+_complaints: deque[str] = deque(maxlen=8)  # the library's last ones; they are quoted only where loading fails
 
 
 @_Log  # type: ignore[untyped-decorator]
@@ -159,14 +156,12 @@ def default_threads() -> int:
 class Llama:
     """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
 
-    block = 32
-    """Prompts are read in blocks of so many tokens. Larger ones are hardly read faster, and leave more to be read."""
+    block = 32  # prompts are read in blocks of so many tokens: larger ones are hardly faster, and leave more to be read
 
     def __init__(self, path: Path, sequences: int, width: int, threads: int | None = None) -> None:
         self._lib = lib = _library()
         self.path, self.sequences = path, sequences
-        self.mark = f"llama.cpp {version()}"
-        """Changes with everything but the files that keys and values depend on."""
+        self.mark = f"llama.cpp {version()}"  # changes with everything but the files that keys and values depend on
         settings = lib.llama_model_default_params()
         settings.set(_GPU_LAYERS, "i", 0)
         settings.set(_LOADING, "i", _READ_WHOLE)  # most matrices are laid out anew: a mapped file would be held twice

@@ -24,15 +24,13 @@ from transformers.models.auto.modeling_auto import (
 
 from compeer.errors import InputError
 
-MULTIMODAL = ("qwen2_vl", "qwen2_5_vl")
-"""The families (`model_type`) whose pictures and positions are understood here."""
+MULTIMODAL = ("qwen2_vl", "qwen2_5_vl")  # the families (`model_type`) whose pictures and positions are understood here
 PICTURE_TOKENS = 512
 """The most tokens that a picture may take, about 630 pixels squared: a photograph of a telephone would else take more
 than a whole conversation. A model folder that sets a lower limit keeps it."""
 PROCESSOR_FILES = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 """What other programs need to feed a model pictures; kept beside trained weights."""
-_LONGEST = 200
-"""A picture longer than this is refused by the models' own resizing."""
+_LONGEST = 200  # a picture longer than this is refused by the models' own resizing
 _IGNORED = -100
 
 

@@ -23,8 +23,7 @@ from compeer.engine.gguf import cache_folder
 from compeer.engine.multimodal import network_class
 from compeer.errors import InputError
 
-_CAST = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)
-"""What autocast computes in the lower precision."""
+_CAST = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)  # what autocast computes in the lower precision
 
 
 def best_device() -> torch.device:

@@ -40,12 +40,9 @@ from compeer.engine.torch_table import Keys, Slots
 from compeer.statistics import generator
 
 _log = logging.getLogger(__name__)
-_ROWS, _COLUMNS = 8, 128
-"""Graphs are made for powers of two of at least so many rows, and for multiples of so many columns."""
-_INTERVAL = 16
-"""Steps between two checks of which rows have ended: a check waits for the device."""
-_PREFILL = 32768
-"""Tokens of prompts computed at a time, to bound memory."""
+_ROWS, _COLUMNS = 8, 128  # graphs are for powers of two of at least so many rows, and multiples of so many columns
+_INTERVAL = 16  # steps between two checks of which rows have ended: a check waits for the device
+_PREFILL = 32768  # tokens of prompts computed at a time, to bound memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +77,7 @@ class RolloutSampling:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
-    never: tuple[int, ...] = ()
-    """Tokens that are never sampled."""
+    never: tuple[int, ...] = ()  # tokens that are never sampled
 
     def cuts(self, device: torch.device) -> list[LogitsProcessor]:
         """What is cut off, in the order in which `generate` does it."""

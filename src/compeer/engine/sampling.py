@@ -15,10 +15,8 @@ import torch
 
 from compeer.engine.rows import Row
 
-_WORD = 32
-"""So many tokens' bits come in a number, the first in its lowest."""
-_COMPILED = 64
-"""So many compiled grammars are kept at most."""
+_WORD = 32  # so many tokens' bits come in a number, the first in its lowest
+_COMPILED = 64  # so many compiled grammars are kept at most
 
 
 def allowed(scores: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Tensor:

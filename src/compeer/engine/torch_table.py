@@ -20,17 +20,12 @@ from compeer.engine.attention import GROUPED, attend
 from compeer.engine.multimodal import PictureReader, inputs_beside_tokens
 from compeer.engine.rows import Backend, Row
 
-_COLUMNS = 256
-"""The table of keys and values grows by so many columns, and to twice as many rows."""
-_KEPT = 1024
-"""A table wider than this is given back when nobody is at work."""
-_BLOCK = {"cpu": 64, "cuda": 256}
-"""Tokens of a block. Smaller ones leave less to be read again, larger ones are read faster."""
-_BYTES = {"cpu": 2 << 30, "cuda": 256 << 20}
-"""Memory for blocks; those that were not used for the longest time go first."""
+_COLUMNS = 256  # the table of keys and values grows by so many columns, and to twice as many rows
+_KEPT = 1024  # a table wider than this is given back when nobody is at work
+_BLOCK = {"cpu": 64, "cuda": 256}  # tokens of a block: smaller ones leave less to be read again, larger are faster
+_BYTES = {"cpu": 2 << 30, "cuda": 256 << 20}  # memory for blocks; those not used for the longest time go first
 
-Keys = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values of a layer, (rows, heads, columns, size)."""
+Keys = tuple[torch.Tensor, torch.Tensor]  # keys and values of a layer, (rows, heads, columns, size)
 
 
 class Slots(Cache):  # type: ignore[misc]
@@ -117,8 +112,7 @@ class PromptMemory:
         self._memory = memory or _BYTES[network.device.type]
         self._blocks: OrderedDict[tuple[int, ...], list[Keys]] = OrderedDict()
         self._bytes = 0
-        self.read = 0
-        """Tokens that were computed so far."""
+        self.read = 0  # tokens that were computed so far
 
     def clear(self) -> None:
         """Forgets all blocks."""

@@ -35,8 +35,7 @@ from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 FILES = (
     *("screened.jsonl", "splits.jsonl", "contexts.jsonl", "turns.jsonl", "records.jsonl", "profiles.jsonl"),
     *("clusters.jsonl", "rewritten-plain.jsonl", "rewritten-personality.jsonl", "duplicated.jsonl"),
-)
-"""What a build may hold, in the order in which it is made."""
+)  # what a build may hold, in the order in which it is made
 DISPLAYED_UTTERANCES = 8  # of an example's history, the last ones
 MOST_ROWS = 12  # of values or kinds that may be many; the largest are shown
 SOURCES = ("human", "llm", "silver", NONE)

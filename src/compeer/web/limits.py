@@ -24,8 +24,7 @@ from compeer.web.errors import Refusal, busy
 
 _log = logging.getLogger("compeer.web")
 
-OPEN_PATHS = ("/", "/healthz", "/openapi.json")
-"""Need no key, like the page's own files; all other paths do, where a key is set."""
+OPEN_PATHS = ("/", "/healthz", "/openapi.json")  # need no key, like the page's files; where one is set, others do
 BODY_SECONDS = 30.0  # so long may a body take to arrive
 BODIES_AT_ONCE = 2**26  # bytes of bodies held at the same time, all clients together
 _DRAINED = 2**26  # bytes of an over-long body that are thrown away, so that the client is there to read the refusal
