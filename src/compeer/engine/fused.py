@@ -67,11 +67,6 @@ class Shared(NamedTuple):
     waiting: Array
 
 
-def _matrices(weight: Array, scale: Array) -> Matrices:
-    """Weights and scales with what follows from them."""
-    return Matrices(weight, scale, ZERO * weight.sum(2, dtype=np.int32))
-
-
 @intrinsic
 def _product(_: Any, numbers: Any, start: Any, weight: Any, first: Any, count: Any) -> Any:
     """The sum of products of `count` numbers from 0 to 255 with as many from -128 to 127, each from an index on."""
@@ -238,11 +233,7 @@ def _all_layers(
     count, keys, size = len(given), cells.shape[3], cells.shape[5]
     hidden, normed, waited = given.copy(), np.empty_like(given), 0
     wide = max(down.weight.shape[2], given.shape[1], queries * size)
-    room = Room(
-        np.empty((count, wide), np.uint8),
-        np.empty((count, wide), np.uint8),
-        np.empty(count, np.float32),
-    )
+    room = Room(np.empty((count, wide), np.uint8), np.empty((count, wide), np.uint8), np.empty(count, np.float32))
     weights = np.empty(positions.max() + 1, np.float32)
     heads, mine, inner = queries + 2 * keys, output.scale.shape[1], down.weight.shape[2]
     flat = shared.qkv.reshape(count, -1)
@@ -342,7 +333,10 @@ class Fused:
         family: str,
         eps: float,
     ) -> None:
-        self._parts = {part: _matrices(*own) for part, own in stacks.items()}
+        self._parts = {
+            part: Matrices(weight, scale, ZERO * weight.sum(2, dtype=np.int32))
+            for part, (weight, scale) in stacks.items()
+        }
         count, outputs = self._parts["qkv"].scale.shape
 
         def stacked(name: str, none: int = 0) -> Array:
@@ -365,15 +359,8 @@ class Fused:
         count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
         parts = tuple(self._parts.values())
         queries, both = self._rest[4], parts[2].scale.shape[1]
-        sizes = (
-            (count, queries + 2 * keys, size),
-            (count, queries * size),
-            (count, both),
-            (count, both // 2),
-            hidden.shape,
-        )
-        qkv, attended, both, inner, added = (np.empty(one, np.float32) for one in sizes)
-        shared = Shared(qkv, attended, both, inner, added, np.zeros(1, np.int64))
+        sizes = ((queries + 2 * keys, size), (queries * size,), (both,), (both // 2,), hidden.shape[1:])
+        shared = Shared(*(np.empty((count, *one), np.float32) for one in sizes), np.zeros(1, np.int64))
         threads = self._threads()
         work = partial(_all_layers, hidden, np.array(sequences), np.array(positions), cells, parts, *self._rest, shared)
         others = [self._pool.submit(work, thread, threads) for thread in range(1, threads)]

@@ -103,11 +103,7 @@ class PictureReader:
             Qwen2VLImageProcessorPil.from_pretrained(folder, **sizes) if own else Qwen2VLImageProcessorPil(**sizes)
         )
         limit = PICTURE_TOKENS * (sizes["patch_size"] * self.merge) ** 2
-        size = dict(self._processor.size)
-        self._size = {
-            "shortest_edge": min(size["shortest_edge"], limit),
-            "longest_edge": min(size["longest_edge"], limit),
-        }
+        self._size = {edge: min(self._processor.size[edge], limit) for edge in ("shortest_edge", "longest_edge")}
 
     def read(self, path: str) -> Picture:
         """The picture in a file."""

@@ -186,18 +186,13 @@ class Stepper:
     def step(self, batch: Batch, rows: int, width: int) -> None:
         """Feeds each of the first rows its token and samples the next."""
         shape = (rows, width)
-        if not self.graphs:
-            self._step(batch, *shape)
-        elif shape not in self._recorded:
-            self._step(batch, *shape)  # a step like any other, that also loads the kernels which recording needs
-            self._recorded[shape] = None
+        # the first step of a shape is one like any other, that also loads the kernels which recording needs
+        if self.graphs and shape in self._recorded and self._recorded[shape] is None:
+            self._recorded[shape] = self._record(batch, *shape)
+        if graph := self._recorded.setdefault(shape, None):
+            graph.replay()
         else:
-            graph = self._recorded[shape] or self._record(batch, *shape)
-            if graph is None:
-                self._step(batch, *shape)
-            else:
-                self._recorded[shape] = graph
-                graph.replay()
+            self._step(batch, *shape)
 
     def _record(self, batch: Batch, rows: int, width: int) -> Any:
         """The graph of a step, none of which is computed while it is recorded; None where that fails."""

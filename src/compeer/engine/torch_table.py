@@ -130,30 +130,28 @@ class PromptMemory:
             keys, values = (torch.cat(part, dim=2) for part in zip(*parts, strict=True))
             cache.update(keys, values, layer)
         for name in names[known:]:
-            self._read(cache, name[-self._block :])
+            self.feed(cache, name[-self._block :])
             block = [
                 (one.keys[:, :, -self._block :].clone(), one.values[:, :, -self._block :].clone())
                 for one in cache.layers
             ]
             self._blocks[name] = block
             self._bytes += _size(block)
-        logits = self._read(cache, ids[len(names) * self._block :])
+        logits = self.feed(cache, ids[len(names) * self._block :])
         for name in reversed(names):  # of two blocks of a prompt the later one goes first: it is of no use by itself
             self._blocks.move_to_end(name)
         while self._bytes > self._memory:
             self._bytes -= _size(self._blocks.popitem(last=False)[1])
         return cache, logits
 
-    def _read(self, cache: DynamicCache, ids: Sequence[int]) -> torch.Tensor:
+    def feed(self, cache: DynamicCache, ids: Sequence[int], **inputs: Any) -> torch.Tensor:
+        """Computes tokens; the logits after them. `inputs` are what the network takes beside them, if not positions."""
         start, device = cache.get_seq_length(), self._network.device
         self.read += len(ids)
-        logits: torch.Tensor = self._network(
-            input_ids=torch.tensor([list(ids)], device=device),
-            position_ids=torch.arange(start, start + len(ids), device=device)[None],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
+        inputs = inputs or {"position_ids": torch.arange(start, start + len(ids), device=device)[None]}
+        tokens = torch.tensor([list(ids)], device=device)
+        output = self._network(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs)
+        logits: torch.Tensor = output.logits[:, -1]
         return logits
 
 
@@ -212,15 +210,10 @@ class TorchTable(Backend):
         """Computes a prompt: its cache, the logits after it, and the position of what follows."""
         if self._reader is None or not pictures:
             return *self._memory.prompt(ids), len(ids)
-        cache, tokens = DynamicCache(), torch.tensor([ids], device=self.network.device)
-        inputs, following = inputs_beside_tokens(
-            self.network, tokens, torch.ones_like(tokens), self._reader.inputs(pictures)
-        )
-        logits = self.network(
-            input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs
-        ).logits[:, -1]
-        self._memory.read += len(ids)
-        return cache, logits, int(following)
+        cache, given = DynamicCache(), self._reader.inputs(pictures)
+        tokens = torch.tensor([ids], device=self.network.device)
+        inputs, following = inputs_beside_tokens(self.network, tokens, torch.ones_like(tokens), given)
+        return cache, self._memory.feed(cache, ids, **inputs), int(following)
 
     def _room(self, rows: int, width: int, cache: Any = None) -> Slots:
         """The table, made larger where it is too small; the first one is shaped like a cache."""
