@@ -8,8 +8,8 @@ little.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from compeer.engine.attention import roomy_cache
 from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureReader, inputs_beside_tokens
-from compeer.engine.rows import NotWritten, Row, Sampling, common
+from compeer.engine.rows import Ending, NotWritten, Row, Sampling, common
 
 Pieces = Sequence[list[int]]  # the next tokens of each row
 
@@ -50,19 +50,12 @@ class CpuReading:
         return found
 
     def _written(self, ids: Sequence[int], ends: Callable[[int], bool], most: int) -> list[int]:
-        ended = threading.Event()
-        row = Row(
-            tuple(ids),
-            Sampling(temperature=0, max_tokens=most),
-            0,
-            lambda tokens, last: last or ends(tokens[-1]),
-            lambda _: ended.set(),
-            adapter=self._engine.adapter,
-        )
+        ended, greedy = Future[Ending | NotWritten](), Sampling(temperature=0, max_tokens=most)
+        row = Row(tuple(ids), greedy, 0, lambda tokens, last: last or ends(tokens[-1]), ended.set_result)
+        row.adapter = self._engine.adapter
         self._engine.batcher.submit(row)
-        ended.wait()
-        if isinstance(row.ending, NotWritten):
-            raise row.ending
+        if isinstance(ending := ended.result(), NotWritten):
+            raise ending
         return row.tokens
 
 

@@ -279,11 +279,8 @@ class CpuEngine:
         self._closed = False
         with _loading:
             if self._key not in _loaded:
-                model: Llama | Int8
-                if eight_bits:
-                    model = Int8(files.base, self.rows + 1, _LONGEST)
-                else:
-                    model = Llama(files.base, self.rows + 1, min(_LONGEST, _TOKENS // self.rows))
+                width = _LONGEST if eight_bits else min(_LONGEST, _TOKENS // self.rows)
+                model = (Int8 if eight_bits else Llama)(files.base, self.rows + 1, width)
                 table = CpuTable(model, files.states)
                 _loaded[self._key] = model, table, Batcher(table, end)
             model, self.table, self.batcher = _loaded[self._key]

@@ -57,14 +57,14 @@ class Room(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What threads write for each other, and how often they have come to a point where they wait."""
+    """How often threads have come to a point where they wait, and what they write for each other."""
 
+    waiting: Array
     qkv: Array
     attended: Array
     both: Array
     inner: Array
     added: Array
-    waiting: Array
 
 
 @intrinsic
@@ -132,12 +132,12 @@ def _arrived(_: Any, count: Any) -> Any:
 
 
 @compiled
-def _wait(count: Array, until: int) -> None:
-    """Waits for the other threads to come as far; not for ever, for one may have failed."""
+def _wait(count: Array, until: int) -> int:
+    """Waits for the other threads to come as far, and says how far; not for ever, for one may have failed."""
     _arrive(count)
     for _ in range(_PATIENCE):
         if _arrived(count) >= until:
-            return
+            return until
     raise RuntimeError("a thread has failed")
 
 
@@ -253,21 +253,18 @@ def _all_layers(
                 if head >= queries:
                     value = (head - queries) // keys
                     cells[layer, value, sequence, head - queries - value * keys, position] = own
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         for part in range(thread, count * queries, threads):
             token, head = part // queries, part % queries
             key, sequence = head // (queries // keys), sequences[token]
             known = cells[layer, 0, sequence, key], cells[layer, 1, sequence, key]
             own = shared.attended[token, head * size : (head + 1) * size]
             _attended(shared.qkv[token, head], *known, weights, positions[token] + 1, own)
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         _prepared(shared.attended, room)
         start, end = mine * thread // threads, mine * (thread + 1) // threads
         _times(layer, count, output, False, room, start, end, shared.added)
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         hidden += shared.added
         _normed(hidden, norms[layer, 1], eps, normed)
         _prepared(normed, room)
@@ -278,12 +275,10 @@ def _all_layers(
             for n in range(begin, until):
                 gate = shared.both[token, n]
                 shared.inner[token, n] = gate / (np.float32(1) + np.exp(-gate)) * shared.both[token, n + inner]
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         _prepared(shared.inner, room)
         _times(layer, count, down, True, room, start, end, shared.added)
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         hidden += shared.added
     if thread == 0:
         given[:] = hidden
@@ -360,7 +355,7 @@ class Fused:
         parts = tuple(self._parts.values())
         queries, both = self._rest[4], parts[2].scale.shape[1]
         sizes = ((queries + 2 * keys, size), (queries * size,), (both,), (both // 2,), hidden.shape[1:])
-        shared = Shared(*(np.empty((count, *one), np.float32) for one in sizes), np.zeros(1, np.int64))
+        shared = Shared(np.zeros(1, np.int64), *(np.empty((count, *one), np.float32) for one in sizes))
         threads = self._threads()
         work = partial(_all_layers, hidden, np.array(sequences), np.array(positions), cells, parts, *self._rest, shared)
         others = [self._pool.submit(work, thread, threads) for thread in range(1, threads)]

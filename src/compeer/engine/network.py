@@ -37,10 +37,7 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def steady_attention() -> None:
-    """Keeps torch from attending by cuDNN, which makes a plan for every new shape: up to half a second each.
-
-    Batches of conversations hardly ever have the same shape twice. It holds for the whole process.
-    """
+    """Keeps torch, in this process, from attending by cuDNN, which plans every new shape for up to half a second."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 

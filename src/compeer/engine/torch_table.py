@@ -35,13 +35,11 @@ class Slots(Cache):  # type: ignore[misc]
         super().__init__(layers=[])
         self.most, self.width = rows, width
         self.dtype, self.device = dtype or like[0][0].dtype, like[0][0].device
-        self.keys, self.values = (
-            [
-                torch.zeros((rows, one.shape[1], width, one.shape[3]), dtype=self.dtype, device=self.device)
-                for one in tensors
-            ]
-            for tensors in zip(*like, strict=True)
-        )
+
+        def empty(one: torch.Tensor) -> torch.Tensor:
+            return torch.zeros((rows, one.shape[1], width, one.shape[3]), dtype=self.dtype, device=self.device)
+
+        self.keys, self.values = (list(map(empty, tensors)) for tensors in zip(*like, strict=True))
         self.starts, self.columns, self.positions = (
             torch.zeros(rows, dtype=torch.long, device=self.device) for _ in range(3)
         )
@@ -172,11 +170,6 @@ class TorchTable(Backend):
         self._slots: Slots | None = None
         self._memory = PromptMemory(network)
 
-    @property
-    def read(self) -> int:
-        """Tokens of prompts that were computed so far."""
-        return self._memory.read
-
     def join(self, group: list[Row]) -> torch.Tensor:
         first = group[0]
         cache, logits, following = self._read(first.ids, first.pictures)
@@ -218,7 +211,7 @@ class TorchTable(Backend):
     def _room(self, rows: int, width: int, cache: Any = None) -> Slots:
         """The table, made larger where it is too small; the first one is shaped like a cache."""
         old = self._slots
-        if old is not None and old.most >= rows and old.width >= width:
+        if old and old.most >= rows and old.width >= width:
             return old
         rows, width = min(self.most, 1 << (rows - 1).bit_length()), -(-width // _COLUMNS) * _COLUMNS
         if old is None:

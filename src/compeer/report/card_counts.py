@@ -56,6 +56,13 @@ class RecordCounts:
         """How labels came about and how often, the most frequent way of each kind first."""
         return sorted(self.hows.items(), key=lambda item: (item[0][:2], -item[1], item[0]))
 
+    def kinds_of(self, step: str, *sources: str) -> dict[str, int]:
+        """False verdicts on a step by kind, the most frequent first."""
+        found = Counter[str]()
+        for (part, source, kind), times in self.kinds.items():
+            found[kind] += times if part == step and source in sources else 0
+        return dict(sorted((+found).items(), key=lambda item: (-item[1], item[0])))
+
     def strategies_of(self, stage: str) -> Counter[str]:
         return Counter({strategy: times for (at, strategy), times in self.strategies.items() if at == stage})
 

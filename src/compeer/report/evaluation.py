@@ -29,6 +29,7 @@ from markupsafe import Markup
 
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
+from compeer.io import read_json
 from compeer.report.charts import Bar, Curve, Dot, bar_chart, dot_chart, emotion_chart
 from compeer.report.page import Table, as_dict, as_estimate, as_list, as_number, find, number, write_page
 from compeer.report.transcripts import Transcript, read_transcripts
@@ -73,13 +74,10 @@ def write_evaluation(folder: Path) -> Path:
 
 def _read_metrics(path: Path) -> dict[str, Any]:
     do = "Give the folder of an evaluation: compeer evaluate esc-eval, or sage, makes one."
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("there is no such file.", file=path, do=do) from None
-    except ValueError:
-        raise InputError("this is not JSON.", file=path, do=do) from None
-    if not isinstance(found, dict) or found.get("protocol") not in PROTOCOLS:
+    found = read_json(path)
+    if found is None:
+        raise InputError("this is no JSON object." if path.is_file() else "there is no such file.", file=path, do=do)
+    if found.get("protocol") not in PROTOCOLS:
         raise InputError(f"it is not one of {listing(list(PROTOCOLS))}.", file=path, field="protocol", do=do)
     return found
 

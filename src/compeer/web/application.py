@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from compeer import __version__
-from compeer.web.errors import ErrorBody, Refusal, answer_http, answer_invalid
+from compeer.web.errors import TABLE, ErrorBody, Refusal, answer_http, answer_invalid
 from compeer.web.limits import Door
 
 
@@ -120,25 +120,10 @@ def application(
     return app
 
 
-_REFUSALS = {
-    400: "The request is not as described; the message says what to mend.",
-    401: "A key is needed and is missing or wrong.",
-    403: "This may not be done by whoever asks.",
-    404: "There is no such thing here.",
-    408: "The body took too long to arrive.",
-    409: "It cannot be done any more, or not yet; the message says why.",
-    413: "The body is too long.",
-    421: "The Host header names another server.",
-    429: "Too much is asked, by this client or by all; Retry-After says when to come back.",
-    500: "A fault of the server's.",
-    503: "The server cannot do it now; Retry-After says when to come back.",
-}
-
-
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
-        found[status] = {"model": ErrorBody, "description": _REFUSALS[status]}
+        found[status] = {"model": ErrorBody, "description": TABLE["refusals"][str(status)]}
         if status in (429, 503):
             found[status]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}}
     return found
