@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from compeer.engine.attention import roomy_cache
 from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureReader, inputs_beside_tokens
+from compeer.engine.network import last_logits
 from compeer.engine.rows import Ending, NotWritten, Row, Sampling, common
 
 Pieces = Sequence[list[int]]  # the next tokens of each row
@@ -93,7 +94,7 @@ class TorchReading:
         else:
             # padded on the right, where no token attends: so this, most of the work, needs no mask
             ids, self._mask = self._padded(shared, left=False)
-            network(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+            last_logits(network, ids, self._cache)
         self.select(owners)
 
     @torch.inference_mode()
@@ -140,16 +141,7 @@ class TorchReading:
         else:
             positions = (self._mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
             inputs = {"position_ids": positions + self._shift}
-        output = self._network(
-            input_ids=ids,
-            attention_mask=self._mask,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **inputs,
-        )
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits
+        return last_logits(self._network, ids, self._cache, attention_mask=self._mask, **inputs)
 
     def _padded(self, pieces: Pieces, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Pieces as one table of tokens, and which of them are real."""

@@ -36,8 +36,7 @@ _SHORTEST_SHARED = 16  # a prompt that has fewer tokens in common with another i
 _BATCH = 256  # tokens that are computed in one call, at most
 _PUT_ASIDE = 256 << 20  # bytes of keys and values that are put aside; those not used for the longest time go first
 
-_TOKENS, _LONGEST = 16384, 4096
-"""llama.cpp sets memory aside for so many tokens, which the rows share evenly; no row needs more than the second."""
+_TOKENS, _LONGEST = 16384, 4096  # llama.cpp has memory for so many, shared evenly; no row needs more than the second
 _LARGE, _ROWS, _FEW_ROWS = 512 << 20, 8, 2
 """Bases of more bytes than this write fewer rows at a time on llama.cpp: eight together gain little over one after the
 other there, and memory is set aside for each."""

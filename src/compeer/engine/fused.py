@@ -28,10 +28,8 @@ from compeer.engine.matrices import TOP, WIDTH, ZERO
 
 Array = npt.NDArray[Any]
 
-_RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1
-"""Where Linux says how many threads of all are running at this moment."""
-_pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")
-"""Beside who calls; more threads do not read a large matrix faster."""
+_RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1  # where Linux says how many threads are running now
+_pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")  # more do not read a large matrix faster
 _PATIENCE = 1 << 30  # so often a thread looks for the others: about a minute
 
 binding.initialize_native_asmparser()

@@ -88,8 +88,7 @@ class Int8:
         self._cells = torch.empty(cells)  # memory is taken as it is written
         self._lengths = [0] * sequences
         self._few = self._compiled(self._matrices)
-        self.block = 128 if self._few else 64
-        """Prompts are read in blocks of so many tokens: small models read large ones faster."""
+        self.block = 128 if self._few else 64  # tokens of a block of a prompt: small models read large ones faster
         self._used: dict[str, Narrow] = {}
         self._variants: dict[Path | None, _Variant] = {None: (self._matrices, self._used, self._few)}
 

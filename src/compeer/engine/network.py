@@ -63,6 +63,13 @@ def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     return network.to(device).eval()
 
 
+def last_logits(network: Any, ids: torch.Tensor, cache: Any, **inputs: Any) -> torch.Tensor:
+    """Feeds rows of tokens, whose keys and values go into a cache; the logits after the last ones."""
+    output = network(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs)
+    logits: torch.Tensor = output.logits[:, -1]
+    return logits
+
+
 def vocabulary_size(network: Any) -> int:
     """How many logits a network gives; more than its tokenizer has words, often."""
     return int(network.get_output_embeddings().weight.shape[0])

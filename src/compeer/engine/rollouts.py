@@ -35,6 +35,7 @@ from transformers.generation.logits_process import (
 
 from compeer.engine.attention import GROUPED, attend
 from compeer.engine.multimodal import inputs_beside_tokens
+from compeer.engine.network import last_logits
 from compeer.engine.sampling import sample
 from compeer.engine.torch_table import Keys, Slots
 from compeer.statistics import generator
@@ -289,15 +290,8 @@ class Decoder:
         attended = (square.tril() & mask[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
         cache = DynamicCache()
         with self.stepper.precisely():
-            output = self._network(
-                input_ids=ids,
-                attention_mask=attended[:, None],
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-                **inputs,
-            )
-        return cache, output.logits[:, -1], following
+            logits = last_logits(self._network, ids, cache, attention_mask=attended[:, None], **inputs)
+        return cache, logits, following
 
     def _room(self, cache: Any, rows: int, width: int) -> Batch:
         """The batch, made larger where it is too small; graphs of a smaller one are void."""

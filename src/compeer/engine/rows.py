@@ -71,8 +71,7 @@ class Row:
     ids: tuple[int, ...]
     sampling: Sampling
     seed: int
-    hear: Callable[[list[int], bool], bool]
-    """Is given all tokens so far, and whether they are the last; says whether the output is over."""
+    hear: Callable[[list[int], bool], bool]  # is given the tokens so far, and if they are the last; whether it is over
     end: Callable[[Ending | NotWritten], None] = lambda ending: None  # is given how it ended
     matcher: Any = None  # follows the grammar, if there is one
     adapter: Path | None = None  # what is laid over the base's weights, on backends that can

@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache
 
 from compeer.engine.attention import GROUPED, attend
 from compeer.engine.multimodal import PictureReader, inputs_beside_tokens
+from compeer.engine.network import last_logits
 from compeer.engine.rows import Backend, Row
 
 _COLUMNS = 256  # the table of keys and values grows by so many columns, and to twice as many rows
@@ -147,10 +148,7 @@ class PromptMemory:
         start, device = cache.get_seq_length(), self._network.device
         self.read += len(ids)
         inputs = inputs or {"position_ids": torch.arange(start, start + len(ids), device=device)[None]}
-        tokens = torch.tensor([list(ids)], device=device)
-        output = self._network(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs)
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits
+        return last_logits(self._network, torch.tensor([list(ids)], device=device), cache, **inputs)
 
 
 def _size(block: Sequence[Keys]) -> int:
