@@ -163,7 +163,9 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
         ):
             file.write(len(head).to_bytes(8, "little") + head)
             for one in tensors.values():
-                plain = _in_their_order(reader, one, unpacked(one, getattr(torch, dtype)))
+                plain = unpacked(one, getattr(torch, dtype))
+                if heads := _turned_heads(reader, one.name):
+                    plain = plain.reshape(heads, -1, 2, *plain.shape[1:]).transpose(1, 2).reshape(plain.shape)
                 values = plain.contiguous().view(torch.uint8).numpy()
                 file.write(values.data)
                 advance(values.nbytes)
@@ -185,12 +187,6 @@ def unpacked(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(unpack, range(0, shape[0], step)))
     return found
-
-
-def _in_their_order(reader: Any, tensor: Any, values: torch.Tensor) -> torch.Tensor:
-    """A tensor's numbers in the order of `transformers`."""
-    heads, shape = _turned_heads(reader, tensor.name), values.shape
-    return values.reshape(heads, -1, 2, *shape[1:]).transpose(1, 2).reshape(shape) if heads else values
 
 
 def _shape(tensor: Any) -> list[int]:

@@ -60,7 +60,7 @@ def write_evaluation(folder: Path) -> Path:
         broken=sum(as_number(times) or 0 for times in as_dict(find(written, "failures", "infrastructure")).values()),
         charts=_charts(is_sage, metrics, transcripts),
         coverage=_coverage_table(transcripts),
-        by_language=_by_language(transcripts),
+        mean=mean,
         dimensions=DIMENSIONS,
         highest=HIGHEST,
         folded=_folded(written),
@@ -145,12 +145,3 @@ def _coverage_table(transcripts: Sequence[Transcript]) -> Table:
         rows.append([name.capitalize(), *cells, ", ".join(f"{why} {times}" for why, times in reasons.items()) or DASH])
     caption = "Conversations scored, by dimension and judge. What is unscored is in no figure."
     return Table(caption, ["dimension", *judges, "unscored, why"], rows if judges else [])
-
-
-def _by_language(transcripts: Sequence[Transcript]) -> dict[str, tuple[float | None, int, int]]:
-    """For each language the mean score, how many conversations were scored, and how many there are."""
-    found: dict[str, list[float | None]] = {}
-    for one in sorted(transcripts, key=lambda one: one.language):
-        found.setdefault(one.language, []).append(one.score)
-    known = {language: [score for score in scores if score is not None] for language, scores in found.items()}
-    return {language: (mean(known[language]), len(known[language]), len(found[language])) for language in found}
