@@ -231,9 +231,8 @@ class Int8:
                     raise InputError(f"these adapters do not fit {self.path.name}: blk.{layer}.{name}", file=adapter)
                 if own:
                     found[f"blk.{layer}.{name}"] = Narrow(own, whole.outputs)
-        if "output" in pairs:
-            pair = self._turned("output", "output", pairs.pop("output"))
-            found["output"] = Narrow([(0, *pair)], shape.vocabulary)
+        if pair := pairs.pop("output", None):
+            found["output"] = Narrow([(0, *self._turned("output", "output", pair))], shape.vocabulary)
         if pairs:
             raise InputError(f"these adapters do not fit {self.path.name}: {min(pairs)}", file=adapter)
         return found

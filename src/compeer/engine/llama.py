@@ -71,10 +71,7 @@ def _complaint(otherwise: str) -> str:
 
 def version() -> str | None:
     """The version of llama.cpp's package; None where it is not installed."""
-    try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return next((found.version for found in importlib.metadata.distributions(name=PACKAGE)), None)
 
 
 @cache
