@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Literal
 
@@ -57,13 +57,9 @@ def _python() -> Iterator[DoctorFinding]:
 def _libraries() -> Iterator[DoctorFinding]:
     needed = {"trl": "1.16.", "transformers": "5.", "peft": "", "llguidance": "", "xllamacpp": "2026.10.11549"}
     for name, wanted in needed.items():
-        install = f"pip install '{name}=={wanted}*'"
-        try:
-            installed = version(name)
-        except PackageNotFoundError:
-            yield DoctorFinding(name, "not installed", "wrong", install)
-            continue
-        yield _checked(name, installed, installed.startswith(wanted), f"We rely on its inner workings: {install}")
+        installed = next((found.version for found in distributions(name=name)), "not installed")
+        do = f"We rely on its inner workings: pip install '{name}=={wanted}*'"
+        yield _checked(name, installed, installed != "not installed" and installed.startswith(wanted), do)
 
 
 def _torch() -> Iterator[DoctorFinding]:

@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from compeer.errors import InputError, from_validation
 
-LOCK = ".lock"
-"""The file that is locked while somebody is at work in a folder; it stays."""
+LOCK = ".lock"  # the file that is locked while somebody is at work in a folder; it stays
 MEND_LINE = "Mend this line, or take it out: each line that is not blank is one JSON value."
 
 Model = TypeVar("Model", bound=BaseModel)

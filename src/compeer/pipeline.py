@@ -255,8 +255,7 @@ class FolderStage:
     settings: Mapping[str, Any]
     work: Callable[[Path], dict[str, Any]]
     after: tuple[str, ...] = ()
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    """Hashes of what it reads from outside the run."""
+    inputs: Mapping[str, str] = field(default_factory=dict)  # hashes of what it reads from outside the run
 
 
 def run_stage(stage: FolderStage, folder: Path, seed: int, done: Mapping[str, str], versions: Sequence[str]) -> str:

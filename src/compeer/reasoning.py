@@ -54,25 +54,24 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _step_text(text: str) -> str:
-    if not (text := one_line(_without_closing_tags(text))):
-        raise ValueError("a step needs some text")
-    if len(text) > MAX_STEP:
-        raise ValueError(f"over-long: more than {MAX_STEP} characters")
+def _bounded(text: str, most: int, empty: str) -> str:
+    if not text:
+        raise ValueError(empty)
+    if len(text) > most:
+        raise ValueError(f"over-long: more than {most} characters")
     return text
+
+
+def _step_text(text: str, *, empty: str = "a step needs some text") -> str:
+    return _bounded(one_line(_without_closing_tags(text)), MAX_STEP, empty)
 
 
 def _response_text(text: str) -> str:
-    text = _without_closing_tags("\n".join(line.rstrip() for line in text.splitlines()).strip())
-    if not text:
-        raise ValueError("the response is empty")
-    if len(text) > MAX_RESPONSE:
-        raise ValueError(f"over-long: more than {MAX_RESPONSE} characters")
-    return text
+    text = "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return _bounded(_without_closing_tags(text), MAX_RESPONSE, "the response is empty")
 
 
-MAX_STEP, MAX_RESPONSE = 1_000, 4_000
-"""Characters; nobody writes longer steps or responses, and a judge need not wade through them."""
+MAX_STEP, MAX_RESPONSE = 1_000, 4_000  # characters: nobody writes more, and a judge need not wade through it
 
 StepText = Annotated[str, AfterValidator(_step_text)]
 
@@ -149,10 +148,8 @@ class ParsedTurn:
 
     turn: SupportTurn | None
     parts: dict[Part, Step | str]
-    missing: dict[Part, str] = field(default_factory=dict)
-    """Each part that is not there, with the reason."""
-    problems: tuple[str, ...] = ()
-    """Oddities that did not stop the reading."""
+    missing: dict[Part, str] = field(default_factory=dict)  # each part that is not there, with the reason
+    problems: tuple[str, ...] = ()  # oddities that did not stop the reading
 
     @property
     def complete(self) -> bool:
@@ -176,15 +173,13 @@ _HEADING = re.compile(
 )
 _FENCE = re.compile(r"[^\S\n]*(?:```|~~~)[\w-]*[^\S\n]*")
 _BEFORE_NAME = re.compile(rf"[\s>\-*•#_<`~]*{_NUMBER}[*_]*", re.ASCII)
-_LONGEST_LABEL = 72
-"""Characters: marks, a number, a name and what follows it."""
+_LONGEST_LABEL = 72  # characters: marks, a number, a name and what follows it
 _CLOSING_TAG = re.compile(rf"</(?:{_ALTERNATIVES})>$", re.IGNORECASE | re.ASCII)
 _OPENING, _CLOSING = "[［【〔", "]］】〕"
 _AFTER_DECISION = " .。!！*_`"
 _SEPARATOR = re.compile(r"[,，、;；|]")
 _INTENSITY = re.compile(r"(?:intensity|强度)?[^\S\n]*[:：=]?[^\S\n]*([1-5])(?:[^\S\n]*/[^\S\n]*5)?", re.IGNORECASE)
-MAX_CHARACTERS = 20_000
-"""An output longer than this is not a turn: it is read no further, and the response counts as missing."""
+MAX_CHARACTERS = 20_000  # a longer output is not a turn: it is read no further, and the response counts as missing
 _CHINESE: dict[str, str] = _TABLE["chinese"]
 
 
@@ -276,22 +271,21 @@ def _without_closing_tags(text: str) -> str:
 
 
 def _read_part(part: Part, body: str, problems: list[str]) -> Step | str | _Unread:
-    if part == "response":
-        lines = [line[1:] if line.startswith("\\") else line for line in body.splitlines()]
-        try:
-            return _response_text("\n".join(lines))
-        except ValueError as error:
-            return _Unread(str(error))
+    try:
+        if part == "response":
+            return _response_text("\n".join(line.removeprefix("\\") for line in body.splitlines()))
+        return _read_step(part, body, problems)
+    except ValueError as error:
+        return _Unread(str(error))
+
+
+def _read_step(part: Part, body: str, problems: list[str]) -> Step | _Unread:
     text, decision, complaint = _split_decision(_without_closing_tags(body.rstrip()).rstrip())
     if complaint:
         problems.append(f"{part}: {complaint}")
     if decision is None:
         return _Unread("no decision in brackets" if body.strip() else "empty")
-    if not (text := one_line(_without_closing_tags(text))):
-        return _Unread("no text beside the decision")
-    if len(text) > MAX_STEP:
-        return _Unread(f"over-long: more than {MAX_STEP} characters")
-    return _read_decision(part, text, decision)
+    return _read_decision(part, _step_text(text, empty="no text beside the decision"), decision)
 
 
 def _split_decision(body: str) -> tuple[str, str | None, str | None]:
@@ -338,28 +332,11 @@ def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
 
 
 def turn_grammar(step_characters: int = 160, response_characters: int = 600) -> str:
-    """A Lark grammar of the rendered form, for models that can decode under one.
-
-    The step of the history may be twice as long as the others: it quotes what was said.
-    """
-
-    def choice(values: tuple[str, ...]) -> str:
-        return " | ".join(f'"{value}"' for value in values)
-
-    return "\n".join(
-        [
-            r'start: "History: " told stage "]\nEmotion: " text sentiment ", " emotion ", " intensity '
-            r'"]\nStrategy: " text strategy "]\nResponse: " response',
-            # the opening bracket belongs to the text: a lexer is greedy, and would only stop at the greatest length
-            *(
-                rf"{name}: /[A-Za-z\p{{Han}}“\"'][^\n\[\]【】］［]{{3,{most}}} \[/"
-                for name, most in (("told", 2 * step_characters), ("text", step_characters))
-            ),
-            f"stage: {choice(STAGES)}",
-            f"sentiment: {choice(SENTIMENTS)}",
-            f"emotion: {choice(EMOTIONS)}",
-            'intensity: "1" | "2" | "3" | "4" | "5"',
-            f"strategy: {choice(STRATEGIES)}",
-            rf"response: /[^\s\[\]\\`~][^\n\\`]{{1,{response_characters}}}/",
-        ]
-    )
+    """A Lark grammar of the rendered form; the history's step, which quotes, may be twice as long as the others."""
+    values = {
+        **{name: " | ".join(f'"{value}"' for value in vocabulary) for name, vocabulary in _VOCABULARY.items()},
+        **{"most": step_characters, "most_history": 2 * step_characters, "most_response": response_characters},
+    }
+    # in it the opening bracket belongs to the text: a lexer is greedy, and would only stop at the greatest length
+    grammar = files("compeer").joinpath("reasoning.lark").read_text(encoding="utf-8").rstrip("\n")
+    return re.sub(r"<(\w+)>", lambda found: str(values[found[1]]), grammar)

@@ -217,9 +217,8 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
 
 def corpus_hash(corpus: str) -> str:
     """What a corpus is: the hash of its file, or of all files in its folder."""
-    if corpus != "sample" and Path(corpus).is_dir():
-        return folder_hash(Path(corpus))
-    return file_hash(corpus_path(corpus))
+    is_folder = corpus != "sample" and Path(corpus).is_dir()
+    return folder_hash(Path(corpus)) if is_folder else file_hash(corpus_path(corpus))
 
 
 def model_hash(model: str) -> str:

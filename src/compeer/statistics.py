@@ -126,8 +126,7 @@ def generator(seed: int, *names: str) -> np.random.Generator:
 # weights, how often each group was drawn. The first row is the sample itself, every group once, so that one computation
 # gives the metric and all its resamples.
 
-FEW_GROUPS = 5
-"""With fewer dialogues, or whatever else is drawn as a whole, evaluations give no interval."""
+FEW_GROUPS = 5  # with fewer dialogues, or whatever else is drawn as a whole, evaluations give no interval
 
 
 def group_weights(groups: int, repeats: int = 1000, seed: int = 0) -> Numbers:

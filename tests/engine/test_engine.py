@@ -456,7 +456,7 @@ def test_a_folder_that_llama_cpp_cannot_run_is_left_to_torch(tiny_seeing_model: 
 
 
 def test_a_version_with_other_settings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binding, "_CONTEXT_DEFAULTS", {0: ("i", 513)})
+    monkeypatch.setitem(binding._INTERFACE, "context_defaults", {"0": ("i", 513)})
     with pytest.raises(InputError, match="has other settings"):
         binding._library.__wrapped__()
 

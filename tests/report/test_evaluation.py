@@ -530,7 +530,7 @@ def test_torn_lines_and_odd_rows_are_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(None, "no such file"), ("{", "not JSON"), ("[]", "protocol"), ('{"protocol": "other"}', "protocol")],
+    [(None, "no such file"), ("{", "no JSON object"), ("[]", "no JSON object"), ('{"protocol": "other"}', "protocol")],
 )
 def test_what_is_no_evaluation_is_named(tmp_path: Path, text: str | None, words: str) -> None:
     if text is not None:

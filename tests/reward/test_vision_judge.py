@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from compeer.dialogue import Media, Utterance
 from compeer.engine.multimodal import (
     PICTURE_TOKENS,
-    ChatBatches,
     EncodedChat,
     PictureError,
     PictureReader,
+    chat_batch,
     encode_chats,
     open_picture,
     picture_reader,
@@ -91,7 +91,7 @@ CASES = [case("wide.png"), case(), case("tall.jpg", "large.png", first=False), c
 
 def plain_logits(network: Any, reader: PictureReader, one: EncodedChat) -> torch.Tensor:
     """The logits of one whole chat, with the positions that the network finds itself."""
-    batch = ChatBatches(reader, [one], 0)([{"chat": 0}])
+    batch = chat_batch(reader, [one], 0, [{"chat": 0}])
     batch.pop("labels")
     with torch.inference_mode():
         logits: torch.Tensor = network(**batch).logits[0]
@@ -300,7 +300,7 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
     tokenizer = load_tokenizer(tiny_seeing_model)
     form = JudgeForm(reasons=reasons)
     rows = encoded(tiny_seeing_model, reader, form, RECORDS[:3])
-    batch = ChatBatches(reader, rows, tokenizer.pad_token_id)([{"chat": number} for number in range(3)])
+    batch = chat_batch(reader, rows, tokenizer.pad_token_id, [{"chat": number} for number in range(3)])
     assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
     assert (batch["mm_token_type_ids"] == 1).sum(1).tolist() == [6, 8 + 12, 0]
     assert batch["image_grid_thw"].tolist() == [[1, 4, 6], [1, 8, 4], [1, 6, 8]]
@@ -316,7 +316,7 @@ def test_loss_is_on_the_judges_tokens_of_all_rounds(
 
 def test_text_alone_makes_a_batch_without_pictures(tiny_seeing_model: Path, reader: PictureReader) -> None:
     rows = encoded(tiny_seeing_model, reader, JudgeForm(), [RECORDS[2], RECORDS[5]])
-    batch = ChatBatches(reader, rows, 0)([{"chat": 0}, {"chat": 1}])
+    batch = chat_batch(reader, rows, 0, [{"chat": 0}, {"chat": 1}])
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
 
 

@@ -14,21 +14,20 @@ from compeer.chat.conversation import GuardedSupporter
 from compeer.dialogue import Utterance
 from compeer.engine.batching import Batcher
 from compeer.engine.cpu_table import CpuEngine
-from compeer.engine.multimodal import PictureError, chat_pictures, picture_reader
+from compeer.engine.multimodal import chat_pictures, picture_reader
 from compeer.engine.network import (
     best_device,
-    defuse,
     fast_dtype,
     load_network,
     load_tokenizer,
     position_limit,
     vocabulary_size,
 )
-from compeer.engine.rows import Ending, NotWritten, Row, common
-from compeer.engine.sampling import Grammars
+from compeer.engine.rows import Ending, NotWritten, common
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Message, Request, Sampling
 from compeer.models.catalogue import BASES
+from compeer.models.local import RowMaker
 from compeer.models.resolve import Use, cpu_files, display_name, model_folder
 from compeer.models.training import model_card
 from compeer.policy.control import Control
@@ -59,29 +58,27 @@ class LocalWriter:
         self.name = display_name(model)
         device = best_device()
         prepared = cpu_files(model, use) if device.type == "cpu" else None
-        self._reader = None
         self._adapter: Path | None = None
         if prepared is not None:
             self._tokenizer = load_tokenizer(prepared.tokenizer)
             engine = CpuEngine(prepared, self._tokenizer.eos_token_id, rows)
             self._batcher, self._adapter, self.close = engine.batcher, engine.adapter, engine.close
-            self._limit, vocabulary, self.rows = engine.width, engine.vocabulary, engine.rows
+            self._rows, self.rows = RowMaker(self._tokenizer, engine.vocabulary, engine.width), engine.rows
             engine.keep(self._beginning(task))
         else:
             folder = model_folder(model)
-            self._reader = picture_reader(folder, media)
-            self._tokenizer = load_tokenizer(folder)
+            reader, self._tokenizer = picture_reader(folder, media), load_tokenizer(folder)
             network = load_network(folder, device, fast_dtype(device))
-            self._limit, vocabulary = min(position_limit(network), LONGEST), vocabulary_size(network)
+            limit = min(position_limit(network), LONGEST)
+            self._rows = RowMaker(self._tokenizer, vocabulary_size(network), limit, reader)
             self.rows = rows or (_ROWS if device.type == "cuda" else 8)
-            self._batcher = Batcher(TorchTable(network, self.rows, self._reader), self._tokenizer.eos_token_id)
+            self._batcher = Batcher(TorchTable(network, self.rows, reader), self._tokenizer.eos_token_id)
             self.close = self._batcher.close
-        self.multimodal = self._reader is not None
-        self._grammars = Grammars(self._tokenizer, vocabulary)
+        self.multimodal = self._rows.reader is not None
 
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
-        pictures = len(chat_pictures(messages)) if self._reader else 0
-        return len(self._ids(messages, "")) + pictures * 512 + max_tokens <= self._limit
+        pictures = len(chat_pictures(messages)) if self.multimodal else 0
+        return len(self._rows.ids(messages)) + pictures * 512 + max_tokens <= self._rows.limit
 
     async def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[str | Ending, None]:
         loop = asyncio.get_running_loop()
@@ -93,7 +90,8 @@ class LocalWriter:
             except RuntimeError:  # the loop has been closed: nobody listens any more
                 row.cancelled = True
 
-        row = await asyncio.to_thread(self._row, request, sampling, put)
+        text = _Text(self._tokenizer, sampling.stop, request.prefix, put)
+        row = await asyncio.to_thread(self._rows.row, request, sampling, text.hear, put, self._adapter)
         self._batcher.submit(row)
         try:
             while True:
@@ -106,41 +104,12 @@ class LocalWriter:
         finally:
             row.cancelled = True
 
-    def _row(self, request: Request, sampling: Sampling, put: Callable[[str | Ending | NotWritten], None]) -> Row:
-        ids = self._ids(list(request.messages), request.prefix)
-        try:
-            pictures = [self._reader.read(path) for path in chat_pictures(request.messages)] if self._reader else []
-        except PictureError as error:
-            raise NotWritten(error.reason, passing=False) from None
-        if self._reader:
-            ids = self._reader.expand(ids, [picture.grid for picture in pictures])
-        if (needed := len(ids) + sampling.max_tokens) > self._limit:
-            raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self._limit}", passing=False)
-        text = _Text(self._tokenizer, sampling.stop, request.prefix, put)
-        matcher = None
-        if request.grammar is not None:
-            matcher = self._grammars.matcher(request.grammar, self._tokens(request.prefix))
-            if matcher.is_error():
-                what = "what the output begins with does not follow its grammar"
-                raise NotWritten(what if request.prefix else "the grammar cannot be used", passing=False)
-        return Row(tuple(ids), sampling, request.seed, text.hear, put, matcher, self._adapter, pictures)
-
     def _beginning(self, task: Task) -> list[int]:
         """What the prompts of all conversations begin with, steered or not."""
         first, second = ([Utterance(speaker="seeker", text=text)] for text in ("A", "It"))
         steered = supporter_prompt(second, control=Control(strategy="Question"), task=task)
-        one, other = (self._ids(messages, "") for messages in (supporter_prompt(first, task=task), steered))
+        one, other = (self._rows.ids(messages) for messages in (supporter_prompt(first, task=task), steered))
         return one[: common(one, other)]
-
-    def _ids(self, messages: list[Message], prefix: str) -> list[int]:
-        text: str = self._tokenizer.apply_chat_template(
-            defuse(self._tokenizer, messages), tokenize=False, add_generation_prompt=True
-        )
-        return self._tokens(text + prefix)
-
-    def _tokens(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
 
 
 class _Text:

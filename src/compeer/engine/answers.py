@@ -8,8 +8,8 @@ little.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -18,10 +18,10 @@ from torch.nn.utils.rnn import pad_sequence
 from compeer.engine.attention import roomy_cache
 from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import Picture, PictureReader, inputs_beside_tokens
-from compeer.engine.rows import NotWritten, Row, Sampling, common
+from compeer.engine.network import last_logits
+from compeer.engine.rows import Ending, NotWritten, Row, Sampling, common
 
-Pieces = Sequence[list[int]]
-"""The next tokens of each row."""
+Pieces = Sequence[list[int]]  # the next tokens of each row
 
 
 class CpuReading:
@@ -51,19 +51,12 @@ class CpuReading:
         return found
 
     def _written(self, ids: Sequence[int], ends: Callable[[int], bool], most: int) -> list[int]:
-        ended = threading.Event()
-        row = Row(
-            tuple(ids),
-            Sampling(temperature=0, max_tokens=most),
-            0,
-            lambda tokens, last: last or ends(tokens[-1]),
-            lambda _: ended.set(),
-            adapter=self._engine.adapter,
-        )
+        ended, greedy = Future[Ending | NotWritten](), Sampling(temperature=0, max_tokens=most)
+        row = Row(tuple(ids), greedy, 0, lambda tokens, last: last or ends(tokens[-1]), ended.set_result)
+        row.adapter = self._engine.adapter
         self._engine.batcher.submit(row)
-        ended.wait()
-        if isinstance(row.ending, NotWritten):
-            raise row.ending
+        if isinstance(ending := ended.result(), NotWritten):
+            raise ending
         return row.tokens
 
 
@@ -101,7 +94,7 @@ class TorchReading:
         else:
             # padded on the right, where no token attends: so this, most of the work, needs no mask
             ids, self._mask = self._padded(shared, left=False)
-            network(input_ids=ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+            last_logits(network, ids, self._cache)
         self.select(owners)
 
     @torch.inference_mode()
@@ -148,16 +141,7 @@ class TorchReading:
         else:
             positions = (self._mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
             inputs = {"position_ids": positions + self._shift}
-        output = self._network(
-            input_ids=ids,
-            attention_mask=self._mask,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-            **inputs,
-        )
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits
+        return last_logits(self._network, ids, self._cache, attention_mask=self._mask, **inputs)
 
     def _padded(self, pieces: Pieces, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Pieces as one table of tokens, and which of them are real."""
@@ -173,8 +157,7 @@ class TorchReading:
         return (tensor.pin_memory() if cuda else tensor).to(self._device, non_blocking=cuda)
 
 
-Reading = CpuReading | TorchReading
-"""Rows that are read on piece by piece."""
+Reading = CpuReading | TorchReading  # rows that are read on piece by piece
 
 
 def common_prefix(rows: Pieces) -> list[int]:

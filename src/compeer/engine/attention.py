@@ -17,8 +17,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 GROUPED, FOLDED = "compeer_grouped", "compeer_folded"
-_ROOM = 256
-"""So many more tokens than it must hold a cache has room for when it grows."""
+_ROOM = 256  # so many more tokens than it must hold a cache has room for when it grows
 _ALIGNED = 16
 
 

@@ -23,8 +23,7 @@ from compeer.engine.rows import Backend, Ending, NotWritten, Row
 from compeer.engine.sampling import next_tokens
 from compeer.statistics import generator
 
-_JOINING = 2
-"""So many prompts are read between two steps at most: those at work must not wait long for newcomers."""
+_JOINING = 2  # so many prompts are read between two steps at most: those at work must not wait long for newcomers
 _CLOSED = "the supporter has been closed"
 Result = TypeVar("Result")
 

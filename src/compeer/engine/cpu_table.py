@@ -32,21 +32,16 @@ from compeer.engine.llama import Llama
 from compeer.engine.rows import Backend, ModelFiles, Row, common
 from compeer.io import atomic
 
-_SHORTEST_SHARED = 16
-"""A prompt that has fewer tokens in common with another is read from its start."""
-_BATCH = 256
-"""Tokens that are computed in one call, at most."""
-_PUT_ASIDE = 256 << 20
-"""Bytes of keys and values that are put aside; those that were not used for the longest time go first."""
+_SHORTEST_SHARED = 16  # a prompt that has fewer tokens in common with another is read from its start
+_BATCH = 256  # tokens that are computed in one call, at most
+_PUT_ASIDE = 256 << 20  # bytes of keys and values that are put aside; those not used for the longest time go first
 
-_TOKENS, _LONGEST = 16384, 4096
-"""llama.cpp sets memory aside for so many tokens, which the rows share evenly; no row needs more than the second."""
+_TOKENS, _LONGEST = 16384, 4096  # llama.cpp has memory for so many, shared evenly; no row needs more than the second
 _LARGE, _ROWS, _FEW_ROWS = 512 << 20, 8, 2
 """Bases of more bytes than this write fewer rows at a time on llama.cpp: eight together gain little over one after the
 other there, and memory is set aside for each."""
 
-Known = tuple[Path | None, tuple[int, ...]]
-"""Tokens, and the adapters that they were read with."""
+Known = tuple[Path | None, tuple[int, ...]]  # tokens, and the adapters that they were read with
 
 
 @dataclass(eq=False)
@@ -73,8 +68,7 @@ class CpuTable(Backend):
         """In the order in which prompts were last read into them."""
         self._aside: OrderedDict[Known, bytes] = OrderedDict()
         self._fixed: dict[Known, bytes] = {}
-        self.read = 0
-        """Tokens of prompts that were computed so far."""
+        self.read = 0  # tokens of prompts that were computed so far
 
     # --- what the batcher calls -----------------------------------------------------------------------------------
 
@@ -284,11 +278,8 @@ class CpuEngine:
         self._closed = False
         with _loading:
             if self._key not in _loaded:
-                model: Llama | Int8
-                if eight_bits:
-                    model = Int8(files.base, self.rows + 1, _LONGEST)
-                else:
-                    model = Llama(files.base, self.rows + 1, min(_LONGEST, _TOKENS // self.rows))
+                width = _LONGEST if eight_bits else min(_LONGEST, _TOKENS // self.rows)
+                model = (Int8 if eight_bits else Llama)(files.base, self.rows + 1, width)
                 table = CpuTable(model, files.states)
                 _loaded[self._key] = model, table, Batcher(table, end)
             model, self.table, self.batcher = _loaded[self._key]

@@ -28,12 +28,9 @@ from compeer.engine.matrices import TOP, WIDTH, ZERO
 
 Array = npt.NDArray[Any]
 
-_RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1
-"""Where Linux says how many threads of all are running at this moment."""
-_pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")
-"""Beside who calls; more threads do not read a large matrix faster."""
-_PATIENCE = 1 << 30
-"""So often a thread looks for the others: about a minute."""
+_RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1  # where Linux says how many threads are running now
+_pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")  # more do not read a large matrix faster
+_PATIENCE = 1 << 30  # so often a thread looks for the others: about a minute
 
 binding.initialize_native_asmparser()
 compiled = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -44,12 +41,9 @@ exact = njit(nogil=True, cache=True, error_model="numpy")
 class Matrices(NamedTuple):
     """One matrix of every layer, or a single one without the first dimension."""
 
-    weight: Array
-    """(layers, outputs, inputs) in eight bits."""
-    scale: Array
-    """(layers, outputs), float32"""
-    excess: Array
-    """(layers, outputs), whole numbers: what counting the other factor from -128 adds to a product."""
+    weight: Array  # (layers, outputs, inputs) in eight bits
+    scale: Array  # (layers, outputs), float32
+    excess: Array  # (layers, outputs), whole numbers: what counting the other factor from -128 adds to a product
 
 
 class Room(NamedTuple):
@@ -61,19 +55,14 @@ class Room(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What threads write for each other, and how often they have come to a point where they wait."""
+    """How often threads have come to a point where they wait, and what they write for each other."""
 
+    waiting: Array
     qkv: Array
     attended: Array
     both: Array
     inner: Array
     added: Array
-    waiting: Array
-
-
-def _matrices(weight: Array, scale: Array) -> Matrices:
-    """Weights and scales with what follows from them."""
-    return Matrices(weight, scale, ZERO * weight.sum(2, dtype=np.int32))
 
 
 @intrinsic
@@ -141,12 +130,12 @@ def _arrived(_: Any, count: Any) -> Any:
 
 
 @compiled
-def _wait(count: Array, until: int) -> None:
-    """Waits for the other threads to come as far; not for ever, for one may have failed."""
+def _wait(count: Array, until: int) -> int:
+    """Waits for the other threads to come as far, and says how far; not for ever, for one may have failed."""
     _arrive(count)
     for _ in range(_PATIENCE):
         if _arrived(count) >= until:
-            return
+            return until
     raise RuntimeError("a thread has failed")
 
 
@@ -242,11 +231,7 @@ def _all_layers(
     count, keys, size = len(given), cells.shape[3], cells.shape[5]
     hidden, normed, waited = given.copy(), np.empty_like(given), 0
     wide = max(down.weight.shape[2], given.shape[1], queries * size)
-    room = Room(
-        np.empty((count, wide), np.uint8),
-        np.empty((count, wide), np.uint8),
-        np.empty(count, np.float32),
-    )
+    room = Room(np.empty((count, wide), np.uint8), np.empty((count, wide), np.uint8), np.empty(count, np.float32))
     weights = np.empty(positions.max() + 1, np.float32)
     heads, mine, inner = queries + 2 * keys, output.scale.shape[1], down.weight.shape[2]
     flat = shared.qkv.reshape(count, -1)
@@ -266,21 +251,18 @@ def _all_layers(
                 if head >= queries:
                     value = (head - queries) // keys
                     cells[layer, value, sequence, head - queries - value * keys, position] = own
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         for part in range(thread, count * queries, threads):
             token, head = part // queries, part % queries
             key, sequence = head // (queries // keys), sequences[token]
             known = cells[layer, 0, sequence, key], cells[layer, 1, sequence, key]
             own = shared.attended[token, head * size : (head + 1) * size]
             _attended(shared.qkv[token, head], *known, weights, positions[token] + 1, own)
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         _prepared(shared.attended, room)
         start, end = mine * thread // threads, mine * (thread + 1) // threads
         _times(layer, count, output, False, room, start, end, shared.added)
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         hidden += shared.added
         _normed(hidden, norms[layer, 1], eps, normed)
         _prepared(normed, room)
@@ -291,12 +273,10 @@ def _all_layers(
             for n in range(begin, until):
                 gate = shared.both[token, n]
                 shared.inner[token, n] = gate / (np.float32(1) + np.exp(-gate)) * shared.both[token, n + inner]
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         _prepared(shared.inner, room)
         _times(layer, count, down, True, room, start, end, shared.added)
-        waited += threads
-        _wait(shared.waiting, waited)
+        waited = _wait(shared.waiting, waited + threads)
         hidden += shared.added
     if thread == 0:
         given[:] = hidden
@@ -335,8 +315,7 @@ def few_tokens(own: Matrices, eight: Array) -> Array:
 class Fused:
     """The layers of a model: weights and scales of each part of all layers, and what is known of norms and turns."""
 
-    most = 16
-    """Tokens at a time; more are computed by torch, which uses all cores."""
+    most = 16  # tokens at a time; more are computed by torch, which uses all cores
 
     def __init__(
         self,
@@ -347,7 +326,10 @@ class Fused:
         family: str,
         eps: float,
     ) -> None:
-        self._parts = {part: _matrices(*own) for part, own in stacks.items()}
+        self._parts = {
+            part: Matrices(weight, scale, ZERO * weight.sum(2, dtype=np.int32))
+            for part, (weight, scale) in stacks.items()
+        }
         count, outputs = self._parts["qkv"].scale.shape
 
         def stacked(name: str, none: int = 0) -> Array:
@@ -370,15 +352,8 @@ class Fused:
         count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
         parts = tuple(self._parts.values())
         queries, both = self._rest[4], parts[2].scale.shape[1]
-        sizes = (
-            (count, queries + 2 * keys, size),
-            (count, queries * size),
-            (count, both),
-            (count, both // 2),
-            hidden.shape,
-        )
-        qkv, attended, both, inner, added = (np.empty(one, np.float32) for one in sizes)
-        shared = Shared(qkv, attended, both, inner, added, np.zeros(1, np.int64))
+        sizes = ((queries + 2 * keys, size), (queries * size,), (both,), (both // 2,), hidden.shape[1:])
+        shared = Shared(np.zeros(1, np.int64), *(np.empty((count, *one), np.float32) for one in sizes))
         threads = self._threads()
         work = partial(_all_layers, hidden, np.array(sequences), np.array(positions), cells, parts, *self._rest, shared)
         others = [self._pool.submit(work, thread, threads) for thread in range(1, threads)]

@@ -1,17 +1,14 @@
 """GGUF files: unpacked into folders of `transformers`, and models and adapters written as llama.cpp reads them.
 
-Unpacking. A base is a quantised file, made for talking on a CPU. Training, and whatever else goes through
-`transformers`, wants plain weights: they are unpacked once into the cache, tensor by tensor, so that no more than one
-lies in memory, and written as one safetensors file.
+A base is a quantised file, made for talking on a CPU. Training, and whatever else goes through `transformers`, wants
+plain weights: they are unpacked once into the cache, tensor by tensor, so that no more than one lies in memory.
 
-Writing.
-- A folder of `transformers`: its matrices in eight bits (Q8_0), a small model's as they are. The file has no words in
-  it: text is turned into tokens by the folder's own tokenizer.
-- Adapters of `peft`: their two narrow matrices, scaled, under llama.cpp's names.
-- A base whose matrices are Q4_1, as the packaged SmolLM2's: llama.cpp has no quick way to read a prompt with these,
-  but one for Q4_0. A block of Q4_1 is `scale * q + least`, one of Q4_0 `scale * (q - 8)`; they differ by one number for
-  each block of 32 inputs. So the same weights are a Q4_0 file and a narrow pair of matrices, the sums of 32 inputs each
-  and these numbers, which travel with the adapters. No weight changes.
+Written are a folder of `transformers`, its matrices in eight bits (Q8_0), a small model's as they are, and no words in
+it, for text is turned into tokens by the folder's own tokenizer; adapters of `peft`, their two narrow matrices scaled,
+under llama.cpp's names; and a base whose matrices are Q4_1, as the packaged SmolLM2's: llama.cpp has no quick way to
+read a prompt with these, but one for Q4_0. A block of Q4_1 is `scale * q + least`, one of Q4_0 `scale * (q - 8)`; they
+differ by one number for each block of 32 inputs. So the same weights are a Q4_0 file and a narrow pair of matrices, the
+sums of 32 inputs each and these numbers, which travel with the adapters. No weight changes.
 
 Known are the architectures `qwen2` and `llama`. Llama's queries and keys stand in another order in these files.
 """
@@ -41,19 +38,15 @@ if TYPE_CHECKING:
     import torch
 
 Array = npt.NDArray[Any]
-Pair = tuple[Array, Array]
-"""Two narrow matrices, (rank, inputs) and (outputs, rank), whose product is added to a matrix."""
+Pair = tuple[Array, Array]  # narrow matrices, (rank, inputs) and (outputs, rank), whose product is added to a matrix
 
 _FAMILIES = ("llama", "qwen2")
 _LORA = re.compile(r"(?:.*\.)?(layers\.\d+\.[\w.]+)\.lora_([AB])(?:\.default)?\.weight")
-_ENDS = ("<|im_end|>", "<|endoftext|>")
-"""What ends a turn, and what fills up a batch, where a file speaks ChatML."""
-_VALUES_AT_ONCE = 1 << 20
-"""Unpacked at a time by a thread: what fits into a processor's cache."""
+_ENDS = ("<|im_end|>", "<|endoftext|>")  # what ends a turn, and what fills up a batch, where a file speaks ChatML
+_VALUES_AT_ONCE = 1 << 20  # unpacked at a time by a thread: what fits into a processor's cache
 _MEGABYTE = 1_000_000
 _BLOCK = 32
-_SMALL = 32 << 20
-"""Models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing."""
+_SMALL = 32 << 20  # models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing
 
 
 def cache_folder() -> Path:
@@ -167,7 +160,9 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
         ):
             file.write(len(head).to_bytes(8, "little") + head)
             for one in tensors.values():
-                plain = _in_their_order(reader, one, unpacked(one, getattr(torch, dtype)))
+                plain = unpacked(one, getattr(torch, dtype))
+                if heads := _turned_heads(reader, one.name):
+                    plain = plain.reshape(heads, -1, 2, *plain.shape[1:]).transpose(1, 2).reshape(plain.shape)
                 values = plain.contiguous().view(torch.uint8).numpy()
                 file.write(values.data)
                 advance(values.nbytes)
@@ -189,12 +184,6 @@ def unpacked(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(unpack, range(0, shape[0], step)))
     return found
-
-
-def _in_their_order(reader: Any, tensor: Any, values: torch.Tensor) -> torch.Tensor:
-    """A tensor's numbers in the order of `transformers`."""
-    heads, shape = _turned_heads(reader, tensor.name), values.shape
-    return values.reshape(heads, -1, 2, *shape[1:]).transpose(1, 2).reshape(shape) if heads else values
 
 
 def _shape(tensor: Any) -> list[int]:

@@ -37,8 +37,7 @@ _PARTS = {
     "ffn_down": ("ffn_down",),
 }
 """Matrices of a layer that are fed the same numbers are one."""
-_SMALL = 64 << 20
-"""Models of fewer bytes are computed in float32: eight bits would gain little there."""
+_SMALL = 64 << 20  # models of fewer bytes are computed in float32: eight bits would gain little there
 
 
 class _Shape(Frozen):
@@ -89,8 +88,7 @@ class Int8:
         self._cells = torch.empty(cells)  # memory is taken as it is written
         self._lengths = [0] * sequences
         self._few = self._compiled(self._matrices)
-        self.block = 128 if self._few else 64
-        """Prompts are read in blocks of so many tokens: small models read large ones faster."""
+        self.block = 128 if self._few else 64  # tokens of a block of a prompt: small models read large ones faster
         self._used: dict[str, Narrow] = {}
         self._variants: dict[Path | None, _Variant] = {None: (self._matrices, self._used, self._few)}
 
@@ -233,9 +231,8 @@ class Int8:
                     raise InputError(f"these adapters do not fit {self.path.name}: blk.{layer}.{name}", file=adapter)
                 if own:
                     found[f"blk.{layer}.{name}"] = Narrow(own, whole.outputs)
-        if "output" in pairs:
-            pair = self._turned("output", "output", pairs.pop("output"))
-            found["output"] = Narrow([(0, *pair)], shape.vocabulary)
+        if pair := pairs.pop("output", None):
+            found["output"] = Narrow([(0, *self._turned("output", "output", pair))], shape.vocabulary)
         if pairs:
             raise InputError(f"these adapters do not fit {self.path.name}: {min(pairs)}", file=adapter)
         return found

@@ -14,9 +14,11 @@ import importlib.metadata
 import importlib.util
 import os
 import struct
+import tomllib
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +28,11 @@ import numpy.typing as npt
 from compeer.errors import InputError
 
 PACKAGE = "xllamacpp"
-_MODEL_DEFAULTS = {16: ("i", -1), 20: ("i", 1), 24: ("i", -1), 32: ("i", 0), 72: ("?", False), 74: ("?", True)}
-_CONTEXT_DEFAULTS = {
-    **{0: ("i", 512), 4: ("i", 2048), 8: ("i", 512), 12: ("i", 1), 28: ("i", 4), 32: ("i", 4), 40: ("i", -1)},
-    **{52: ("i", -1), 104: ("i", 1), 108: ("i", 1), 136: ("?", False), 137: ("?", True), 141: ("?", False)},
-}
-"""What we know of the defaults, by their offset in bytes."""
 _GPU_LAYERS, _LOADING, _READ_WHOLE = 16, 24, 0
 _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0, 4, 8, 12, 28, 32, 52
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
-_SMALL = 64 << 20
-"""Models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded."""
-BATCH = 256
-"""Tokens that are computed in one call, at most."""
+_SMALL = 64 << 20  # models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded
+BATCH = 256  # tokens that are computed in one call, at most
 
 
 class _Settings(ctypes.Structure):
@@ -54,49 +48,15 @@ class _Settings(ctypes.Structure):
 
 
 class _Batch(ctypes.Structure):
-    _fields_ = (
-        ("count", ctypes.c_int32),
-        ("tokens", ctypes.c_void_p),
-        ("embeddings", ctypes.c_void_p),
-        ("positions", ctypes.c_void_p),
-        ("owners", ctypes.c_void_p),
-        ("sequences", ctypes.c_void_p),
-        ("wanted", ctypes.c_void_p),
-    )
+    _pointers = ("tokens", "embeddings", "positions", "owners", "sequences", "wanted")
+    _fields_ = (("count", ctypes.c_int32), *zip(_pointers, [ctypes.c_void_p] * 6, strict=True))
 
 
 _Log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t
-_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "llama_log_set": (None, (_Log, _POINTER)),
-    "llama_backend_init": (None, ()),
-    "llama_model_default_params": (_Settings, ()),
-    "llama_context_default_params": (_Settings, ()),
-    "llama_model_load_from_file": (_POINTER, (ctypes.c_char_p, _Settings)),
-    "llama_model_free": (None, (_POINTER,)),
-    "llama_model_get_vocab": (_POINTER, (_POINTER,)),
-    "llama_model_n_ctx_train": (_INT, (_POINTER,)),
-    "llama_vocab_n_tokens": (_INT, (_POINTER,)),
-    "llama_init_from_model": (_POINTER, (_POINTER, _Settings)),
-    "llama_free": (None, (_POINTER,)),
-    "llama_n_ctx_seq": (ctypes.c_uint32, (_POINTER,)),
-    "llama_n_seq_max": (ctypes.c_uint32, (_POINTER,)),
-    "llama_n_batch": (ctypes.c_uint32, (_POINTER,)),
-    "llama_n_threads": (_INT, (_POINTER,)),
-    "llama_decode": (_INT, (_POINTER, _Batch)),
-    "llama_get_logits_ith": (_POINTER, (_POINTER, _INT)),
-    "llama_get_memory": (_POINTER, (_POINTER,)),
-    "llama_memory_clear": (None, (_POINTER, ctypes.c_bool)),
-    "llama_memory_seq_rm": (ctypes.c_bool, (_POINTER, _INT, _INT, _INT)),
-    "llama_state_seq_get_size": (_SIZE, (_POINTER, _INT)),
-    "llama_state_seq_get_data": (_SIZE, (_POINTER, _POINTER, _SIZE, _INT)),
-    "llama_state_seq_set_data": (_SIZE, (_POINTER, ctypes.c_char_p, _SIZE, _INT)),
-    "llama_adapter_lora_init": (_POINTER, (_POINTER, ctypes.c_char_p)),
-    "llama_set_adapters_lora": (_INT, (_POINTER, _POINTER, _SIZE, _POINTER)),
-}
+_TYPES = {"none": None, "log": _Log, "settings": _Settings, "batch": _Batch}
+_INTERFACE: dict[str, dict[str, Any]] = tomllib.loads(files("compeer.engine").joinpath("llama.toml").read_text("utf-8"))
 
-_complaints: deque[str] = deque(maxlen=8)
-"""What the library last complained about; it is quoted only where loading fails."""
+_complaints: deque[str] = deque(maxlen=8)  # the library's last ones; they are quoted only where loading fails
 
 
 @_Log  # type: ignore[untyped-decorator]
@@ -111,10 +71,7 @@ def _complaint(otherwise: str) -> str:
 
 def version() -> str | None:
     """The version of llama.cpp's package; None where it is not installed."""
-    try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return next((found.version for found in importlib.metadata.distributions(name=PACKAGE)), None)
 
 
 @cache
@@ -130,20 +87,20 @@ def _library() -> Any:
         import torch  # noqa: F401  (brings libgomp, which the library wants and does not bring)
 
         found = ctypes.CDLL(str(paths[0]))
-        for name, (result, given) in _FUNCTIONS.items():
+        for name, kinds in _INTERFACE["functions"].items():
             function = getattr(found, name)
-            function.restype, function.argtypes = result, given
+            function.restype, *function.argtypes = (
+                _TYPES[kind] if kind in _TYPES else getattr(ctypes, f"c_{kind}") for kind in kinds
+            )
     except OSError as error:
         raise InputError(
             f"llama.cpp cannot be loaded: {error}", file=paths[0], do="It needs libgomp1, a package of every Linux."
         ) from error
     except AttributeError as error:
         raise InputError(f"this version of llama.cpp is not known: {error}", file=paths[0], do=do) from error
-    for defaults, known in (
-        (found.llama_model_default_params(), _MODEL_DEFAULTS),
-        (found.llama_context_default_params(), _CONTEXT_DEFAULTS),
-    ):
-        if any(defaults.get(offset, kind) != value for offset, (kind, value) in known.items()):
+    for one in ("model", "context"):
+        defaults, known = getattr(found, f"llama_{one}_default_params")(), _INTERFACE[f"{one}_defaults"]
+        if any(defaults.get(int(offset), kind) != value for offset, (kind, value) in known.items()):
             raise InputError(f"this version of llama.cpp ({version()}) has other settings.", file=paths[0], do=do)
     found.llama_log_set(_listen, None)
     found.llama_backend_init()
@@ -159,14 +116,12 @@ def default_threads() -> int:
 class Llama:
     """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
 
-    block = 32
-    """Prompts are read in blocks of so many tokens. Larger ones are hardly read faster, and leave more to be read."""
+    block = 32  # prompts are read in blocks of so many tokens: larger ones are hardly faster, and leave more to be read
 
     def __init__(self, path: Path, sequences: int, width: int, threads: int | None = None) -> None:
         self._lib = lib = _library()
         self.path, self.sequences = path, sequences
-        self.mark = f"llama.cpp {version()}"
-        """Changes with everything but the files that keys and values depend on."""
+        self.mark = f"llama.cpp {version()}"  # changes with everything but the files that keys and values depend on
         settings = lib.llama_model_default_params()
         settings.set(_GPU_LAYERS, "i", 0)
         settings.set(_LOADING, "i", _READ_WHOLE)  # most matrices are laid out anew: a mapped file would be held twice

@@ -15,17 +15,12 @@ import numpy.typing as npt
 import psutil
 import torch
 
-_ROWS = 4096
-"""Rows that are turned into eight bits at a time."""
+_ROWS = 4096  # rows that are turned into eight bits at a time
 TOP, ZERO = 127, 128
-WIDTH = 64
-"""So many numbers the processor multiplies at once."""
-_LARGE = 4 << 20
-"""Matrices of so many numbers are laid out for their kernel; to smaller ones its calls cost more than they save."""
-_FEW = 4
-"""So many tokens are multiplied with the matrix as it lies in its file, twice as fast as with one that is laid out."""
-_ROOM = 5 << 30
-"""Memory that must be free for that: both stand in memory then."""
+WIDTH = 64  # so many numbers the processor multiplies at once
+_LARGE = 4 << 20  # matrices of so many numbers are laid out for their kernel: smaller ones are quicker without
+_FEW = 4  # so many tokens are multiplied with a matrix as it lies in its file, twice as fast as with one laid out
+_ROOM = 5 << 30  # memory that must be free for that: both stand in memory then
 
 
 def in_eight(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

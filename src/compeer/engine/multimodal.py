@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,13 @@ from transformers.models.auto.modeling_auto import (
 
 from compeer.errors import InputError
 
-MULTIMODAL = ("qwen2_vl", "qwen2_5_vl")
-"""The families (`model_type`) whose pictures and positions are understood here."""
+MULTIMODAL = ("qwen2_vl", "qwen2_5_vl")  # the families (`model_type`) whose pictures and positions are understood here
 PICTURE_TOKENS = 512
 """The most tokens that a picture may take, about 630 pixels squared: a photograph of a telephone would else take more
 than a whole conversation. A model folder that sets a lower limit keeps it."""
 PROCESSOR_FILES = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 """What other programs need to feed a model pictures; kept beside trained weights."""
-_LONGEST = 200
-"""A picture longer than this is refused by the models' own resizing."""
+_LONGEST = 200  # a picture longer than this is refused by the models' own resizing
 _IGNORED = -100
 
 
@@ -105,11 +104,7 @@ class PictureReader:
             Qwen2VLImageProcessorPil.from_pretrained(folder, **sizes) if own else Qwen2VLImageProcessorPil(**sizes)
         )
         limit = PICTURE_TOKENS * (sizes["patch_size"] * self.merge) ** 2
-        size = dict(self._processor.size)
-        self._size = {
-            "shortest_edge": min(size["shortest_edge"], limit),
-            "longest_edge": min(size["longest_edge"], limit),
-        }
+        self._size = {edge: min(self._processor.size[edge], limit) for edge in ("shortest_edge", "longest_edge")}
 
     def read(self, path: str) -> Picture:
         """The picture in a file."""
@@ -174,7 +169,7 @@ def encode_chats(
 ) -> list[EncodedChat]:
     """The chats as a model is trained on them; each picture is read once, for its size. Text needs no reader."""
     template = training_template(tokenizer)
-    grids: dict[str, tuple[int, int, int]] = {}
+    grid = cache(lambda path: reader.read(path).grid if reader else ())
     found = []
     for chat in chats:
         encoded = tokenizer.apply_chat_template(
@@ -183,10 +178,7 @@ def encode_chats(
         ids, learnt = encoded["input_ids"], encoded["assistant_masks"]
         pictures = chat_pictures(chat) if reader else ()
         if reader:
-            for path in pictures:
-                if path not in grids:
-                    grids[path] = reader.read(path).grid
-            own = [grids[path] for path in pictures]
+            own = [grid(path) for path in pictures]
             ids, learnt = reader.expand(ids, own), reader.expand(ids, own, learnt)
         found.append(EncodedChat(torch.tensor(ids), torch.tensor(learnt, dtype=torch.bool), pictures))
     return found
@@ -217,30 +209,24 @@ def training_template(tokenizer: Any) -> str:
         ) from None
 
 
-class ChatBatches:
-    """Makes batches of chats by their numbers; with and without pictures. Loss is on the assistant's tokens alone."""
-
-    def __init__(self, reader: PictureReader | None, chats: Sequence[EncodedChat], pad: int) -> None:
-        self._reader, self._chats, self._pad = reader, chats, pad
-
-    def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
-        chats = [self._chats[row["chat"]] for row in rows]
-        ids = pad_sequence([chat.ids for chat in chats], batch_first=True, padding_value=self._pad)
-        mask = pad_sequence([torch.ones_like(chat.ids) for chat in chats], batch_first=True)
-        learnt = pad_sequence([chat.learnt for chat in chats], batch_first=True)
-        labels = torch.where(learnt, ids, _IGNORED)
-        batch = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-        if self._reader and (pictures := [self._reader.read(path) for chat in chats for path in chat.pictures]):
-            batch |= {"mm_token_type_ids": ((ids == self._reader.token) & (mask == 1)).int()}
-            batch |= self._reader.inputs(pictures)
-        return batch
+def chat_batch(
+    reader: PictureReader | None, known: Sequence[EncodedChat], pad: int, rows: Sequence[Mapping[str, int]]
+) -> dict[str, torch.Tensor]:
+    """A batch of chats by their numbers; with and without pictures. Loss is on the assistant's tokens alone."""
+    chats = [known[row["chat"]] for row in rows]
+    ids = pad_sequence([chat.ids for chat in chats], batch_first=True, padding_value=pad)
+    mask = pad_sequence([torch.ones_like(chat.ids) for chat in chats], batch_first=True)
+    learnt = pad_sequence([chat.learnt for chat in chats], batch_first=True)
+    batch = {"input_ids": ids, "attention_mask": mask, "labels": torch.where(learnt, ids, _IGNORED)}
+    if reader and (pictures := [reader.read(path) for chat in chats for path in chat.pictures]):
+        batch |= {"mm_token_type_ids": ((ids == reader.token) & (mask == 1)).int(), **reader.inputs(pictures)}
+    return batch
 
 
 def restore_renamed(network: Any, checkpoint: Path) -> None:
-    """Puts back weights that a checkpoint holds under other names than the network's.
+    """Puts back what a checkpoint of a multimodal network holds under the names of its published files.
 
-    Multimodal networks are saved under the names of their published files, by which the trainer does not find them: it
-    would warn and go on from the weights it started with.
+    The trainer does not find weights by these: it would warn and go on from those it started with.
     """
     if (checkpoint / "config.json").is_file() and network_class(checkpoint) is AutoModelForImageTextToText:
         saved = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)

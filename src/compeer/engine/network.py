@@ -23,8 +23,7 @@ from compeer.engine.gguf import cache_folder
 from compeer.engine.multimodal import network_class
 from compeer.errors import InputError
 
-_CAST = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)
-"""What autocast computes in the lower precision."""
+_CAST = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)  # what autocast computes in the lower precision
 
 
 def best_device() -> torch.device:
@@ -38,10 +37,7 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def steady_attention() -> None:
-    """Keeps torch from attending by cuDNN, which makes a plan for every new shape: up to half a second each.
-
-    Batches of conversations hardly ever have the same shape twice. It holds for the whole process.
-    """
+    """Keeps torch, in this process, from attending by cuDNN, which plans every new shape for up to half a second."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -65,6 +61,13 @@ def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
         again = "Delete this folder and call again: it is unpacked anew." if cache_folder() in folder.parents else None
         raise InputError(f"transformers cannot load it: {error}", file=folder, do=again) from error
     return network.to(device).eval()
+
+
+def last_logits(network: Any, ids: torch.Tensor, cache: Any, **inputs: Any) -> torch.Tensor:
+    """Feeds rows of tokens, whose keys and values go into a cache; the logits after the last ones."""
+    output = network(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs)
+    logits: torch.Tensor = output.logits[:, -1]
+    return logits
 
 
 def vocabulary_size(network: Any) -> int:

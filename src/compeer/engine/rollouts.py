@@ -35,17 +35,15 @@ from transformers.generation.logits_process import (
 
 from compeer.engine.attention import GROUPED, attend
 from compeer.engine.multimodal import inputs_beside_tokens
+from compeer.engine.network import last_logits
 from compeer.engine.sampling import sample
 from compeer.engine.torch_table import Keys, Slots
 from compeer.statistics import generator
 
 _log = logging.getLogger(__name__)
-_ROWS, _COLUMNS = 8, 128
-"""Graphs are made for powers of two of at least so many rows, and for multiples of so many columns."""
-_INTERVAL = 16
-"""Steps between two checks of which rows have ended: a check waits for the device."""
-_PREFILL = 32768
-"""Tokens of prompts computed at a time, to bound memory."""
+_ROWS, _COLUMNS = 8, 128  # graphs are for powers of two of at least so many rows, and multiples of so many columns
+_INTERVAL = 16  # steps between two checks of which rows have ended: a check waits for the device
+_PREFILL = 32768  # tokens of prompts computed at a time, to bound memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +78,7 @@ class RolloutSampling:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
-    never: tuple[int, ...] = ()
-    """Tokens that are never sampled."""
+    never: tuple[int, ...] = ()  # tokens that are never sampled
 
     def cuts(self, device: torch.device) -> list[LogitsProcessor]:
         """What is cut off, in the order in which `generate` does it."""
@@ -190,18 +187,13 @@ class Stepper:
     def step(self, batch: Batch, rows: int, width: int) -> None:
         """Feeds each of the first rows its token and samples the next."""
         shape = (rows, width)
-        if not self.graphs:
-            self._step(batch, *shape)
-        elif shape not in self._recorded:
-            self._step(batch, *shape)  # a step like any other, that also loads the kernels which recording needs
-            self._recorded[shape] = None
+        # the first step of a shape is one like any other, that also loads the kernels which recording needs
+        if self.graphs and shape in self._recorded and self._recorded[shape] is None:
+            self._recorded[shape] = self._record(batch, *shape)
+        if graph := self._recorded.setdefault(shape, None):
+            graph.replay()
         else:
-            graph = self._recorded[shape] or self._record(batch, *shape)
-            if graph is None:
-                self._step(batch, *shape)
-            else:
-                self._recorded[shape] = graph
-                graph.replay()
+            self._step(batch, *shape)
 
     def _record(self, batch: Batch, rows: int, width: int) -> Any:
         """The graph of a step, none of which is computed while it is recorded; None where that fails."""
@@ -298,15 +290,8 @@ class Decoder:
         attended = (square.tril() & mask[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
         cache = DynamicCache()
         with self.stepper.precisely():
-            output = self._network(
-                input_ids=ids,
-                attention_mask=attended[:, None],
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-                **inputs,
-            )
-        return cache, output.logits[:, -1], following
+            logits = last_logits(self._network, ids, cache, attention_mask=attended[:, None], **inputs)
+        return cache, logits, following
 
     def _room(self, cache: Any, rows: int, width: int) -> Batch:
         """The batch, made larger where it is too small; graphs of a smaller one are void."""

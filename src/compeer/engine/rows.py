@@ -44,8 +44,7 @@ class ModelFiles:
     adapter: Path | None
     tokenizer: Path
     card: Path | None = None
-    states: Path | None = None
-    """The folder for computed beginnings of prompts; None keeps none."""
+    states: Path | None = None  # the folder for computed beginnings of prompts; None keeps none
 
 
 @dataclass(frozen=True)
@@ -72,21 +71,14 @@ class Row:
     ids: tuple[int, ...]
     sampling: Sampling
     seed: int
-    hear: Callable[[list[int], bool], bool]
-    """Is given all tokens so far, and whether they are the last; says whether the output is over."""
-    end: Callable[[Ending | NotWritten], None] = lambda ending: None
-    """Is given how it ended."""
-    matcher: Any = None
-    """Follows the grammar, if there is one."""
-    adapter: Path | None = None
-    """What is laid over the base's weights, on backends that can."""
+    hear: Callable[[list[int], bool], bool]  # is given the tokens so far, and if they are the last; whether it is over
+    end: Callable[[Ending | NotWritten], None] = lambda ending: None  # is given how it ended
+    matcher: Any = None  # follows the grammar, if there is one
+    adapter: Path | None = None  # what is laid over the base's weights, on backends that can
     pictures: Sequence[Picture] = ()
-    cancelled: bool = False
-    """Set to let it go, whether it waits or is at work."""
-    tokens: list[int] = field(default_factory=list)
-    """What it consists of so far."""
-    ending: Ending | NotWritten | None = None
-    """How it ended, if it has."""
+    cancelled: bool = False  # set to let it go, whether it waits or is at work
+    tokens: list[int] = field(default_factory=list)  # what it consists of so far
+    ending: Ending | NotWritten | None = None  # how it ended, if it has
     uniform: Any = None
 
     def finish(self, ending: Ending | NotWritten) -> None:
@@ -104,10 +96,8 @@ class Backend(Protocol):
     """Keys and values of the rows at work, which stand in `rows`."""
 
     rows: list[Row]
-    most: int
-    """So many rows have room at a time."""
-    at_once: int
-    """So many tokens of a row can be fed in one step."""
+    most: int  # so many rows have room at a time
+    at_once: int  # so many tokens of a row can be fed in one step
 
     def join(self, group: list[Row]) -> torch.Tensor:
         """Reads what all rows of the group share, and takes them in; the logits after it, a row each."""

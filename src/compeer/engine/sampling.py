@@ -15,17 +15,12 @@ import torch
 
 from compeer.engine.rows import Row
 
-_WORD = 32
-"""So many tokens' bits come in a number, the first in its lowest."""
-_COMPILED = 64
-"""So many compiled grammars are kept at most."""
+_WORD = 32  # so many tokens' bits come in a number, the first in its lowest
+_COMPILED = 64  # so many compiled grammars are kept at most
 
 
 def allowed(scores: torch.Tensor, matchers: Sequence[Any], end: int) -> torch.Tensor:
-    """The scores, (rows, tokens), with what each row's grammar does not allow next at -inf; None allows everything.
-
-    A row whose grammar has come to its end may only end.
-    """
+    """Scores, (rows, tokens), at -inf where a row's grammar, if any, does not go on; at its end it may only end."""
     if not any(matchers):
         return scores
     width = scores.shape[1]

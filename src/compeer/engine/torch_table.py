@@ -18,19 +18,15 @@ from transformers.cache_utils import Cache
 
 from compeer.engine.attention import GROUPED, attend
 from compeer.engine.multimodal import PictureReader, inputs_beside_tokens
+from compeer.engine.network import last_logits
 from compeer.engine.rows import Backend, Row
 
-_COLUMNS = 256
-"""The table of keys and values grows by so many columns, and to twice as many rows."""
-_KEPT = 1024
-"""A table wider than this is given back when nobody is at work."""
-_BLOCK = {"cpu": 64, "cuda": 256}
-"""Tokens of a block. Smaller ones leave less to be read again, larger ones are read faster."""
-_BYTES = {"cpu": 2 << 30, "cuda": 256 << 20}
-"""Memory for blocks; those that were not used for the longest time go first."""
+_COLUMNS = 256  # the table of keys and values grows by so many columns, and to twice as many rows
+_KEPT = 1024  # a table wider than this is given back when nobody is at work
+_BLOCK = {"cpu": 64, "cuda": 256}  # tokens of a block: smaller ones leave less to be read again, larger are faster
+_BYTES = {"cpu": 2 << 30, "cuda": 256 << 20}  # memory for blocks; those not used for the longest time go first
 
-Keys = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values of a layer, (rows, heads, columns, size)."""
+Keys = tuple[torch.Tensor, torch.Tensor]  # keys and values of a layer, (rows, heads, columns, size)
 
 
 class Slots(Cache):  # type: ignore[misc]
@@ -40,13 +36,11 @@ class Slots(Cache):  # type: ignore[misc]
         super().__init__(layers=[])
         self.most, self.width = rows, width
         self.dtype, self.device = dtype or like[0][0].dtype, like[0][0].device
-        self.keys, self.values = (
-            [
-                torch.zeros((rows, one.shape[1], width, one.shape[3]), dtype=self.dtype, device=self.device)
-                for one in tensors
-            ]
-            for tensors in zip(*like, strict=True)
-        )
+
+        def empty(one: torch.Tensor) -> torch.Tensor:
+            return torch.zeros((rows, one.shape[1], width, one.shape[3]), dtype=self.dtype, device=self.device)
+
+        self.keys, self.values = (list(map(empty, tensors)) for tensors in zip(*like, strict=True))
         self.starts, self.columns, self.positions = (
             torch.zeros(rows, dtype=torch.long, device=self.device) for _ in range(3)
         )
@@ -117,8 +111,7 @@ class PromptMemory:
         self._memory = memory or _BYTES[network.device.type]
         self._blocks: OrderedDict[tuple[int, ...], list[Keys]] = OrderedDict()
         self._bytes = 0
-        self.read = 0
-        """Tokens that were computed so far."""
+        self.read = 0  # tokens that were computed so far
 
     def clear(self) -> None:
         """Forgets all blocks."""
@@ -136,31 +129,26 @@ class PromptMemory:
             keys, values = (torch.cat(part, dim=2) for part in zip(*parts, strict=True))
             cache.update(keys, values, layer)
         for name in names[known:]:
-            self._read(cache, name[-self._block :])
+            self.feed(cache, name[-self._block :])
             block = [
                 (one.keys[:, :, -self._block :].clone(), one.values[:, :, -self._block :].clone())
                 for one in cache.layers
             ]
             self._blocks[name] = block
             self._bytes += _size(block)
-        logits = self._read(cache, ids[len(names) * self._block :])
+        logits = self.feed(cache, ids[len(names) * self._block :])
         for name in reversed(names):  # of two blocks of a prompt the later one goes first: it is of no use by itself
             self._blocks.move_to_end(name)
         while self._bytes > self._memory:
             self._bytes -= _size(self._blocks.popitem(last=False)[1])
         return cache, logits
 
-    def _read(self, cache: DynamicCache, ids: Sequence[int]) -> torch.Tensor:
+    def feed(self, cache: DynamicCache, ids: Sequence[int], **inputs: Any) -> torch.Tensor:
+        """Computes tokens; the logits after them. `inputs` are what the network takes beside them, if not positions."""
         start, device = cache.get_seq_length(), self._network.device
         self.read += len(ids)
-        logits: torch.Tensor = self._network(
-            input_ids=torch.tensor([list(ids)], device=device),
-            position_ids=torch.arange(start, start + len(ids), device=device)[None],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
-        return logits
+        inputs = inputs or {"position_ids": torch.arange(start, start + len(ids), device=device)[None]}
+        return last_logits(self._network, torch.tensor([list(ids)], device=device), cache, **inputs)
 
 
 def _size(block: Sequence[Keys]) -> int:
@@ -179,11 +167,6 @@ class TorchTable(Backend):
         self.network, self._reader = network, reader
         self._slots: Slots | None = None
         self._memory = PromptMemory(network)
-
-    @property
-    def read(self) -> int:
-        """Tokens of prompts that were computed so far."""
-        return self._memory.read
 
     def join(self, group: list[Row]) -> torch.Tensor:
         first = group[0]
@@ -218,20 +201,15 @@ class TorchTable(Backend):
         """Computes a prompt: its cache, the logits after it, and the position of what follows."""
         if self._reader is None or not pictures:
             return *self._memory.prompt(ids), len(ids)
-        cache, tokens = DynamicCache(), torch.tensor([ids], device=self.network.device)
-        inputs, following = inputs_beside_tokens(
-            self.network, tokens, torch.ones_like(tokens), self._reader.inputs(pictures)
-        )
-        logits = self.network(
-            input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1, **inputs
-        ).logits[:, -1]
-        self._memory.read += len(ids)
-        return cache, logits, int(following)
+        cache, given = DynamicCache(), self._reader.inputs(pictures)
+        tokens = torch.tensor([ids], device=self.network.device)
+        inputs, following = inputs_beside_tokens(self.network, tokens, torch.ones_like(tokens), given)
+        return cache, self._memory.feed(cache, ids, **inputs), int(following)
 
     def _room(self, rows: int, width: int, cache: Any = None) -> Slots:
         """The table, made larger where it is too small; the first one is shaped like a cache."""
         old = self._slots
-        if old is not None and old.most >= rows and old.width >= width:
+        if old and old.most >= rows and old.width >= width:
             return old
         rows, width = min(self.most, 1 << (rows - 1).bit_length()), -(-width // _COLUMNS) * _COLUMNS
         if old is None:

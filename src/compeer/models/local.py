@@ -9,19 +9,64 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from compeer.engine import network as networks
 from compeer.engine.batching import write_rows
-from compeer.engine.multimodal import Picture, PictureError, chat_pictures, picture_reader
-from compeer.engine.rows import Ending, Row
+from compeer.engine.multimodal import Picture, PictureError, PictureReader, chat_pictures, picture_reader
+from compeer.engine.rows import Ending, NotWritten, Row
 from compeer.engine.sampling import Grammars
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.costs import Counters
 from compeer.models.resolve import model_folder
 from compeer.pipeline import in_blocks
+
+Hear = Callable[[list[int], bool], bool]
+End = Callable[[Ending | NotWritten], None]
+
+
+class RowMaker:
+    """Makes rows of requests to a model that takes `limit` tokens; pictures are for those with a reader."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, limit: int, reader: PictureReader | None = None) -> None:
+        self._tokenizer, self.limit, self.reader = tokenizer, limit, reader
+        self._grammars = Grammars(tokenizer, vocabulary)
+
+    def row(
+        self, request: Request, sampling: Sampling, hear: Hear, end: End = lambda _: None, adapter: Path | None = None
+    ) -> Row:
+        """A row to write; `NotWritten` says why a request cannot be answered."""
+        ids = self.ids(request.messages, request.prefix)
+        pictures: list[Picture] = []
+        if self.reader:
+            try:
+                pictures = [self.reader.read(path) for path in chat_pictures(request.messages)]
+            except PictureError as error:
+                raise NotWritten(error.reason, passing=False) from None
+            ids = self.reader.expand(ids, [picture.grid for picture in pictures])
+        if (needed := len(ids) + sampling.max_tokens) > self.limit:
+            raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self.limit}", passing=False)
+        matcher = self._grammars.matcher(request.grammar, self._tokens(request.prefix)) if request.grammar else None
+        if matcher is not None and matcher.is_error():
+            what = "what the output begins with does not follow the grammar"
+            raise NotWritten(what if request.prefix else "the grammar cannot be used", passing=False)
+        return Row(tuple(ids), sampling, request.seed, hear, end, matcher, adapter, pictures)
+
+    def text(self, messages: Sequence[Message], prefix: str = "") -> str:
+        """What the model is fed for these messages."""
+        safe = networks.defuse(self._tokenizer, messages)
+        text: str = self._tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True)
+        return text + prefix
+
+    def ids(self, messages: Sequence[Message], prefix: str = "") -> list[int]:
+        return self._tokens(self.text(messages, prefix))
+
+    def _tokens(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        return ids
 
 
 class LocalModel:
@@ -36,18 +81,18 @@ class LocalModel:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         folder = model_folder(model)
-        self._reader = picture_reader(folder)
-        self.multimodal = self._reader is not None
+        reader = picture_reader(folder)
+        self.multimodal = reader is not None
         self.device = device or networks.best_device()
         self.tokenizer = networks.load_tokenizer(folder)
         self.network = networks.load_network(folder, self.device, networks.fast_dtype(self.device))
-        self._limit = networks.decoding_limit(self.network)
         self.batch_size, self.at_once = batch_size, 1
         self.name = name or ("SmolLM2-135M-Instruct" if str(model) == "embedded" else str(model))
         self.counters = Counters()
         self._progress = progress or (lambda done: None)
-        self._grammars = Grammars(self.tokenizer, networks.vocabulary_size(self.network))
-        self._table = TorchTable(self.network, batch_size, self._reader)
+        vocabulary, limit = networks.vocabulary_size(self.network), networks.decoding_limit(self.network)
+        self._rows = RowMaker(self.tokenizer, vocabulary, limit, reader)
+        self._table = TorchTable(self.network, batch_size, reader)
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         answers: list[Generation | Failure] = []
@@ -65,30 +110,18 @@ class LocalModel:
 
     def prompt_text(self, messages: Sequence[Message], prefix: str = "") -> str:
         """What the model is fed for these messages."""
-        safe = networks.defuse(self.tokenizer, messages)
-        text: str = self.tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True)
-        return text + prefix
+        return self._rows.text(messages, prefix)
 
     def _row(self, request: Request, sampling: Sampling) -> Row | Failure:
         """A row to write, or why this request cannot be answered; the others of its batch are not disturbed."""
-        ids = self._ids(self.prompt_text(request.messages, request.prefix))
-        pictures: list[Picture] = []
-        if self._reader:
-            try:
-                pictures = [self._reader.read(path) for path in chat_pictures(request.messages)]
-            except PictureError as error:
-                return Failure("refused", error.reason)
-            ids = self._reader.expand(ids, [picture.grid for picture in pictures])
-        if (needed := len(ids) + sampling.max_tokens) > self._limit:
-            return Failure("refused", f"prompt and answer need {needed} tokens; the model takes {self._limit}")
-        matcher = self._grammars.matcher(request.grammar, self._ids(request.prefix)) if request.grammar else None
-        if matcher is not None and matcher.is_error():
-            return Failure("refused", f"the prefix {request.prefix!r} does not follow the grammar")
 
         def stops(tokens: list[int], _: bool) -> bool:
             return bool(sampling.stop) and self._text(tokens, sampling.stop)[1]
 
-        return Row(tuple(ids), sampling, request.seed, stops, matcher=matcher, pictures=pictures)
+        try:
+            return self._rows.row(request, sampling, stops)
+        except NotWritten as error:
+            return Failure("refused", error.reason)
 
     def _generation(self, request: Request, row: Row) -> Generation:
         assert isinstance(row.ending, Ending), "nothing else ends a row here"
@@ -100,7 +133,3 @@ class LocalModel:
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         found = [index for stop in stops if (index := text.find(stop)) >= 0]
         return text[: min(found, default=None)], bool(found)
-
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-        return ids

@@ -115,7 +115,7 @@ def train_sft(
             dataset_kwargs={"skip_prepare_dataset": True},
         ),
         train_dataset=Dataset.from_dict({"chat": [kept[index] for index in order]}),
-        data_collator=multimodal.ChatBatches(reader, encoded, tokenizer.pad_token_id),
+        data_collator=partial(multimodal.chat_batch, reader, encoded, tokenizer.pad_token_id),
         processing_class=tokenizer,
         peft_config=lora_config(network, settings),
         callbacks=list(callbacks),

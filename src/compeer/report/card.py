@@ -7,7 +7,6 @@ text stands in the records to look at, and nowhere else. Every file but the reco
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,7 @@ from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 FILES = (
     *("screened.jsonl", "splits.jsonl", "contexts.jsonl", "turns.jsonl", "records.jsonl", "profiles.jsonl"),
     *("clusters.jsonl", "rewritten-plain.jsonl", "rewritten-personality.jsonl", "duplicated.jsonl"),
-)
-"""What a build may hold, in the order in which it is made."""
+)  # what a build may hold, in the order in which it is made
 DISPLAYED_UTTERANCES = 8  # of an example's history, the last ones
 MOST_ROWS = 12  # of values or kinds that may be many; the largest are shown
 SOURCES = ("human", "llm", "silver", NONE)
@@ -59,6 +57,7 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         "title": f"SER records from {listing(counts.of('source'))}",
         "languages": counts.of("language"),
         **{"emotion_names": EMOTIONS, "stage_names": STAGES, "strategy_names": STRATEGIES},
+        **{"step_names": STEPS, "sources": SOURCES},
         "size": next((name for bound, name in _SIZES.items() if counts.records < bound), "10M<n<100M"),
         "counts": counts,
         **_counted(counts),
@@ -94,25 +93,13 @@ def _counted(counts: RecordCounts) -> dict[str, Any]:
 
 
 def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict[str, Any]:
-    """True and False by step, source and kind; the four classes of preference; how far annotators agree."""
-    balance = []
-    for step in STEPS:
-        for source in SOURCES:
-            true, false = (counts.steps[step, source, value] for value in (True, False))
-            if true or false:
-                balance.append([LABELS[step], source, count(true), count(false), percent(false / (true + false))])
+    """Kinds of False verdicts; the four classes of preference; how far annotators agree."""
     totals = {source: sum(counts.preferences[source, value] for value in PREFERENCES) for source in SOURCES}
     sources = [source for source in SOURCES if totals[source]]
     preferences = []
-    for better in PREFERENCES:
+    for better in PREFERENCES if sources else ():
         given = [(counts.preferences[source, better], totals[source]) for source in sources]
         preferences.append([PREFERENCE_WORDS[better], *(f"{count(n)} ({percent(n / total)})" for n, total in given)])
-    kinds = [
-        [LABELS[step], source, kind, count(times)]
-        for step in STEPS
-        for source in SOURCES
-        for kind, times in _kinds(counts, step, source).items()
-    ]
     agreed = []
     for name, found in as_dict(find(agreement, "questions")).items():
         low, value, high = (_known(found["alpha"][key], lambda a: decimal(a, 3)) for key in ("low", "value", "high"))
@@ -120,30 +107,18 @@ def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict
         agreed.append([name, count(found["items"]), equal, value, f"{low} to {high}", split])
     head = ["question", "items", "equal", "Krippendorff's α", "95 % interval", "without consensus"]
     return {
-        "label_tables": [
-            Table("Verdicts on steps, by who gave them.", ["step", "source", "True", "False", "share False"], balance),
-            Table("Which response is better, by who says so.", ["class", *sources], preferences if sources else []),
-        ],
+        "preferences": Table("Which response is better, by who says so.", ["class", *sources], preferences),
         "kind_charts": [
             bar_chart(f"kinds-{step}", f"{LABELS[step]}: False verdicts by kind", _bars(found))
             for step in STEPS
-            if (found := _kinds(counts, step, *SOURCES))
+            if (found := counts.kinds_of(step, *SOURCES))
         ],
-        "kinds": kinds,
         "agreement": Table("Of first labels.", head, agreed),
     }
 
 
 def _known(value: float | None, words: Any) -> str:
     return NONE if value is None else str(words(value))
-
-
-def _kinds(counts: RecordCounts, step: str, *sources: str) -> dict[str, int]:
-    """False verdicts on a step by kind, the most frequent first."""
-    found = Counter[str]()
-    for (part, source, kind), times in counts.kinds.items():
-        found[kind] += times if part == step and source in sources else 0
-    return dict(sorted((+found).items(), key=lambda item: (-item[1], item[0])))
 
 
 def _bars(times: Mapping[str, int]) -> list[Bar]:

@@ -48,13 +48,16 @@ class RecordCounts:
         return set().union(*self.dialogues.values())
 
     @property
-    def label_sources(self) -> set[str]:
-        return {*self.of("labels of steps"), *self.of("preferences")}
-
-    @property
     def ways(self) -> list[tuple[tuple[str, str, str, str], int]]:
         """How labels came about and how often, the most frequent way of each kind first."""
         return sorted(self.hows.items(), key=lambda item: (item[0][:2], -item[1], item[0]))
+
+    def kinds_of(self, step: str, *sources: str) -> dict[str, int]:
+        """False verdicts on a step by kind, the most frequent first."""
+        found = Counter[str]()
+        for (part, source, kind), times in self.kinds.items():
+            found[kind] += times if part == step and source in sources else 0
+        return dict(sorted((+found).items(), key=lambda item: (-item[1], item[0])))
 
     def strategies_of(self, stage: str) -> Counter[str]:
         return Counter({strategy: times for (at, strategy), times in self.strategies.items() if at == stage})
@@ -63,10 +66,6 @@ class RecordCounts:
         """How often each emotion has each intensity from 1 to 5, the most frequent emotion first."""
         found = [(name, [self.emotions[name, level] for level in range(1, 6)]) for name in emotions]
         return sorted((item for item in found if sum(item[1])), key=lambda item: -sum(item[1]))
-
-    @property
-    def shared_dialogues(self) -> int:
-        return sum(map(len, self.dialogues.values())) - len(self.all_dialogues)
 
     def of(self, aspect: str) -> list[str]:
         """The values of an aspect, the most frequent first."""

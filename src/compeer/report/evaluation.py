@@ -29,6 +29,7 @@ from markupsafe import Markup
 
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
+from compeer.io import read_json
 from compeer.report.charts import Bar, Curve, Dot, bar_chart, dot_chart, emotion_chart
 from compeer.report.page import Table, as_dict, as_estimate, as_list, as_number, find, number, write_page
 from compeer.report.transcripts import Transcript, read_transcripts
@@ -59,7 +60,7 @@ def write_evaluation(folder: Path) -> Path:
         broken=sum(as_number(times) or 0 for times in as_dict(find(written, "failures", "infrastructure")).values()),
         charts=_charts(is_sage, metrics, transcripts),
         coverage=_coverage_table(transcripts),
-        by_language=_by_language(transcripts),
+        mean=mean,
         dimensions=DIMENSIONS,
         highest=HIGHEST,
         folded=_folded(written),
@@ -73,13 +74,10 @@ def write_evaluation(folder: Path) -> Path:
 
 def _read_metrics(path: Path) -> dict[str, Any]:
     do = "Give the folder of an evaluation: compeer evaluate esc-eval, or sage, makes one."
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("there is no such file.", file=path, do=do) from None
-    except ValueError:
-        raise InputError("this is not JSON.", file=path, do=do) from None
-    if not isinstance(found, dict) or found.get("protocol") not in PROTOCOLS:
+    found = read_json(path)
+    if found is None:
+        raise InputError("this is no JSON object." if path.is_file() else "there is no such file.", file=path, do=do)
+    if found.get("protocol") not in PROTOCOLS:
         raise InputError(f"it is not one of {listing(list(PROTOCOLS))}.", file=path, field="protocol", do=do)
     return found
 
@@ -147,12 +145,3 @@ def _coverage_table(transcripts: Sequence[Transcript]) -> Table:
         rows.append([name.capitalize(), *cells, ", ".join(f"{why} {times}" for why, times in reasons.items()) or DASH])
     caption = "Conversations scored, by dimension and judge. What is unscored is in no figure."
     return Table(caption, ["dimension", *judges, "unscored, why"], rows if judges else [])
-
-
-def _by_language(transcripts: Sequence[Transcript]) -> dict[str, tuple[float | None, int, int]]:
-    """For each language the mean score, how many conversations were scored, and how many there are."""
-    found: dict[str, list[float | None]] = {}
-    for one in sorted(transcripts, key=lambda one: one.language):
-        found.setdefault(one.language, []).append(one.score)
-    known = {language: [score for score in scores if score is not None] for language, scores in found.items()}
-    return {language: (mean(known[language]), len(known[language]), len(found[language])) for language in found}

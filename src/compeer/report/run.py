@@ -1,6 +1,6 @@
 """The report of a run: what came out, what was said, what it does not show, and how to repeat it, on one page.
 
-The prose is in `run.html.jinja`; here are the tables, the charts, and a few histories with all outputs.
+The prose and the tables are in `run.html.jinja`; here are the charts, and a few histories with all outputs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from compeer.models.catalogue import BASES, PACKAGED_MODELS
-from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
+from compeer.reasoning import PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
 from compeer.report.page import Table, as_dict, as_list, as_number, number, write_page
 from compeer.report.run_metrics import DECISIONS, STAGES, RunMetrics, conclusion, read_run
@@ -20,10 +20,6 @@ from compeer.report.wording import (
     DASH,
     PREFERENCE_WORDS,
     count,
-    decimal,
-    estimated,
-    estimated_share,
-    part_name,
     percent,
     signed,
     supporter_name,
@@ -65,9 +61,9 @@ def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
         counted=counted,
         preferences=PREFERENCE_WORDS,
         curves=lambda stage: _curves(metrics, stage),
-        judge_table=judge_table(metrics),
         judge_chart=dot_chart("judge-balanced", accuracy, _dots(metrics.balanced), SHARES, chance, percent),
-        supporter_tables=supporter_tables(metrics),
+        decisions=DECISIONS,
+        score_parts=SCORE_PARTS,
         supporter_charts=supporter_charts(metrics),
         examples=examples(metrics),
     )
@@ -95,72 +91,6 @@ def counted(
 ) -> Table:
     rows = [[(names or {}).get(name, name), count(value)] for name, value in counts.items()]
     return Table(caption, head, rows or [[DASH, DASH]])
-
-
-def judge_table(run: RunMetrics) -> Table:
-    measures: dict[str, Callable[[str], str]] = {
-        "Weighted-F1": lambda step: decimal(run.judge(step, "weighted_f1")),
-        "always True": lambda step: decimal(run.judge(step, "weighted_f1_always_true")),
-        "recall of False": lambda step: percent(run.judge(step, "recall_false")),
-        "balanced accuracy": lambda step: estimated_share(run.balanced[part_name(step)]),
-        "labels False": lambda step: percent(run.judge(step, "false_share")),
-        "said False": lambda step: percent(run.judge(step, "said_false")),
-    }
-    return Table(
-        "True or False for each step, against the labels. Higher is better; the last two should be alike.",
-        ["step", *measures],
-        [[LABELS[step], *(words(step) for words in measures.values())] for step in STEPS],
-    )
-
-
-def supporter_tables(run: RunMetrics) -> list[Table]:
-    names = run.supporters
-    if not names:
-        return []
-
-    def row(title: str, words: Callable[[float | None], str], *keys: str) -> list[str]:
-        return [title, *(words(run.supporter(name, *keys)) for name in names)]
-
-    def estimates(title: str, found: Mapping[str, Estimate], words: Callable[[Estimate], str]) -> list[str]:
-        return [title, *(words(found[name]) for name in names)]
-
-    displayed = [supporter_name(name) for name in names]
-    decisions = [
-        [*estimates(decision, run.decisions(decision), estimated_share), percent(run.majority(decision))]
-        for decision in DECISIONS
-    ]
-    return [
-        Table(
-            "Share of outputs that are complete, or decide as the corpus does, with 95 % intervals. Higher is better.",
-            ["measure", *displayed, "most frequent"],
-            [
-                [*row("outputs", count, "decisions", "outputs"), DASH],
-                [*estimates("complete", run.complete, estimated_share), DASH],
-                *decisions,
-            ],
-        ),
-        Table(
-            "Mean score by the judge: each part −1 to +1, the total −5 to +5 with its 95 % interval. Higher is better.",
-            ["part", *displayed],
-            [
-                estimates("total", run.scores, estimated),
-                *(row(part, decimal, "reward", part) for part in SCORE_PARTS),
-                row("scored outputs", count, "reward", "scored"),
-            ],
-        ),
-        Table(
-            "How varied the readable responses are; the better direction stands beside each measure.",
-            ["measure", *displayed],
-            [
-                row("readable responses", count, "diversity", "responses"),
-                row("words a response (no direction)", lambda value: decimal(value, 1), "diversity", "words"),
-                row("distinct-1 (higher)", decimal, "diversity", "distinct_1"),
-                row("distinct-2 (higher)", decimal, "diversity", "distinct_2"),
-                row("likeness of two responses (lower)", decimal, "diversity", "pairwise_similarity"),
-                row("share with the commonest opening (lower)", percent, "diversity", "largest_opening"),
-            ],
-        ),
-    ]
 
 
 def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:

@@ -51,6 +51,10 @@ class RunMetrics:
     def supporter(self, name: str, *keys: str) -> float | None:
         return self.number("5-evaluate", "supporters", name, *keys)
 
+    def each(self, *keys: str) -> list[float | None]:
+        """A metric of all supporters, in their order."""
+        return [self.supporter(name, *keys) for name in self.supporters]
+
     @cached_property
     def supporters(self) -> list[str]:
         return list(as_dict(self.of("5-evaluate", "supporters")))
@@ -69,10 +73,8 @@ class RunMetrics:
 
     @cached_property
     def complete(self) -> dict[str, Estimate]:
-        keys = ("format_complete", "outputs")
-        return {
-            name: share_estimate(*(self.supporter(name, "decisions", key) for key in keys)) for name in self.supporters
-        }
+        shares, outputs = (self.each("decisions", key) for key in ("format_complete", "outputs"))
+        return dict(zip(self.supporters, map(share_estimate, shares, outputs), strict=True))
 
     @cached_property
     def scores(self) -> dict[str, Estimate]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import FastAPI
@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from compeer import __version__
-from compeer.web.errors import ErrorBody, Refusal, answer_http, answer_invalid
+from compeer.web.errors import TABLE, ErrorBody, Refusal, answer_http, answer_invalid
 from compeer.web.limits import Door
 
 
@@ -35,9 +35,11 @@ class Files:
     """The pages' own files by their exact names: the shared ones, and below a folder's name another package's."""
 
     def __init__(self, **packages: str) -> None:
-        self._found = dict(_below(files("compeer.web").joinpath("pages"), ""))
-        for folder, package in packages.items():
-            self._found |= _below(files(package).joinpath("pages"), f"{folder}/")
+        self._found: dict[str, bytes] = {}
+        for folder, package in {"": "compeer.web", **packages}.items():
+            pages = Path(str(files(package).joinpath("pages")))
+            found = [path for path in pages.rglob("*") if path.is_file()]
+            self._found |= {str(folder / path.relative_to(pages)): path.read_bytes() for path in found}
 
     def text(self, name: str) -> str:
         return self._found[name].decode()
@@ -48,13 +50,6 @@ class Files:
             raise Refusal(404, "There is no such file.")
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response(self._found[name], media_type=kind, headers={"Cache-Control": "no-cache"})
-
-
-def _below(folder: Traversable, before: str) -> list[tuple[str, bytes]]:
-    found = []
-    for one in folder.iterdir():
-        found += _below(one, f"{before}{one.name}/") if one.is_dir() else [(before + one.name, one.read_bytes())]
-    return found
 
 
 def application(
@@ -120,25 +115,10 @@ def application(
     return app
 
 
-_REFUSALS = {
-    400: "The request is not as described; the message says what to mend.",
-    401: "A key is needed and is missing or wrong.",
-    403: "This may not be done by whoever asks.",
-    404: "There is no such thing here.",
-    408: "The body took too long to arrive.",
-    409: "It cannot be done any more, or not yet; the message says why.",
-    413: "The body is too long.",
-    421: "The Host header names another server.",
-    429: "Too much is asked, by this client or by all; Retry-After says when to come back.",
-    500: "A fault of the server's.",
-    503: "The server cannot do it now; Retry-After says when to come back.",
-}
-
-
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
-        found[status] = {"model": ErrorBody, "description": _REFUSALS[status]}
+        found[status] = {"model": ErrorBody, "description": TABLE["refusals"][str(status)]}
         if status in (429, 503):
             found[status]["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}}
     return found

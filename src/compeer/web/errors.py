@@ -6,7 +6,9 @@ An answer to a broken request never repeats what was sent: it may be somebody's 
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import KW_ONLY, dataclass
+from importlib.resources import files
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -17,6 +19,7 @@ from starlette.responses import JSONResponse
 
 from compeer.errors import InputError
 
+TABLE: dict[str, Any] = tomllib.loads(files("compeer.web").joinpath("answers.toml").read_text("utf-8"))
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _LONGEST_FIELD = 200
 TAG = "("  # begins the names of alternatives in a fault's location, so that they can be left out there

@@ -20,29 +20,16 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from compeer.web.errors import Refusal, busy
+from compeer.web.errors import TABLE, Refusal, busy
 
 _log = logging.getLogger("compeer.web")
 
-OPEN_PATHS = ("/", "/healthz", "/openapi.json")
-"""Need no key, like the page's own files; all other paths do, where a key is set."""
+OPEN_PATHS = ("/", "/healthz", "/openapi.json")  # need no key, like the page's files; where one is set, others do
 BODY_SECONDS = 30.0  # so long may a body take to arrive
 BODIES_AT_ONCE = 2**26  # bytes of bodies held at the same time, all clients together
 _DRAINED = 2**26  # bytes of an over-long body that are thrown away, so that the client is there to read the refusal
 _CLIENTS = 10_000  # clients whose requests are counted; the one not seen for longest is forgotten first
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-SECURITY_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-}
+SECURITY_HEADERS: dict[str, str] = TABLE["headers"]
 
 
 class Rate:
