@@ -21,11 +21,8 @@ from compeer.corpora.items import Item, Text
 from compeer.corpora.labels import EMOTIONS, SPEAKERS
 from compeer.dialogue import Dialogue, Media, Notes, Speaker, Utterance
 
-_READ = ("conversation_id", "turns")
-
-
-# Ids become parts of file names.
 _Name = Annotated[str, StringConstraints(pattern=r"^[^/\\]+$")]
+"""Ids become parts of file names."""
 
 
 class _Raw(BaseModel):
@@ -79,26 +76,26 @@ def avamerg_dialogue(item: Item) -> Dialogue:
             others.append(as_it_was)
             continue
         fields[reply]["notes"] = _notes(turn.chain_of_empathy)
-        fields[reply]["extra"] |= {
-            key: value for key, value in as_it_was.items() if key not in ("dialogue_history", "response")
-        }
+        more = as_it_was.keys() - {"dialogue_history", "response"}
+        fields[reply]["extra"] |= {key: value for key, value in as_it_was.items() if key in more}
         if theirs := turn.chain_of_empathy.speaker_emotion:
             field = f"turns.{number}.chain_of_empathy.speaker_emotion"
             emotion = item.label(EMOTIONS["avamerg"], theirs, "emotion", field)
             before = max((index for index in texts if index < reply and texts[index][0] == "seeker"), default=None)
             if before is not None:
                 fields[before]["emotion"] = emotion
+    own, folder = raw.conversation_id, PurePosixPath(item.media)
     profiles = {"seeker": raw.speaker_profile.ID, "supporter": raw.listener_profile.ID}
-    extra = {key: value for key, value in item.value.items() if key not in _READ}
+    extra = {key: value for key, value in item.value.items() if key not in ("conversation_id", "turns")}
     return Dialogue(
-        id=item.id("avamerg", raw.conversation_id),
+        id=item.id("avamerg", own),
         language="en",
         source="avamerg",
         utterances=tuple(
             Utterance(
                 speaker=speaker,
                 text=text,
-                media=(_clip(item.media, f"dia{raw.conversation_id}utt{index}_{profiles[speaker]}.mp4"),),
+                media=(Media(kind="video", path=str(folder / f"dia{own}utt{index}_{profiles[speaker]}.mp4")),),
                 **fields[index],
             )
             for index, (speaker, text) in texts.items()
@@ -114,22 +111,14 @@ def _texts(item: Item, turn: _AvamergTurn, number: int) -> dict[int, tuple[Speak
         field = f"turns.{number}.dialogue_history.{entry}"
         if texts and spoken.index <= max(texts):
             raise item.bad("the indices do not rise", f"{field}.index")
-        texts[spoken.index] = (
-            item.label(SPEAKERS["avamerg"], spoken.role, "speaker", f"{field}.role"),
-            spoken.utterance,
-        )
+        speaker = item.label(SPEAKERS["avamerg"], spoken.role, "speaker", f"{field}.role")
+        texts[spoken.index] = (speaker, spoken.utterance)
     texts[turn.reply_index] = ("supporter", turn.response)
     return texts
 
 
 def _notes(chain: _Chain) -> Notes | None:
-    notes = Notes(
-        history=chain.event_scenario or None,
-        emotion=": ".join(part for part in (chain.speaker_emotion, chain.emotion_cause) if part) or None,
-        strategy=chain.goal_to_response or None,
-    )
-    return notes if notes != Notes() else None
-
-
-def _clip(folder: str, name: str) -> Media:
-    return Media(kind="video", path=str(PurePosixPath(folder) / name))
+    emotion = ": ".join(part for part in (chain.speaker_emotion, chain.emotion_cause) if part)
+    texts = {"history": chain.event_scenario, "emotion": emotion, "strategy": chain.goal_to_response}
+    given = {name: text for name, text in texts.items() if text}
+    return Notes(**given) if given else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from compeer.corpora.avamerg import avamerg_dialogue
 from compeer.corpora.esconv import esconv_dialogue
-from compeer.corpora.items import Item, KnownIds, json_items
+from compeer.corpora.items import Item, id_hash, json_items
 from compeer.corpora.labels import normal
 from compeer.corpora.mesc import csv_items, is_csv, mesc_dialogue
 from compeer.corpora.soulchat import soulchat_dialogue
@@ -86,7 +86,7 @@ def read_corpus(
 def _dialogues(
     chosen: list[tuple[Path, str]], merge: bool, skip_bad: Callable[[InputError], None] | None, media: str
 ) -> Iterator[Dialogue]:
-    known = _KnownIdsOfFiles()
+    known: dict[Path, dict[int, int]] = {}
     for file, name in chosen:
         for item in csv_items(file) if name == "mesc" and is_csv(file) else json_items(file):
             try:
@@ -103,37 +103,21 @@ def _dialogues(
 
 
 def _checked(
-    item: Item | InputError, convert: Callable[[Item], Dialogue], known: _KnownIdsOfFiles, media: str
+    item: Item | InputError, convert: Callable[[Item], Dialogue], known: dict[Path, dict[int, int]], media: str
 ) -> Dialogue:
-    """The item's dialogue, whose id is its own."""
+    """The item's dialogue, whose id is its own. `known` has a line, or minus a position, for each hash of an id."""
     if isinstance(item, InputError):
         raise item
     dialogue = convert(replace(item, media=media))
-    if where := known.before(dialogue.id, item):
-        what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
-        raise item.bad(what, "id", do="Give every dialogue an id of its own.")
+    mark = id_hash(dialogue.id)
+    for file, places in known.items():
+        if place := places.get(mark):
+            where = f"line {place}" if place > 0 else f"item {-place}"
+            where += "" if file == item.file else f" of {file.name}"
+            what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
+            raise item.bad(what, "id", do="Give every dialogue an id of its own.")
+    known.setdefault(item.file, {})[mark] = item.line or -item.position
     return dialogue
-
-
-class _KnownIdsOfFiles:
-    """Which ids were read, and where."""
-
-    def __init__(self) -> None:
-        self._ids = KnownIds()
-        self._files: list[Path] = []
-
-    def before(self, id: str, item: Item) -> str | None:
-        """Where the id stood before; None, and remembered, if it did not."""
-        if item.file not in self._files:
-            self._files.append(item.file)
-        number = item.position if item.line is None else item.line
-        where_now = (self._files.index(item.file) << 1 | (item.line is not None)) << 40 | number
-        found = self._ids.before(id, where_now)
-        if found is None:
-            return None
-        file = self._files[found >> 41]
-        where = f"{'line' if found >> 40 & 1 else 'item'} {found & (1 << 40) - 1}"
-        return where if file == item.file else f"{where} of {file.name}"
 
 
 def write_jsonlines(dialogues: Iterable[Dialogue], path: Path) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
 from compeer.corpora.items import Item, Score, Text
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES
@@ -39,22 +39,16 @@ class _EsconvTurn(_Annotation):
     annotation: _Annotation = _Annotation()
 
 
-class _Feelings(BaseModel):
-    initial_emotion_intensity: Score = None
-    final_emotion_intensity: Score = None
-
-
-class _Survey(BaseModel):
-    seeker: _Feelings = _Feelings()
+def _felt(survey: str, own: str) -> AliasChoices:
+    return AliasChoices(AliasPath("survey_score", "seeker", survey), own)
 
 
 class _EsconvDialogue(BaseModel):
     emotion_type: str | None = None
     problem_type: str | None = None
     situation: str | None = None
-    survey_score: _Survey = _Survey()
-    init_intensity: Score = None
-    final_intensity: Score = None
+    initial: Score = Field(default=None, validation_alias=_felt("initial_emotion_intensity", "init_intensity"))
+    final: Score = Field(default=None, validation_alias=_felt("final_emotion_intensity", "final_intensity"))
     dialog: list[_EsconvTurn] = Field(min_length=1)
 
 
@@ -69,7 +63,6 @@ def esconv_dialogue(source: str, item: Item) -> Dialogue:
     if raw.problem_type:
         problem = item.label(PROBLEM_TYPES[source], raw.problem_type, "problem", "problem_type")
         _keep(extra, "problem_type", raw.problem_type, problem)
-    feelings = raw.survey_score.seeker
     return Dialogue(
         id=item.id(source),
         language="en",
@@ -77,10 +70,7 @@ def esconv_dialogue(source: str, item: Item) -> Dialogue:
         situation=(raw.situation or "").strip() or None,
         problem=problem,
         emotion=emotion,
-        intensity=Intensity(
-            initial=feelings.initial_emotion_intensity or raw.init_intensity,
-            final=feelings.final_emotion_intensity or raw.final_intensity,
-        ),
+        intensity=Intensity(initial=raw.initial, final=raw.final),
         utterances=_utterances(item, raw.dialog, source),
         extra=extra,
     )

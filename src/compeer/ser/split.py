@@ -13,7 +13,6 @@ dialogues of ESConv have at most 0.05 of their word sequences in common, re-toke
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError
 
 from compeer.corpora import read_corpus
-from compeer.corpora.items import KnownIds
+from compeer.corpora.items import id_hash
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, read_json_lines
@@ -60,11 +59,6 @@ _DIALOGUES_A_UNIT, _LINES_A_UNIT, _HEAD = 200, 5_000, 16
 def words_hash(text: str) -> int:
     """Eight bytes that stand for a text's words, whatever its case, spacing and punctuation; never 0."""
     return id_hash(" ".join(words(text))) or 1
-
-
-def id_hash(name: str) -> int:
-    """Eight bytes that stand for an id."""
-    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def mixed(hashes: Hashes) -> Hashes:
@@ -337,14 +331,15 @@ def iter_splits(path: Path) -> Iterator[SplitLine]:
     """The lines of a file of splits, one at a time; an error names the file, line and field."""
     if not path.is_file():
         raise InputError("there is no such file of splits.", file=path, do="Make it with: compeer ser split")
-    known = KnownIds()
+    known: set[int] = set()
     for number, value in read_json_lines(path):
         try:
             line = SplitLine.model_validate(value)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
-        if known.before(line.dialogue, number) is not None:
+        if (mark := id_hash(line.dialogue)) in known:
             raise InputError("this dialogue has a line already.", file=path, line=number, field="dialogue")
+        known.add(mark)
         yield line
 
 
