@@ -9,31 +9,20 @@ judge does and then names the strategy of the candidate's, without knowing which
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from compeer.dialogue import Utterance, transcript
+from compeer import reasoning
+from compeer.dialogue import Media, Utterance, transcript
 from compeer.io import Frozen
-from compeer.reasoning import (
-    MAX_RESPONSE,
-    MAX_STEP,
-    STEPS,
-    STRATEGIES,
-    ParsedTurn,
-    Part,
-    StrategyStep,
-    parse_turn,
-    render_step,
-    render_turn,
-)
+from compeer.reasoning import MAX_RESPONSE, MAX_STEP, STEPS, STRATEGIES, ParsedTurn, Part, StrategyStep
 from compeer.reward.anti_gaming import own_sentences, quoted, says_nothing, speaks_to_the_judge, visible, void_reason
+from compeer.ser.asking import prompt, table
 from compeer.ser.record import PREFERENCES, Preferred, SerRecord
 from compeer.statistics import generator, words
 
@@ -103,15 +92,7 @@ class JudgeQuestion:
         return [*pictures, {"type": "text", "text": self.text}]
 
 
-@cache
-def prompt_text(name: str) -> str:
-    """A prompt of this room, by the name of its file."""
-    return files("compeer.reward").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").rstrip("\n")
-
-
-@cache
-def _wordings() -> dict[str, list[str]]:
-    return tomllib.loads(files("compeer.reward").joinpath("prompts", "reasons.toml").read_text(encoding="utf-8"))
+prompt_text = partial(prompt, room="reward")
 
 
 def system_message(form: JudgeForm) -> dict[str, Any]:
@@ -165,11 +146,11 @@ def _step_round(
 def _visible_step(output: ParsedTurn, part: Part) -> str | None:
     """A step as the judge reads it, or None if no language is visible in it, or it speaks to the judge."""
     step = output.parts.get(part)
-    if step is None or isinstance(step, str) or not (text := quoted(step.text, MAX_STEP)):
+    if step is None or isinstance(step, str) or says_nothing(step.text) or speaks_to_the_judge(step.text):
         return None
-    if says_nothing(step.text) or speaks_to_the_judge(step.text):
+    if not (text := quoted(step.text, MAX_STEP)):
         return None
-    return render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
+    return reasoning.render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
 
 
 def _response_round(case: Case, response: str | None, with_notes: bool) -> list[JudgeQuestion]:
@@ -224,8 +205,7 @@ def chat(
     if rounds[-1].part == "kind" and len(answers) == len(rounds) - 1:
         rounds = rounds[:-1]
     for question, answer in zip(rounds, answers, strict=True):
-        messages.append({"role": "user", "content": question.content})
-        messages.append({"role": "assistant", "content": answer})
+        messages += [{"role": "user", "content": question.content}, {"role": "assistant", "content": answer}]
     return messages
 
 
@@ -261,7 +241,7 @@ def _reason(record: SerRecord, part: Part, verdict: str) -> str:
         return given
     kind = getattr(label, "kind", None)
     names = {"True": "true", "False": "false_kind" if kind else "false", "A": "better", "B": "better"}
-    wordings = _wordings()[names.get(verdict, verdict.lower())]
+    wordings: list[str] = table("reward/prompts/reasons")[names.get(verdict, verdict.lower())]
     wording = wordings[int(generator(0, "reason", record.id, part).integers(len(wordings)))]
     return wording.format(kind=kind, better=verdict, worse="B" if verdict == "A" else "A")
 
@@ -275,19 +255,15 @@ def with_whole_paths(history: Sequence[Utterance], folder: str | Path) -> tuple[
     """The history with paths relative to the folder made whole; addresses stay as they are."""
     whole = Path(folder).absolute()
 
-    def placed(utterance: Utterance) -> Utterance:
-        media = tuple(
-            one if "://" in one.path else one.model_copy(update={"path": str(whole / one.path)})
-            for one in utterance.media
-        )
-        return utterance.model_copy(update={"media": media}) if media else utterance
+    def placed(one: Media) -> Media:
+        return one if "://" in one.path else one.model_copy(update={"path": str(whole / one.path)})
 
-    return tuple(placed(utterance) for utterance in history)
+    return tuple(one.model_copy(update={"media": tuple(map(placed, one.media))}) for one in history)
 
 
 def record_case(record: SerRecord) -> Case:
     """A record as a case to be judged; without a preference there is no reference to compare with."""
-    output = parse_turn(render_turn(record.candidate))
+    output = reasoning.parse_turn(reasoning.render_turn(record.candidate))
     return Case(record.history, output, record.reference if record.preference else None, record.candidate_first)
 
 

@@ -13,8 +13,6 @@ too: such a judge has not judged the same conversation.
 from __future__ import annotations
 
 import asyncio
-import base64
-import mimetypes
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,19 +21,11 @@ from typing import Any
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import in_blocks
+from compeer.reward import conversation
 from compeer.reward.anti_gaming import quoted
-from compeer.reward.conversation import (
-    BEFORE_VERDICT,
-    Case,
-    JudgeForm,
-    JudgeQuestion,
-    branches,
-    prompt_text,
-    system_message,
-    void_response,
-)
+from compeer.reward.conversation import BEFORE_VERDICT, Case, JudgeForm, JudgeQuestion, prompt_text
 from compeer.reward.score import Answers, Judgment, Unscored
-from compeer.ser.asking import Answer, AnswerFault, Read, ask_until_read
+from compeer.ser.asking import Answer, AnswerFault, Read, ask_until_read, data_url
 
 _OTHER_WORDS = {"对": "True", "错": "False", "都好": "Both", "都不好": "Neither"}
 _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
@@ -66,7 +56,7 @@ class ModelJudge:
         self.form = form or JudgeForm()
         self.name = model.name
         self._model, self._both_orders, self._media = model, both_orders, media
-        own: Message = {"role": "system", "content": system_message(self.form)["content"]}
+        own: Message = {"role": "system", "content": conversation.system_message(self.form)["content"]}
         self._system = own if trained else untrained_system(self.form)
         self._trained = trained
         self._sampling = Sampling(temperature=0, max_tokens=192 if self.form.reasons else 16)
@@ -109,15 +99,11 @@ class ModelJudge:
 
     def _questions(self, case: Case) -> list[list[JudgeQuestion]]:
         """The chats of a case; an untrained model gets the list of the kinds of help."""
-        found = branches(case, self.form, images=True)
-        if self._trained:
-            return found
-
-        def listed(question: JudgeQuestion) -> JudgeQuestion:
-            text = f"{question.text} {', '.join(question.words)}?"
-            return replace(question, text=text) if question.part == "kind" else question
-
-        return [[listed(question) for question in one] for one in found]
+        found = conversation.branches(case, self.form, images=True)
+        last = found[-1][-1] if found else None
+        if last and last.part == "kind" and not self._trained:
+            found[-1][-1] = replace(last, text=f"{last.text} {', '.join(last.words)}?")
+        return found
 
     async def _ask(self, block: Sequence[_AskedBranch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
@@ -135,18 +121,14 @@ class ModelJudge:
 
     async def _answers(self, asked: Sequence[tuple[_AskedBranch, JudgeQuestion]]) -> list[Answer[str]]:
         grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
-        requests = [
-            Request(branch.messages_with(question), grammar=grammars[question.words]) for branch, question in asked
-        ]
+        requests = [Request(branch.messages_with(one), grammar=grammars[one.words]) for branch, one in asked]
 
         def read(index: int, generation: Generation) -> str | AnswerFault:
             if generation.cut_off:
                 return AnswerFault("it was cut off before its end")
             return read_verdict(generation.text, asked[index][1].words)
 
-        if not requests:
-            return []
-        return await ask_until_read(self._model, requests, read, self._sampling, _RETRIES)
+        return await ask_until_read(self._model, requests, read, self._sampling, _RETRIES) if requests else []
 
 
 # --- one branch of a case ---------------------------------------------------------------------------------------------
@@ -202,7 +184,7 @@ def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Jud
             reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
             if label and reason.strip() and question.part != "kind":
                 found.reasons.setdefault(question.part, quoted(reason, len(reason)))
-    return found.judgment(case, form, void_response(case, form))
+    return found.judgment(case, form, conversation.void_response(case, form))
 
 
 # --- questions and answers --------------------------------------------------------------------------------------------
@@ -282,9 +264,7 @@ def _address(path: str, media: Path) -> str:
     """An address as it is, and a file as a data URL."""
     if "://" in path or path.startswith("data:"):
         return path
-    file = media / path
     try:
-        data = base64.b64encode(file.read_bytes()).decode()
+        return data_url(media / path)
     except OSError as error:
-        raise PicturesRefused(f"the picture {file} cannot be read: {error.strerror}") from None
-    return f"data:{mimetypes.guess_type(file.name)[0] or 'image/png'};base64,{data}"
+        raise PicturesRefused(f"the picture {media / path} cannot be read: {error.strerror}") from None

@@ -64,15 +64,9 @@ def text_digest(record: SerRecord) -> str:
 
 def _record_digest(record: SerRecord) -> str:
     labels = [getattr(record.labels, part) for part in STEPS] if record.labels else []
-    return _digest(
-        [
-            record.id,
-            record.dialogue,
-            *_texts(record),
-            [[label.value, label.source, label.kind] for label in labels],
-            [record.preference.value, record.preference.source] if record.preference else None,
-        ]
-    )
+    steps = [[label.value, label.source, label.kind] for label in labels]
+    preference = [record.preference.value, record.preference.source] if record.preference else None
+    return _digest([record.id, record.dialogue, *_texts(record), steps, preference])
 
 
 def _texts(record: SerRecord) -> list[Any]:
@@ -121,16 +115,15 @@ def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part
     for record, judgment in zip(records, judgments, strict=True):
         if isinstance(judgment, Unscored):
             continue
-        dialogue = indices[record.dialogue]
+        dialogue, label = indices[record.dialogue], record.preference
         if part == "response":
             choice, probability = judgment.preferred(), judgment.acceptable()
-            if record.preference is None or choice is None or probability is None or math.isnan(probability):
-                continue
-            truth, verdict = PREFERENCES.index(record.preference.value), PREFERENCES.index(choice)
-            rows.append((dialogue, truth, verdict, probability, record.preference.source, None))
+            if label and choice and probability is not None and not math.isnan(probability):
+                truth, verdict = PREFERENCES.index(label.value), PREFERENCES.index(choice)
+                rows.append((dialogue, truth, verdict, probability, label.source, None))
         elif record.labels is not None and not math.isnan(judgment.steps.get(part, math.nan)):
-            label, verdict = getattr(record.labels, part), int(judgment.step(part))
-            rows.append((dialogue, int(label.value), verdict, judgment.steps[part], label.source, label.kind))
+            step, verdict = getattr(record.labels, part), int(judgment.step(part))
+            rows.append((dialogue, int(step.value), verdict, judgment.steps[part], step.source, step.kind))
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     types: list[Any] = [np.int64, np.int64, np.int64, np.float64, object, object]
     arrays = (np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True))
@@ -197,11 +190,9 @@ def with_intervals(metrics: Mapping[str, Numbers]) -> dict[str, Any]:
 
 def group_means(groups: Indices, columns: Sequence[npt.ArrayLike], weights: Numbers) -> list[Numbers]:
     """The mean of each column for each row of group weights."""
-    values = np.stack([np.ones(len(groups)), *(np.asarray(column, dtype=np.float64) for column in columns)], axis=-1)
-    sums = np.zeros((weights.shape[1], values.shape[1]))
-    np.add.at(sums, groups, values)
-    totals = reweighted(weights, sums)
-    return [ratio(totals[:, number], totals[:, 0]) for number in range(1, values.shape[1])]
+    sums = [np.bincount(groups, column, minlength=weights.shape[1]) for column in (np.ones(len(groups)), *columns)]
+    totals = reweighted(weights, np.stack(sums, axis=-1))
+    return [ratio(totals[:, number], totals[:, 0]) for number in range(1, len(sums))]
 
 
 def judge_metrics(

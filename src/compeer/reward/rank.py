@@ -105,12 +105,8 @@ def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[As
 
     Outputs that say the same need no comparison.
     """
-    pairs = {
-        (min(one, other), max(one, other))
-        for one in responses
-        for other in anchors
-        if one != other and not _alike(responses[one], responses[other])
-    }
+    apart = ((one, other) for one in responses for other in anchors if not _alike(responses[one], responses[other]))
+    pairs = {(min(pair), max(pair)) for pair in apart}
     paired = {index for pair in pairs for index in pair}
     both_ways: list[Ask] = [ask for one, other in sorted(pairs) for ask in ((one, other), (other, one))]
     return [*both_ways, *((index, None) for index in responses if index not in paired)]
@@ -122,12 +118,9 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
     A response that counts for nothing (it repeats the history, say, or is too long) loses to any that does not, even
     if the judge could not be asked both ways.
     """
-    judged = {ask[0] for ask, entry in found.items() if isinstance(entry, Judgment)}
-    void = {
-        ask[0]
-        for ask, entry in found.items()
-        if isinstance(entry, Judgment) and entry.void not in (None, COPIED_REFERENCE)
-    }
+    judgments = [(ask[0], entry) for ask, entry in found.items() if isinstance(entry, Judgment)]
+    judged = {index for index, _ in judgments}
+    void = {index for index, entry in judgments if entry.void not in (None, COPIED_REFERENCE)}
     shares = {}
     for (one, other), entry in found.items():
         if other is None:
@@ -149,9 +142,8 @@ def _unjudged(found: Mapping[Ask, Judgment | Unscored]) -> list[int]:
 def steps_of(index: int, found: Mapping[Ask, Judgment | Unscored]) -> dict[Part, float]:
     """An output's step probabilities, over all times it was asked about; they are the same but for rounding."""
     given = [entry.steps for ask, entry in found.items() if ask[0] == index and isinstance(entry, Judgment)]
-    return {
-        part: sum(values) / len(values) for part in STEPS if (values := [one[part] for one in given if part in one])
-    }
+    by_part = {part: [one[part] for one in given if part in one] for part in STEPS}
+    return {part: sum(values) / len(values) for part, values in by_part.items() if values}
 
 
 def won(response: Mapping[Preferred, float]) -> float:
@@ -183,9 +175,7 @@ def ranking(
             wins = sum(met) / len(met) if met else None
             score = 2 * wins - 1 if wins is not None else _right(probabilities)
             found.append(Ranked(index, score, wins, probabilities, failures.get(index)))
-    return sorted(
-        found, key=lambda entry: (entry.score is None, -(entry.score or 0.0), -_right(entry.steps), entry.index)
-    )
+    return sorted(found, key=lambda one: (one.score is None, -(one.score or 0.0), -_right(one.steps), one.index))
 
 
 def _right(steps: Mapping[Part, float]) -> float:

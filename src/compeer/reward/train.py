@@ -63,7 +63,7 @@ class RewardSettings(JudgeForm, SftSettings):
     contradiction_cost: float = Field(
         default=1.0,
         ge=0,
-        description="`alone`: how much worse than another mistake it is to accept a response against accepted steps",
+        description="`alone`: extra cost of accepting a response against steps that were accepted",
     )
     evaluate_every: int = Field(
         default=0, ge=0, description="steps between measurements on held-out dialogues; 0: none"
@@ -145,15 +145,14 @@ def training_chats(
 ) -> list[list[dict[str, Any]]]:
     """The chats of one epoch, or of all where the order of the responses is sampled anew in each."""
     weights = sampling_weights(records, settings)
-    epochs = 1
-    if settings.order == "drawn" and records:
-        epochs = math.ceil(settings.steps * settings.batch / len(records))
+    drawn = settings.order == "drawn" and len(records) > 0
+    epochs = math.ceil(settings.steps * settings.batch / len(records)) if drawn else 1
     found = []
     for epoch in range(epochs):
         rng = generator(seed, "draw", str(epoch))
         for index in resampled(weights, len(records), float(rng.random())):
             record = records[index]
-            first = bool(rng.random() < 0.5) if settings.order == "drawn" else None
+            first = bool(rng.random() < 0.5) if drawn else None
             found.extend(chats(record, settings.form, first, images))
     return found
 
@@ -228,14 +227,14 @@ def hold_out(records: Sequence[SerRecord], share: float, seed: int) -> tuple[lis
 def part_metrics(records: Sequence[SerRecord], judgments: Judgments) -> dict[str, float]:
     """Weighted-F1 of each part that was judged; what the judge failed on counts as wrong."""
     found: dict[str, float] = {}
+    given = [judgment if isinstance(judgment, Judgment) else None for judgment in judgments]
     for part in STEPS:
-        if any(isinstance(judgment, Judgment) and part in judgment.steps for judgment in judgments):
+        if any(one and part in one.steps for one in given):
             truth = [getattr(record.labels, part).value for record in records]
-            found[part] = weighted_f1(truth, [j.step(part) if isinstance(j, Judgment) else None for j in judgments])
-    if any(isinstance(judgment, Judgment) and judgment.response for judgment in judgments):
-        truth = [record.preference.value if record.preference else None for record in records]
-        given = [j.preferred() if isinstance(j, Judgment) else None for j in judgments]
-        found["response"] = weighted_f1(truth, given)
+            found[part] = weighted_f1(truth, [one and one.step(part) for one in given])
+    if any(one and one.response for one in given):
+        truth = [record.preference and record.preference.value for record in records]
+        found["response"] = weighted_f1(truth, [one and one.preferred() for one in given])
     return found
 
 
@@ -303,23 +302,16 @@ class Validation(TrainerCallback):  # type: ignore[misc]
         if state.global_step % self._settings.evaluate_every and state.global_step < state.max_steps:
             return
         model.eval()
-        judge = LocalJudge(
-            self._model,
-            max(8, self._settings.batch),
-            form=self._settings.form,
-            threshold=0.5,
-            network=model,
-            tokenizer=self._tokenizer,
-        )
+        given: dict[str, Any] = {"form": self._settings.form, "network": model, "tokenizer": self._tokenizer}
+        judge = LocalJudge(self._model, max(8, self._settings.batch), threshold=0.5, **given)
         metrics = part_metrics(self._records, _judged(judge, self._records))
         model.train()
         row = {"step": state.global_step, "mean": mean(list(metrics.values())) or 0.0, **metrics}
         if self.best is None or row["mean"] > self.best["mean"]:
             self._weights(state.global_step).parent.mkdir(exist_ok=True)
-            trained = {
-                name: one.detach().contiguous().cpu() for name, one in model.named_parameters() if one.requires_grad
-            }
-            save_file(trained, self._weights(state.global_step))
+            trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+            weights = {name: one.detach().contiguous().cpu() for name, one in trained.items()}
+            save_file(weights, self._weights(state.global_step))
         self.measured.append(row)
         with self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

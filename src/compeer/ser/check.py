@@ -110,7 +110,7 @@ class Columns:
         self.preferences: Counter[tuple[Split, str]] = Counter()
         self.lengths: dict[str, tuple[array[int], array[int]]] = {}
         self.without_source: list[int] = []
-        self.histories, self.openings, self._longest = bytearray(), bytearray(), array("L")
+        self.histories, self.openings, self._longest = list[bytes](), list[bytes](), array("L")
 
     def add(self, records: list[SerRecord]) -> None:
         """Adds records of one dialogue, and keeps the sketch of its longest history."""
@@ -141,9 +141,8 @@ class Columns:
     def _add_responses(self, record: SerRecord) -> None:
         texts, preference = (record.candidate.response, record.reference), record.preference
         counts = [len(words(text)) for text in texts]
-        self.replies.extend(
-            words_hash(text) if count >= REPLY_WORDS else 0 for text, count in zip(texts, counts, strict=True)
-        )
+        pairs = zip(texts, counts, strict=True)
+        self.replies.extend(words_hash(text) if count >= REPLY_WORDS else 0 for text, count in pairs)
         if preference and not preference.how.strip():
             self.without_source.append(len(self.ids))
         if preference and preference.source == "silver":
@@ -157,19 +156,15 @@ class Columns:
         index = self.indices[record.dialogue]
         if index == len(self._longest):
             self._longest.append(0)
-            self.histories += bytes(HISTORIES.width)
-            self.openings += bytes(FIRST_MESSAGES.width)
+            self.histories.append(bytes(HISTORIES.width))
+            self.openings.append(bytes(FIRST_MESSAGES.width))
         if length <= self._longest[index]:
             return
         self._longest[index] = length
         text = "\n".join(utterance.text for utterance in record.history)
         if len(words(text)) >= HISTORY_WORDS:
-            _put(self.histories, index, HISTORIES.of(text).tobytes())
-        _put(self.openings, index, FIRST_MESSAGES.of(first_message(record.history)).tobytes())
-
-
-def _put(rows: bytearray, index: int, sketch: bytes) -> None:
-    rows[index * len(sketch) : (index + 1) * len(sketch)] = sketch
+            self.histories[index] = HISTORIES.of(text).tobytes()
+        self.openings[index] = FIRST_MESSAGES.of(first_message(record.history)).tobytes()
 
 
 def _hashes(values: array[int]) -> Hashes:
@@ -208,8 +203,7 @@ def _none(name: str, count: int, says: str, at_fault: Iterable[str]) -> CheckFin
 
 def _named(columns: Columns, rows: Iterable[int]) -> tuple[str, ...]:
     """The ids of the first few of these records, each once."""
-    found = dict.fromkeys(columns.ids[row] for row in islice(rows, 5 * _NAMED))
-    return tuple(found)[:_NAMED]
+    return tuple(dict.fromkeys(columns.ids[row] for row in islice(rows, 5 * _NAMED)))[:_NAMED]
 
 
 def _unique(columns: Columns) -> CheckFinding:
@@ -243,9 +237,9 @@ def _groups(splits: Path) -> CheckFinding:
     return _none("groups", len(shared), says, shared[:_NAMED])
 
 
-def _apart(columns: Columns, rows: bytearray, sketch: WordSketch, name: str, what: str) -> CheckFinding:
+def _apart(columns: Columns, rows: list[bytes], sketch: WordSketch, name: str, what: str) -> CheckFinding:
     """Whether dialogues whose sketches are alike are in one split; a dialogue that is in two is named elsewhere."""
-    matrix = np.frombuffer(rows, dtype=np.uint8).reshape(-1, sketch.width)
+    matrix = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, sketch.width)
     groups = Groups(len(matrix))
     joined = join_alike(groups, sketch, matrix.__getitem__)
     split_of = dict(zip(columns.dialogues, columns.splits, strict=True))

@@ -35,7 +35,7 @@ Format = Literal["parquet", "datasets", "preferences", "messages", "sharegpt"]
 Row = dict[str, Any]
 RECORDS_A_GROUP = 4096
 """Records of a split that are held in memory, and that one row group of a file holds."""
-COLUMNS: dict[str, str] = table("columns")
+COLUMNS: dict[str, str] = table("ser/tables/columns")
 """What each column holds."""
 _NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"} | {f"{s}_label": "bool" for s in STEPS}
 _PLAIN = [*("id", "dialogue", "round", "language", "source", "split", "author", "response_strategy", "reference")]
@@ -100,11 +100,11 @@ def _write_splits(records: Path, files: Mapping[str, Path], format: Format) -> t
         for split, rows in waiting.items():
             if rows:
                 write(split)
-    if not any(counts.values()) and format in FORMS:
+    if not any(counts.values()):
+        if format not in FORMS:
+            raise InputError("there is no record in this file.", file=records)
         do = "Give records that were judged, or another --format."
         raise InputError(f"there is nothing in this file for '{format}'.", file=records, do=do)
-    if not any(counts.values()):
-        raise InputError("there is no record in this file.", file=records)
     return counts, left_out
 
 
@@ -158,10 +158,8 @@ def _with_columns(card: Path) -> str:
 
 def _with_configs(card: str, files: Mapping[Any, str]) -> str:
     """A card whose metadata block names the file of each split, as the hub and `load_dataset` read it."""
-    lines = ["configs:", "- config_name: default", "  data_files:"]
-    for split, name in files.items():
-        lines += [f"  - split: {split}", f"    path: {name}"]
-    block = "\n".join(lines)
+    block = "configs:\n- config_name: default\n  data_files:"
+    block += "".join(f"\n  - split: {split}\n    path: {name}" for split, name in files.items())
     if card.startswith("---\n"):
         return card.replace("---\n", f"---\n{block}\n", 1)
     return f"---\n{block}\n---\n\n{card}"
@@ -179,11 +177,9 @@ def _preference_row(record: SerRecord) -> Row | None:
     """The two responses of a record, the better one as chosen; None where neither is better."""
     if record.preference is None or record.preference.value not in ("candidate", "reference"):
         return None
-    responses = [record.candidate.response, record.reference]
+    responses = [[{"role": "assistant", "content": text}] for text in (record.candidate.response, record.reference)]
     chosen, rejected = responses if record.preference.value == "candidate" else responses[::-1]
-    answers = {"chosen": chosen, "rejected": rejected}
-    messages = {name: [{"role": "assistant", "content": text}] for name, text in answers.items()}
-    return _named_row(record, prompt=chat_messages(record.history), **messages)
+    return _named_row(record, prompt=chat_messages(record.history), chosen=chosen, rejected=rejected)
 
 
 def _messages_row(record: SerRecord) -> Row | None:
@@ -196,19 +192,15 @@ def _messages_row(record: SerRecord) -> Row | None:
 
 def _sharegpt_row(record: SerRecord) -> Row | None:
     """The same in ShareGPT's words."""
-    if (found := _messages_row(record)) is None:
-        return None
-    messages = [{"from": _SHAREGPT[one["role"]], "value": one["content"]} for one in found["messages"]]
-    return _named_row(record, conversations=messages)
+    found = _messages_row(record)
+    messages = [{"from": _SHAREGPT[one["role"]], "value": one["content"]} for one in (found or {}).get("messages", ())]
+    return _named_row(record, conversations=messages) if found else None
 
 
 def _named_row(record: SerRecord, **columns: Any) -> Row:
     return {"id": record.id, "dialogue": record.dialogue, "language": record.language, **columns}
 
 
-FORMS: Mapping[Format, Callable[[SerRecord], Row | None]] = {
-    "preferences": _preference_row,
-    "messages": _messages_row,
-    "sharegpt": _sharegpt_row,
-}
-"""The row that a record gives, or None, by format."""
+Form = Callable[[SerRecord], Row | None]
+"""The row that a record gives, or None."""
+FORMS: dict[str, Form] = {"preferences": _preference_row, "messages": _messages_row, "sharegpt": _sharegpt_row}

@@ -60,10 +60,7 @@ class SilverSettings(Frozen):
 
     false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
     coherent: float = Field(
-        default=0.8,
-        ge=0,
-        le=1,
-        description="share of the wrong strategies that the response carries out; of the others it knows nothing",
+        default=0.8, ge=0, le=1, description="share of the wrong strategies that the response carries out"
     )
     embedder: str = Field(
         default="embedded",
@@ -141,11 +138,9 @@ def _with_turns(contexts: Path, turns: Path | None) -> Iterator[Written]:
     written = groupby(read_lines(turns, CandidateTurn) if turns else (), key=lambda turn: turn.context)
     ahead = next(written, None)
     for context in read_contexts(contexts):
-        found: Sequence[CandidateTurn] = ()
-        if ahead is not None and ahead[0] == context.id:
-            found = list(ahead[1])
-            ahead = next(written, None)
-        yield context, found
+        here = ahead is not None and ahead[0] == context.id
+        yield context, list(ahead[1]) if ahead and here else ()
+        ahead = next(written, None) if here else ahead
 
 
 # --- records by rule --------------------------------------------------------------------------------------------------
@@ -162,14 +157,11 @@ def silver_records(
     dropped: Counter[str],
 ) -> Iterator[SerRecord]:
     """The records of contexts of one split; what gives none is counted in `dropped`, by reason."""
-    references, left = [], []
-    for context in contexts:
-        reason = wording.why_not(context)
-        if reason is None:
-            references.append(wording.reference_of(context, seed))
-        else:
-            dropped[reason] += 1
-            left.append(context)
+    reasons = [wording.why_not(context) for context in contexts]
+    dropped.update(filter(None, reasons))
+    left = [context for context, reason in zip(contexts, reasons, strict=True) if reason]
+    kept = (context for context, reason in zip(contexts, reasons, strict=True) if not reason)
+    references = [wording.reference_of(context, seed) for context in kept]
     if references:
         rng = generator(seed, "silver", references[0].context.id)
         pairing = pair_up(references, moments, embedder, false_share, rng)
@@ -207,7 +199,7 @@ def _candidates(
     if carried_out:
         pairs = wording.own_first(reference, partner, pairs)
     for kind, (response, other, preference) in zip(("true", "spoiled"), pairs, strict=True):
-        own = reference.turns[0 if kind == "true" else 1]
+        own = reference.turns[kind == "spoiled"]
         steps: dict[Part, Step] = {part: own.step(part) for part in STEPS}
         false: dict[Part, StepLabel] = {}
         if kind == "spoiled" and pattern is not None:
@@ -228,10 +220,8 @@ def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, p
         text = wording.HistoryWords(own.history[0].issue, partner.history[0].stage).text
         return HistoryStep(text=text, stage=partner.turn.history.stage)
     if pattern.kind == SWAPPED_FACT:
-        template = own.history[0].template
-        assert template is not None
-        swapped = replace(own.quotes, detail=partner.quotes.detail)
-        text = wording.HistoryWords(wording.fill_history(template, swapped), own.history[0].stage).text
+        issue, swapped = own.history[0].template or "", replace(own.quotes, detail=partner.quotes.detail)
+        text = wording.HistoryWords(wording.fill_history(issue, swapped), own.history[0].stage).text
         return HistoryStep(text=text, stage=own.turn.history.stage)
     if pattern.kind == CONTRADICTS:
         return mine.model_copy(update={"text": theirs.text})
@@ -239,16 +229,10 @@ def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, p
 
 
 def _false(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> StepLabel:
-    whole = pattern.kind is None
     kind = pattern.kind or {"history": "another seeker's issue", "strategy": "improbable strategy"}.get(part)
-    if kind is None:
-        kind = wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
-    what = (
-        "the reference step of"
-        if whole
-        else {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of"}.get(pattern.kind or "", "the reasoning of")
-    )
-    return silver_label(False, f"{what} {partner.context.id}", kind)
+    kind = kind or wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
+    named = {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of", CONTRADICTS: "the reasoning of"}
+    return silver_label(False, f"{named.get(kind, 'the reference step of')} {partner.context.id}", kind)
 
 
 def _record(
@@ -261,11 +245,10 @@ def _record(
     candidate_first: bool,
     **more: Any,
 ) -> SerRecord:
-    of_context = {name: getattr(context, name) for name in ("dialogue", "round", "language", "source", "split")}
+    names = ("dialogue", "round", "language", "source", "split", "history")
     return SerRecord(
         id=f"{context.id}:{kind}",
-        **of_context,
-        history=context.history,
+        **{name: getattr(context, name) for name in names},
         candidate=turn,
         reference=other,
         labels=labels,
@@ -304,10 +287,8 @@ def _badly_rated(
         if not _is_bad_reply(context):
             continue
         usual = moments.most_usual(context)
-        mended = context.model_copy(
-            update={"reply": context.reply.model_copy(update={"strategy": usual, "notes": None})}
-        )
-        reference = wording.reference_of(mended, seed)
+        reply = context.reply.model_copy(update={"strategy": usual, "notes": None})
+        reference = wording.reference_of(context.model_copy(update={"reply": reply}), seed)
         own = context.reply.text
         others = [r.turn.response for r in references if r.context.dialogue != context.dialogue]
         others += [text for text in bad if text != own]

@@ -252,10 +252,9 @@ def split_stage(dialogues: Path, out: Path, shares: Sequence[float], seed: int, 
         names = {number: name for number, name in enumerate(_ids(ids)) if sizes[number] > 1}
         lines = zip(_ids(ids), groups.firsts.tolist(), splits.tolist(), strict=True)
         work_through(stage, in_blocks(lines, _LINES_A_UNIT), partial(_lines_of, names))
-        single = int(np.count_nonzero(sizes == 1))
-        stage.counts["groups"] = Counter(
-            {"groups": int(np.count_nonzero(sizes)), "largest": int(sizes.max(initial=0)), "together": count - single}
-        )
+        together = count - int(np.count_nonzero(sizes == 1))
+        groups_of = {"groups": int(np.count_nonzero(sizes)), "largest": int(sizes.max(initial=0)), "together": together}
+        stage.counts["groups"] = Counter(groups_of)
         stage.counts["joined by"] = Counter(joined)
         manifest = stage.finish()
     for path in (rows, ids, rows.with_name(f"{rows.name}.manifest.json")):
