@@ -1,11 +1,9 @@
 """AvaMERG: empathetic dialogues with a talking avatar, and a chain of empathy before each reply.
 
-A conversation is a list of turns, and each turn repeats the whole history before its response; the longest one is the
-dialogue. The chain of a turn goes to the reply it was written for: `event_scenario` is our note on the history,
-`speaker_emotion` with `emotion_cause` that on the emotion, `goal_to_response` that on the strategy; the chain itself
-stays in the reply's `extra`. The emotion is also the label of the seeker's utterance before the reply. A turn whose
-response is not what the longest turn has in its place belongs to another version of the dialogue: it is kept in the
-dialogue's `extra` under `other_turns` and labels nothing.
+Each turn of a conversation repeats the whole history before its response; the longest turn is the dialogue. A turn's
+chain becomes our notes on its reply, its emotion also the label of the seeker's utterance before; the chain itself
+stays in the reply's `extra`. A turn whose response the longest one does not have belongs to another version of the
+dialogue: it is kept in the dialogue's `extra` under `other_turns` and labels nothing.
 
 Each utterance has a clip `dia{conversation}utt{index}_{ID}.mp4`; the ID is that of the profile who speaks.
 """

@@ -1,7 +1,6 @@
 """Frames of a clip, for models that see: a few pictures spread evenly over what was said.
 
-Decoding needs PyAV, an optional dependency (`pip install av`), which is imported only here and only when
-a frame is asked for.
+Decoding needs PyAV, an optional dependency (`pip install av`), imported only when a frame is asked for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reading a corpus: which format a file has, the reader of each format, and our own format, read and written.
 
-The format comes from a file's first bytes and the keys of its first objects. Names say little (`train.jsonl`,
-`val.json`), so only one thing is taken from them: that ESConv's failed dialogues are in a file called so. A file that
-holds something else is no corpus.
+The format comes from a file's first bytes and the keys of its first objects; names say little (`train.jsonl`), but
+ESConv's failed dialogues are in a file called so. A file that holds something else is no corpus.
 """
 
 from __future__ import annotations

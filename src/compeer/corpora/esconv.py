@@ -1,14 +1,13 @@
 """ESConv in all its shapes, and the dialogues that failed.
 
 Three shapes are read alike: JSON lines with turns `{text, speaker: usr|sys, strategy}`; the official JSON array with
-turns `{speaker: seeker|supporter, annotation: {strategy, feedback}, content}`; MultiESC's JSON lines, re-tokenised and
-merged, with `feedback` on a turn and `init_intensity` and `final_intensity` on the dialogue. FailedESConv has the
-official shape, calls the two `speaker` (the seeker) and `listener`, and names strategies otherwise.
+turns `{speaker: seeker|supporter, annotation: {strategy, feedback}, content}`; MultiESC's JSON lines, with `feedback`
+on a turn and two intensities on the dialogue. FailedESConv has the official shape and names speakers and strategies
+otherwise.
 
-Feedback stands on a seeker's utterance and rates what the supporter wrote before it. Seekers were asked for a rating
-after every second message of the supporter, so a rating goes to the supporter's last two blocks (messages in a row),
-as far as they come after the rating before; nothing is rated twice, and a rating with nothing new before it rates
-nothing. The rating also stays where it stood, as `feedback` in the `extra` of the seeker's utterance.
+Seekers rated what the supporter had written after every second message, so a rating on a seeker's utterance goes to the
+supporter's last two blocks (messages in a row) after the rating before; nothing is rated twice. It also stays where it
+stood, as `feedback` in the `extra` of that utterance.
 """
 
 from __future__ import annotations

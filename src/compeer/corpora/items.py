@@ -110,9 +110,6 @@ def id_hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------
-
-
 def json_items(path: Path) -> Iterator[Item | InputError]:
     """The items of a JSON array or of JSON lines, whichever the file is."""
     return array_items(path) if first_bytes(path).startswith(b"[") else line_items(path)

@@ -1,12 +1,10 @@
 """MESC: therapy sessions of a television series, with an emotion and a strategy for each utterance and a clip to it.
 
-The CSV has a row an utterance; rows are grouped by `Dialogue_ID` and put in the order of `Utterance_ID`, wherever they
-stand, so the (small) file is read whole. The JSON files have a dialogue an item, and no clips. The therapist's own
-emotion has no place with us and stays in `extra`, as do season, episode, times, and strategies that were renamed.
+The CSV has a row an utterance, in any order, and is read whole; the JSON files have a dialogue an item, and no clips.
+What has no place with us (the therapist's own emotion, times, problems in other words) stays in `extra`.
 
 The clip of a row is named by season, episode and the two times, `S01E02_00-07-25.500_00-07-31.250.mp4`, in the folder
-that `media` names; `start` and `end` are the seconds in the episode. Problems are free text in this corpus: one that
-our table does not hold leaves `problem` empty and stays in `extra`.
+that `media` names; `start` and `end` are the seconds in the episode.
 """
 
 from __future__ import annotations
@@ -78,11 +76,7 @@ def is_csv(path: Path) -> bool:
 
 
 def csv_items(path: Path) -> Iterator[Item | InputError]:
-    """An item a dialogue, whose value is the rows of that dialogue.
-
-    Which dialogue a row with too many or too few cells belongs to cannot be told, so those before and after it are
-    bad, both.
-    """
+    """An item a dialogue, whose value is its rows; a row with too many or too few cells spoils those around it."""
     sessions: dict[str, _CsvDialogue] = {}
     last, broken = None, None
     for row in _lines(path):
@@ -202,9 +196,6 @@ def _labels(item: Item, turn: _MescTurn, field_of: Callable[[str], str]) -> dict
         if turn.strategy != found.get("strategy") and normal(turn.strategy) != "undefined":
             extra["strategy"] = turn.strategy
     return found
-
-
-# --- clips ----------------------------------------------------------------------------------------------------------
 
 
 def _clip(item: Item, row: _Row, folder: str) -> tuple[Media, ...]:

@@ -104,10 +104,7 @@ def system_message(form: JudgeForm) -> dict[str, Any]:
 
 
 def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[JudgeQuestion]]:
-    """The chats in which a case is judged, each a list of rounds that follow each other.
-
-    With `images`, for multimodal judges, the pictures of the visible utterances go with the history.
-    """
+    """The chats in which a case is judged, each a list of rounds; with `images` the visible pictures go along."""
     response = _visible_response(case, form)
     compared = _response_round(case, response, with_notes=form.kind == "unified" and form.marked)
     if form.kind == "process":
@@ -195,10 +192,7 @@ def _steps_of(case: Case, form: JudgeForm) -> list[str]:
 def chat(
     case: Case, answers: Sequence[str], form: JudgeForm | None = None, branch: int = 0, images: bool = False
 ) -> list[dict[str, Any]]:
-    """The whole chat of one branch with the judge's answers, as a model is trained on it.
-
-    Where nobody knows the kind of the response, it is not asked for.
-    """
+    """The whole chat of one branch with the judge's answers, to train on; an unknown kind of help is not asked for."""
     form = form or JudgeForm()
     messages: list[dict[str, Any]] = [system_message(form)]
     rounds = branches(case, form, images)[branch]

@@ -1,13 +1,9 @@
 """A judge behind any language model: a server that speaks OpenAI's protocol, or a model in this process.
 
-The rounds of a branch are one chat: each question is asked after the answers to those before it. Branches and cases are
-asked at the same time, as many as the model takes. A model that was trained as a judge is asked in exactly the chat of
-its training; any other gets a longer instruction that explains what is asked and how to answer.
-
-An answer is read strictly: the verdict alone, or a last line that is the verdict. What cannot be read is asked again
-with the complaint, and then makes the case `Unscored`; nothing is guessed from an essay. A verdict in words has no
-probability of its own: it counts as 1, and the others as 0. A case whose pictures the model cannot get is `Unscored`
-too: such a judge has not judged the same conversation.
+The rounds of a branch are one chat; branches and cases are asked at the same time, as many as the model takes. A model
+that was not trained as a judge gets a longer instruction. An answer is read strictly; what cannot be read is asked
+again with the complaint, and then makes the case `Unscored`, as do pictures that the model cannot get: such a judge has
+not judged the same conversation. A verdict in words has no probability of its own: it counts as 1, and the others as 0.
 """
 
 from __future__ import annotations
@@ -37,11 +33,7 @@ _NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
 
 
 class ModelJudge:
-    """Judges by asking a model in words; `trained` says that it was trained as a judge of this form.
-
-    With `both_orders` the responses are compared a second time in the other order, and the verdicts averaged.
-    `media` is the folder that paths of pictures are relative to.
-    """
+    """Judges by asking a model in words; `trained`: as a judge of this form. Paths of pictures count from `media`."""
 
     def __init__(
         self,
@@ -131,9 +123,6 @@ class ModelJudge:
         return await ask_until_read(self._model, requests, read, self._sampling, _RETRIES) if requests else []
 
 
-# --- one branch of a case ---------------------------------------------------------------------------------------------
-
-
 @dataclass
 class _AskedBranch:
     """A branch as far as it has come. A round has one question, or two where responses come in both orders."""
@@ -197,11 +186,7 @@ def untrained_system(form: JudgeForm) -> Message:
 
 
 def read_verdict(text: str, allowed: Sequence[str]) -> str | AnswerFault:
-    """The verdict of an answer: the whole of it, or its last line, with or without `Verdict:` before it.
-
-    Case, bold, quotation marks and a full stop do not matter, nor do thoughts in `<think>`. An answer that has
-    verdicts on several lines, differing, is none.
-    """
+    """The verdict of an answer or its last line, in whatever quotes; none if lines have differing verdicts."""
     lines = [line for line in _THOUGHTS.sub("", text).splitlines() if line.strip(_AROUND)]
     if not lines:
         return AnswerFault("it is empty")
@@ -237,19 +222,12 @@ def _user(question: JudgeQuestion) -> Message:
     return {"role": "user", "content": text}
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-
 class PicturesRefused(Exception):
     """The model cannot get a picture, and why."""
 
 
 def picture_blocks(paths: Sequence[str], model: TextModel, media: str | Path = "") -> list[dict[str, Any]]:
-    """The parts of a message that hold the pictures; relative paths count from the folder `media`.
-
-    A server gets them in the message itself (OpenAI's `image_url`, a file as a data URL) and refuses the request if its
-    model is not multimodal. A model in this process reads files.
-    """
+    """The parts of a message with the pictures: files below `media` for a model here, addresses or data for others."""
     if not paths:
         return []
     multimodal: bool | None = getattr(model, "multimodal", None)

@@ -1,8 +1,7 @@
 """A judge at work in this process: what it is asked, and what becomes of the answers.
 
-A verdict is read off the probabilities of the allowed words, so no verdict is ever unreadable; a judge that gives
-reasons writes one first, up to the end of its line. A multimodal judge gets the pictures of a history with it, once.
-`rounds.py` asks the rounds themselves, on torch, or on llama.cpp where a judge is adapters over a large base.
+A verdict is read off the probabilities of the allowed words, so none is ever unreadable; a judge that gives reasons
+writes one first. `rounds.py` asks the rounds themselves, on torch, or on llama.cpp for adapters over a large base.
 """
 
 from __future__ import annotations
@@ -201,10 +200,7 @@ class LocalJudge:
         return max(map(self._length, rows))
 
     def _shortened(self, case: Case, rows: list[Branch], read: dict[str, Picture]) -> tuple[Case, list[Branch]]:
-        """A case whose branches are too long without the longest parts of its output, and the branches that are left.
-
-        What is too long in an output counts as missing: no output can keep itself from being scored.
-        """
+        """A case and its branches without the longest parts of its output, until they fit; what goes counts as missing."""
         number = rows[0].case
         while any(self._length(row) > self._limit for row in rows):
             asked = {question.part for row in rows for question in row.rounds if question.asked}
@@ -246,8 +242,6 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
     parts = {name: value for name, value in output.parts.items() if name != part}
     return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})
 
-
-# --- chats as text ----------------------------------------------------------------------------------------------------
 
 _GAP = "\u241f"
 """Stands for an answer while a chat is rendered; taken out of whatever the chat quotes."""

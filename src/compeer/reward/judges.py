@@ -55,10 +55,7 @@ def open_judges(
     trained: bool = False,
     batch: int = 8,
 ) -> Judge:
-    """The judge that gives rewards: of one name, or of two a pair, first the process judge (PRM), then the outcome's.
-
-    `form` is that of judges behind servers; folders are checked to hold a judge of the kind that is needed.
-    """
+    """The judge that gives rewards: one name, or the process and the outcome judge's; folders must hold such judges."""
     if len(names) > 2:
         raise InputError("there are too many judges.", field="judge", do="Give one, or one for steps and another.")
     kinds: list[JudgeKind] = ["process", "outcome"] if len(names) == 2 else [form.kind]

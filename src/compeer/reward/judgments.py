@@ -40,10 +40,7 @@ def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterabl
 
 
 def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | Unscored]:
-    """The judgment of each of the records, in their order; one that the file does not have is `Unscored`.
-
-    A line about a record that was judged with another text is an error, and so is a probability that is none.
-    """
+    """The judgment of each record, `Unscored` where there is none; an error where another text was judged."""
     if not path.is_file():
         raise InputError("there is no such file of judgments.", file=path)
     records = list(records)

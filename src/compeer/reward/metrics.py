@@ -1,12 +1,10 @@
 """How good a judge is: its verdicts against a test set's labels, beside one that always says True.
 
-Every part is measured on the records that have both a label and a verdict for it: an outcome judge has no metrics for
-the steps, a process judge none for the response. What a judge failed on is counted by reason and left out.
-
-Of a step: Weighted-F1, recall and precision of False, balanced accuracy, the AUC of the probability of True, and the
-shares of False. Of the response: Weighted-F1 and accuracy over the four preferences, their confusion, and the accuracy
-of what a score is made of, whether the candidate is acceptable. Beside them what one gets who always says True, or
-always the most frequent preference; all again by source of labels, and the recall of False by kind of mistake.
+Every part is measured on the records that have both a label and a verdict for it; what a judge failed on is counted by
+reason and left out. Of a step: Weighted-F1, recall and precision of False, balanced accuracy, the AUC of the
+probability of True, and the shares of False. Of the response: Weighted-F1 and accuracy over the four preferences, their
+confusion, and whether the candidate is acceptable, which a score is made of. All again by source of labels and kind of
+mistake.
 
 Intervals are 95 % percentile bootstrap intervals. Dialogues are sampled, not records, because records of one dialogue
 share their texts; `compeer.statistics` describes how a thousand samples are computed at once.
@@ -259,10 +257,7 @@ def bins_of(probabilities: Numbers, how: Bins, count: int = BINS) -> Indices:
 
 
 def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: int = BINS) -> list[dict[str, float]]:
-    """The points of a reliability plot, from low probabilities to high, one a bin that is not empty.
-
-    Each has how many there are, their mean probability, and the share that came true.
-    """
+    """The points of a reliability plot: the size of each bin that is not empty, its mean, and what came true."""
     bins = bins_of(probabilities, how, count) if len(probabilities) else np.zeros(0, dtype=np.int64)
     return [
         {"count": int(own.sum()), "said": float(probabilities[own].mean()), "came_true": float(came_true[own].mean())}
@@ -273,10 +268,7 @@ def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: in
 def calibration_metrics(
     records: Sequence[SerRecord], judgments: Judgments, bins: int = BINS, repeats: int = REPEATS, seed: int = 0
 ) -> dict[str, Any]:
-    """Errors with intervals and the points of the plots: of each step's True, and of an acceptable response.
-
-    The Brier score, the mean squared gap, has no bins; always saying one half gets 0.25.
-    """
+    """Errors with intervals and the points of the plots, by part; always saying one half gets a Brier score of 0.25."""
     weights = group_weights(len({record.dialogue for record in records}), repeats, seed)
     found: dict[str, Any] = {}
     for part in PARTS:
@@ -306,9 +298,6 @@ def _sampled_error(gaps: Numbers, bins: Indices, dialogues: Indices, weights: Nu
     np.add.at(sums, (dialogues, bins), gaps)
     counts = np.bincount(dialogues, minlength=weights.shape[1]).astype(np.float64)
     return ratio(np.abs(reweighted(weights, sums)).sum(-1), reweighted(weights, counts))
-
-
-# --- the order of the responses ---------------------------------------------------------------------------------------
 
 
 def position_metrics(

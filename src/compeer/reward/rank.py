@@ -1,16 +1,14 @@
 """Several outputs for one history, ranked against each other: what serving and best-of-n need, where no reference is.
 
-Every output is compared with some of the others, the *anchors*: all while they are few, later a fixed number. A pair is
-judged twice, each output once as the candidate and first, so that neither position nor role favours one. The share of a
-comparison that an output wins is the probability that it is the better one, and half that of "both" and "neither";
-against itself it is one half. Then
+Every output is compared with some of the others, the *anchors*. A pair is judged twice, each output once as the
+candidate and first, so that neither position nor role favours one. The share of a comparison that an output wins is the
+probability that it is the better one, and half that of "both" and "neither"; against itself it is one half. Then
 
     score = 2·wins − 1,    wins = mean share over the anchors
 
 which is the expected reward of its response with the others in the place of the reference. Steps decide among equals,
-and where responses are not compared: score = Σ over the steps (2·p(True) − 1). They do not add up with the wins: among
-outputs of one supporter they say next to nothing about which reply is better (docs/decisions.md). Since all are
-compared with the same anchors, an output that is no better than another in any step and any comparison never stands
+and where responses are not compared: score = Σ over the steps (2·p(True) − 1); they say next to nothing about which
+reply of one supporter is better (docs/decisions.md). An output that is no better than another in anything never stands
 before it. A broken output comes last, unjudged; one that the judge failed on comes before those, with the reason.
 """
 
@@ -38,10 +36,7 @@ Ask = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One output's rank. `score` is None where the output is broken or the judge failed on it: `problem` says why.
-
-    `wins` is None where responses were not compared: a single output, or a judge of steps only.
-    """
+    """One output's rank: no score where it is broken or the judge failed, no wins where responses were not compared."""
 
     index: int
     score: float | None
@@ -86,14 +81,8 @@ async def arank(
     return [*ranked, *sorted(broken, key=lambda entry: len(outputs[entry.index].missing))]
 
 
-# --- pure functions ---------------------------------------------------------------------------------------------------
-
-
 def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> list[int]:
-    """Which outputs the others are compared with: all up to eight, then as many as ⌈log₂ n⌉ + 1, or `count` of them.
-
-    They are sampled by their text, so that the order of the outputs changes nothing.
-    """
+    """Which outputs the others are compared with: all up to eight, else ⌈log₂ n⌉ + 1 or `count`, sampled by text."""
     few = len(responses) <= COMPARE_ALL
     wanted = count if count is not None else len(responses) if few else math.ceil(math.log2(len(responses))) + 1
     sampled = sorted(responses, key=lambda index: (generator(seed, "anchors", responses[index]).random(), index))
@@ -101,10 +90,7 @@ def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> li
 
 
 def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[Ask]:
-    """What the judge is asked: each pair both ways, and what has no partner alone, for its steps.
-
-    Outputs that say the same need no comparison.
-    """
+    """What the judge is asked: each pair that differs both ways, and what has no partner alone, for its steps."""
     apart = ((one, other) for one in responses for other in anchors if not _alike(responses[one], responses[other]))
     pairs = {(min(pair), max(pair)) for pair in apart}
     paired = {index for pair in pairs for index in pair}

@@ -1,7 +1,6 @@
 """The rounds of a judge in this process: which questions are asked together, and how an answer is worded.
 
-The tokens of a history are computed once and shared by all outputs that answer it and by all branches of an output;
-each round then adds only its own few tokens (`engine/answers.py`).
+A history is computed once for all outputs and branches that share it; each round adds only its own few tokens.
 """
 
 from __future__ import annotations
@@ -80,10 +79,7 @@ class AnswerWords:
 def ask_rounds(
     begin: Callable[[Sequence[Branch]], Reading], branches: Sequence[Branch], words: AnswerWords, reason_tokens: int
 ) -> Callable[[Hear], None]:
-    """Begins to read the histories of the branches; what comes back asks the rounds.
-
-    `reason_tokens` is the most that a reason may have; 0 asks for none.
-    """
+    """Begins to read the histories; what comes back asks the rounds. A reason has at most `reason_tokens`; 0: none."""
     first = [branch for branch in branches if not branch.starts]
     reading = begin(first)
     for branch, length in zip(first, reading.read, strict=True):

@@ -39,10 +39,7 @@ Probability = Annotated[float, AfterValidator(_probability)]
 
 @dataclass(frozen=True)
 class Judgment:
-    """A judge's verdicts: the probability of True for each step asked about, and of each preference.
-
-    `response` is None if the responses were not compared.
-    """
+    """The probability of True for each step asked about, and of each preference, if the responses were compared."""
 
     steps: Mapping[Part, Probability]
     response: Mapping[Preferred, Probability] | None = None
@@ -122,10 +119,7 @@ class Answers:
         weights: PassWeights | None = None,
         read: Case | None = None,
     ) -> Judgment | Unscored:
-        """One judgment: orders are averaged, passes are weighed, a copy of the reference is at most as good as it.
-
-        `read` is the case as the judge read it, where parts were too long.
-        """
+        """One judgment of all orders and passes; `read` is the case as the judge read it, where parts were too long."""
         steps, plan = self.steps, carried_out(read or case, self.kinds)
         if form.kind != "outcome":  # a step that is there, but in which nothing is visible, is False
             steps = {part: self.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}

@@ -81,10 +81,7 @@ def weighed(
 def fit_weights(
     records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored], cost: float
 ) -> PassWeights | None:
-    """The weights that fit records whose preference is known, or None where there are too few of either kind.
-
-    The strategy of a response is known of some records only; where these are enough, the others are not used.
-    """
+    """The weights that fit known preferences, of known strategies if there are enough; None where there are too few."""
     pairs = [
         (record, judgment)
         for record, judgment in zip(records, judgments, strict=True)
@@ -109,10 +106,7 @@ def _fitted(pairs: Sequence[tuple[SerRecord, Any]], cost: float) -> PassWeights 
 
 
 def would_contradict(record: SerRecord) -> bool:
-    """Whether accepting the response would contradict right verdicts on the steps, as far as its strategy is known.
-
-    It carries out another strategy than step 3's and all steps are right, or just the one of a wrong step 3.
-    """
+    """Whether accepting the response contradicts right verdicts: it follows a wrong step 3, or leaves right steps."""
     if record.labels is None or record.response_strategy is None:
         return False
     if record.response_strategy == record.candidate.strategy.strategy:

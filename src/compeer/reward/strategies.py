@@ -1,8 +1,7 @@
 """Which strategy a response carries out, by its words alone: a party that knows no judge.
 
-A logistic regression on words and pairs of words, trained on replies and their strategies. It is right in little more
-than half of ESConv's replies, so what is used is never its best guess but the probability of one strategy, as if all
-were equally common.
+A logistic regression on words and pairs of words. It is right in little more than half of ESConv's replies, so never
+its best guess is used but the probability of one strategy, as if all were equally common.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Training a judge: a generative reward model that learns the verdicts of SER records.
 
-A judge is trained in the form in which it will be asked, which its card keeps. How often it gets each record is decided
-before training: sources of labels can be weighted, records with mistakes sampled more often, and the order of the two
-responses sampled anew in each epoch.
+A judge is trained in the form in which it will be asked, which its card keeps. Sources of labels can be weighted,
+records with mistakes sampled more often, and the order of the two responses sampled anew in each epoch.
 
-With `evaluate_every` some dialogues are held out. Every so many steps the judge is measured on them by the mean
-Weighted-F1 of its parts; the best weights are kept beside the checkpoints and put back at the end, and the threshold
-for False is tuned if there are enough records. A training that was killed goes on with the measurements up to its last
-whole checkpoint; one that stopped because nothing got better has a checkpoint of that step, and is not taken up again.
+With `evaluate_every` some dialogues are held out, to keep the best weights by the mean Weighted-F1 of the parts and to
+tune the threshold for False. A training that was killed goes on with the measurements up to its last whole checkpoint;
+one that stopped because nothing got better has a checkpoint of that step, and is not taken up again.
 """
 
 from __future__ import annotations
@@ -185,10 +183,7 @@ def round_weights(labels: torch.Tensor, number: int, weight: float) -> torch.Ten
 
 
 def tilted(weights: Sequence[float], wrong: Sequence[float], share: float) -> list[float]:
-    """Weights under which the mean of `wrong` is `share`: each times exp(λ · wrong), the mildest change that does it.
-
-    Where the mean is that high already nothing changes; where no weights reach it, λ stops at 50.
-    """
+    """Weights times exp(λ · wrong), the mildest change by which the mean of `wrong` rises to `share`; λ stops at 50."""
     weight, values = np.array(weights, dtype=float), np.array(wrong, dtype=float)
     if not len(weight) or float(np.average(values, weights=weight)) >= share:
         return list(weights)
@@ -201,10 +196,7 @@ def tilted(weights: Sequence[float], wrong: Sequence[float], share: float) -> li
 
 
 def resampled(weights: Sequence[float], count: int, start: float) -> list[int]:
-    """Systematic resampling: `count` indices, each as often as its weight's share, rounded up or down.
-
-    `start` in [0, 1) decides the roundings. Equal weights and as many indices give each once.
-    """
+    """Systematic resampling: `count` indices as often as their weights say, rounded as `start` in [0, 1) decides."""
     total = sum(weights)
     if not total:
         return []
@@ -239,11 +231,7 @@ def part_metrics(records: Sequence[SerRecord], judgments: Judgments) -> dict[str
 
 
 def best_threshold(records: Sequence[SerRecord], judgments: Judgments) -> float:
-    """The probability of True below which a step counts as False, best for the steps' mean Weighted-F1.
-
-    Of several equally good ones the middle is taken: it is the one most likely to hold elsewhere. With fewer than
-    `FEWEST` records whose steps were judged it would be a matter of luck: 0.5.
-    """
+    """The threshold of the best mean Weighted-F1 of the steps, the middle one of equals; 0.5 for fewer than `FEWEST`."""
     scored = [(r, j) for r, j in zip(records, judgments, strict=True) if isinstance(j, Judgment) and j.steps]
     if len(scored) < FEWEST:
         return 0.5

@@ -1,8 +1,7 @@
-"""What the stages share: running one, asking a model for something that can be read, and prompts.
+"""What the stages share: running one, asking a model until its answer can be read, prompts and tables.
 
-Answers are outside data. An answer that cannot be parsed is asked for again with the complaint. What could not be read
-after the last try stays `Unread`; a model that could not be asked at all gives its `Failure`. Neither is ever taken
-for an answer.
+Answers are outside data: what could not be read after the last try stays `Unread`, a model that could not be asked at
+all gives its `Failure`, and neither is ever taken for an answer.
 """
 
 from __future__ import annotations
@@ -103,9 +102,6 @@ class _OneThread(Embedder):
             return super().embed(texts)
         finally:
             torch.set_num_threads(before)
-
-
-# --- asking until it can be read --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,6 @@ def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> C
     return CheckReport(records=len(columns.ids), findings=tuple(findings))
 
 
-# --- what is kept of the records --------------------------------------------------------------------------------------
-
-
 class Columns:
     """Columns of ids, hashes and small numbers: of records, their steps (three a record) and replies (two a record)."""
 
@@ -307,11 +304,7 @@ def _mean(values: npt.NDArray[Any]) -> float:
 
 
 def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:
-    """Whether decisions are as frequent among True as among False steps.
-
-    The total variation distance of small samples is above 0 by chance alone: what labels given by chance stay below
-    in 19 of 20 cases is taken off.
-    """
+    """Whether decisions are as frequent among True as among False steps, beyond what chance does in 19 of 20 cases."""
     rng = generator(seed, "decisions", split)
     metrics: dict[str, float] = {}
     for part in STEPS:

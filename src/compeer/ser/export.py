@@ -1,7 +1,6 @@
-"""What is made of records: Parquet files for any tool and any trainer.
+"""What is made of records: Parquet files for any tool and any trainer, a file a split.
 
-A split's records lie in a file of their own. All formats but `parquet` have the layout that
-`datasets.load_dataset(folder)` expects, also offline:
+All formats but `parquet` have the layout that `datasets.load_dataset(folder)` expects, also offline:
 
     parquet       reward.parquet, policy.parquet, test.parquet: flat columns, so that any tool for tables reads them
     datasets      the same columns in data/reward-00000-of-00001.parquet …
@@ -9,11 +8,8 @@ A split's records lie in a file of their own. All formats but `parquet` have the
     messages      messages: the conversation so far and the corpus' own turn, steps and response, for SFT
     sharegpt      conversations: the same as `from` (human, gpt) and `value`
 
-`tables/columns.toml` says what each column holds; the same words stand in the files' schema and in the README beside
-them. A preference pair is a record in which one response was found better; where both are good, or neither is, there is
-no pair. Histories are chats: the seeker is `user`, the supporter `assistant`, and messages in a row are one. Every row
-has the record's id, so that it can be followed back. Records are read and written a few thousand at a time, so memory
-does not grow with their number. The folder takes its name when it is whole.
+`tables/columns.toml` says what each column holds, in the files' schema and README too. Only records in which one
+response was found better are pairs. Memory does not grow with the records, and every row has its record's id.
 """
 
 from __future__ import annotations
@@ -46,10 +42,7 @@ _NO_CARD = "---\nlicense: other\n---\n\n# SER records\n\nThe licences of the cor
 
 
 def export_records(records: Path, out: Path, format: Format) -> dict[str, Any]:
-    """Writes a file of records as a folder; returns rows by split, records without one, and the files' hashes.
-
-    With all columns, the card of the records, if it lies beside them, becomes the folder's README.
-    """
+    """Writes records as a folder, their card as its README; returns rows by split, records without one, and hashes."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("this is there already.", file=out, do="Remove it, or give another name.")
     if not out.parent.is_dir():

@@ -25,8 +25,6 @@ _HELP_SITES = re.compile(_TABLE["helps"]["sites"], re.IGNORECASE)
 EARLY = 8
 """Utterances; people say "I'm Rob" when they begin. Later on it is more likely "I'm Catholic"."""
 
-# --- personal data ----------------------------------------------------------------------------------------------------
-
 
 def _digits(text: str) -> str:
     return "".join(character for character in text if character.isdigit())

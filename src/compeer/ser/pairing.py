@@ -4,10 +4,9 @@ Two contexts *exchange* a step: each shows the other's. Both texts then stand as
 so that nobody can tell them apart without the history. Exchanges stay within a *cell*, the contexts that agree in
 everything shown beside the step; and every value of a decision is exchanged in equal shares.
 
-A strategy is wrong where it is improbable, by the corpus' own statistics of *moments* (how far the conversation is,
-what the supporter did last, what the seeker just wrote). For each feature of a moment the corpus says how much more or
-less often than usual a strategy follows (its *lift*); the lift at a moment is their product, scaled so that the shares
-add up to one.
+A strategy is wrong where it is improbable: for each feature of a moment (how far the conversation is, what the
+supporter did last, what the seeker wrote) the corpus says how much more or less often than usual a strategy follows
+(its *lift*); the lift at a moment is their product, scaled so that the shares add up to one.
 """
 
 from __future__ import annotations
@@ -247,10 +246,7 @@ def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequenc
 
 
 def _cell(reference: Reference, pattern: Pattern) -> str:
-    """What is shown beside what is exchanged and goes with it: only contexts that agree in it exchange.
-
-    Stage and strategy go together (one asks early and suggests late); the emotion goes with neither.
-    """
+    """What is shown beside what is exchanged and goes with it, as stage and strategy do; it must be the same in both."""
     if "history" in pattern.steps and "strategy" not in pattern.steps:
         return reference.turn.strategy.strategy
     if "strategy" in pattern.steps and "history" not in pattern.steps:

@@ -1,9 +1,8 @@
 """Candidate turns: for each sampled history, what one or more models would think and say next.
 
-A model is asked for the four lines of `compeer.reasoning`, under a grammar where it can decode under one. What cannot
-be read is asked for again with the parser's complaint, at most `retries` times, and then kept as it is, unparsed: how
-often a model fails belongs to what is known of it. A part that merely repeats the task's own example counts as
-unreadable too. Every turn says who wrote it.
+A model is asked for the four lines of `compeer.reasoning`, under a grammar where it can be. What cannot be read, or
+repeats the task's own example, is asked for again with the complaint, and then kept unparsed: how often a model fails
+belongs to what is known of it.
 """
 
 from __future__ import annotations
@@ -55,9 +54,6 @@ class CandidateTurn(Frozen):
     text: str | None = Field(default=None, description="the answer as it was, where it could not be read")
     missing: dict[Part, str] = Field(default_factory=dict, description="each part that is not there, and why")
     tries: int = Field(default=1, ge=1)
-
-
-# --- the stage --------------------------------------------------------------------------------------------------------
 
 
 async def reason_stage(

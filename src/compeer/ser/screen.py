@@ -1,12 +1,9 @@
 """Which dialogues are fit to learn from: rules that look for what is broken, personal data masked, a model's verdict.
 
-The rules drop only what is plainly no good, and each says why. What is only slightly off is mended: an empty utterance
-goes, and so does a message that was sent twice in a row.
-
-A model, where there is one, is then asked whether each dialogue that is left is coherent. The answer is one small JSON
-object, constrained by a grammar where the model can be; anything else is a complaint, and the model is asked again. A
-dialogue whose verdict could not be read, or that is too long to be asked about, is kept and counted: it passed the
-rules, and dropping it would punish it for the model's mistake. `verdicts.jsonl` holds every verdict.
+The rules drop only what is plainly no good, and each says why. An empty utterance goes, and so does a message that was
+sent twice in a row. A model, where there is one, is then asked whether each dialogue that is left is coherent, under a
+grammar where it can be. A dialogue whose verdict could not be read is kept and counted: it passed the rules, and
+dropping it would punish it for the model's mistake. `verdicts.jsonl` holds every verdict.
 """
 
 from __future__ import annotations
@@ -137,9 +134,6 @@ def _repeats(dialogue: Dialogue, speaker: str, allowed: float) -> bool:
     lines = Counter(line for line in map(_line, texts) if line)
     repeats = lines.total() - len(lines)
     return repeats >= 2 and repeats > allowed * len(texts)
-
-
-# --- the stage --------------------------------------------------------------------------------------------------------
 
 
 def screen_stage(

@@ -2,17 +2,13 @@
 
 A context's *reference turn* carries the decisions that the corpus gives for the moment, and the corpus' reply. Contexts
 are paired, and each pair *exchanges* one thing, which is then False in its new place and True at home
-(`compeer.ser.pairing`). Each context gives three records:
+(`compeer.ser.pairing`). Each context gives three records: `reference`, its reference turn with nothing to compare;
+`true`, with its response against one of the partner's; `spoiled`, in other words, with what the pair exchanged.
 
-- `reference`: its reference turn, with nothing to compare;
-- `true`: the reference turn, its response against one of the partner's;
-- `spoiled`: the same in other words, with what the pair exchanged.
-
-Where the strategy is exchanged, in a share of the pairs (`coherent`) the response goes with it: the wrong plan is
-carried out, as a model would. In all other records which of the two replies is the candidate's has nothing to do with
-its steps. A turn that a model wrote is compared with what the corpus knows; where that cannot decide, the record has no
-labels and waits for people. Contexts are taken in blocks of one split, and exchanges happen within a block: so memory
-stays bounded however large the corpus, and the workers change nothing.
+Where the strategy is exchanged, in a share of the pairs (`coherent`) the wrong plan is carried out, as a model would;
+in all other records which reply is the candidate's has nothing to do with its steps. Turns that models wrote are
+compared with what the corpus knows; where that cannot decide, the record waits for people. Contexts are taken in blocks
+of one split: so memory stays bounded however large the corpus, and the workers change nothing.
 """
 
 from __future__ import annotations
@@ -279,10 +275,7 @@ def _badly_rated(
     seed: int,
     rng: np.random.Generator,
 ) -> Iterator[SerRecord]:
-    """At a moment whose own reply was rated badly: that reply, or two such, are not acceptable.
-
-    Beside it stands a reply to another history, or another badly rated one, of about the same length.
-    """
+    """A badly rated reply beside one to another history, or a badly rated one, of about its length: neither will do."""
     for context in left:
         if not _is_bad_reply(context):
             continue

@@ -1,14 +1,14 @@
 """Which dialogues train the judge, which train the supporter, and which only measure: no dialogue serves two.
 
-Dialogues that tell the same story stay together, else a test would ask what training has answered. They form a group
-when one of these joins them, directly or through others: the same situation, as the corpus gives it; texts that have
-half of their word sequences in common; openings that do (the seeker's first message of at least 12 words). Groups are
-put into an order by the seed and fill one split after the other up to its share of the dialogues.
+Dialogues that tell the same story stay together, else a test would ask what training has answered: those of the same
+situation, and those whose texts, or whose openings (the seeker's first message of at least 12 words), have half of
+their word sequences in common. Groups are put into an order by the seed and fill one split after the other up to its
+share.
 
-Near-duplicates are found in time that grows with the number of texts. A text becomes a *sketch*, a short row of bytes:
-two texts agree in about as many of them as they are alike. Sketches are cut into bands; texts that share a whole band
-are candidates, and the whole sketch then says how alike the two are, to about 0.04 at the bounds used here. Unrelated
-dialogues of ESConv have at most 0.05 of their word sequences in common, re-tokenised copies at least 0.93.
+A text becomes a *sketch*, a short row of bytes: two texts agree in about as many of them as they are alike. Texts that
+share a whole band of it are candidates, and the whole sketch then says how alike the two are, to about 0.04; so the
+time grows with the number of texts. Unrelated dialogues of ESConv have at most 0.05 of their word sequences in common,
+re-tokenised copies at least 0.93. Sketches stand in files beside the splits, so that a stopped run goes on.
 """
 
 from __future__ import annotations
@@ -78,10 +78,7 @@ def _kinds() -> Bytes:
 
 
 def shingles(text: str) -> Keys:
-    """Hashes of the 20 letters that follow each beginning of a word, in their order; of Chinese 6 characters.
-
-    What stands between the letters does not count, so that other punctuation or tokens change little.
-    """
+    """Hashes of the 20 letters (of Chinese 6) from each beginning of a word, whatever stands between the letters."""
     text = text.lower().replace("'", "").replace("’", "")
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     kinds = _kinds()[np.where(codes < 2**16, codes, 0)]
@@ -218,15 +215,8 @@ def _candidates(sketch: WordSketch, read: ReadRows, count: int, first: int) -> I
         yield np.divmod(np.unique(np.concatenate(found)), count)
 
 
-# --- the stage --------------------------------------------------------------------------------------------------------
-
-
 def split_stage(dialogues: Path, out: Path, shares: Sequence[float], seed: int, workers: int = 1) -> dict[str, Any]:
-    """Writes the split and the group of each dialogue, in the file's order; returns the stage's manifest.
-
-    `shares` are those of the dialogues for judge, supporter and test. A group is named by its first dialogue. The
-    sketches stand in files beside the splits until these are written, so that a stopped run goes on.
-    """
+    """Writes split and group of each dialogue, in order; `shares` are for judge, supporter and test. Returns the manifest."""
     if len(shares) != len(SPLITS) or min(shares) < 0 or not sum(shares) > 0:
         raise InputError(f"{len(SPLITS)} shares are needed, for {', '.join(SPLITS)}, none below 0.", field="shares")
     bounds = {"texts": TEXTS.bound, "openings": OPENINGS.bound}
@@ -290,10 +280,7 @@ def _fill(firsts: Indices, hashes: Hashes, shares: Sequence[float], seed: int) -
 
 
 def _sketch(ids: str, block: list[Dialogue]) -> Done:
-    """For each dialogue hashes of its id and situation (0 where it has none), and its sketches, as hexadecimal digits.
-
-    All lines are of one length, so that any dialogue's can be read without the others'.
-    """
+    """Hashes of ids and situations (0: none) and sketches, as hexadecimal digits, a line of one length a dialogue."""
     columns = (
         [f"{id_hash(one.id):016x}{words_hash(one.situation) if one.situation else 0:016x}" for one in block],
         [TEXTS.of("\n".join(u.text for u in one.utterances)).tobytes().hex() for one in block],

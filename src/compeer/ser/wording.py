@@ -1,12 +1,9 @@
 """The reference turn of a context: what the corpus knows of the moment, put into words, and the corpus' reply.
 
-What the corpus does not label is derived by rules that look at the history only, and the record says so: the stage from
-the round, the emotion and intensity from the dialogue. A step is composed from a wording of `wordings/<language>.toml`
-and the seeker's own words, or is the corpus' own note. The test split has wordings of its own, so that a judge cannot
-pass by knowing phrases.
-
-Responses come in pairs: a reply at home against its partner's, or the halves of one reply, both good at home and
-neither acceptable elsewhere. So the same texts, of the same length, stand on both sides of every verdict.
+A step is composed from a wording of `wordings/<language>.toml` and the seeker's own words, or is the corpus' own note;
+the test split has wordings of its own, so that a judge cannot pass by knowing phrases. What the corpus does not label
+is derived from the history, and the record says so. Responses come in pairs: a reply at home against its partner's, or
+the halves of one reply, both good at home and neither elsewhere: the same texts stand on both sides of every verdict.
 """
 
 from __future__ import annotations
