@@ -19,8 +19,7 @@ from compeer.corpora.items import Item, Text
 from compeer.corpora.labels import EMOTIONS, SPEAKERS
 from compeer.dialogue import Dialogue, Media, Notes, Speaker, Utterance
 
-_Name = Annotated[str, StringConstraints(pattern=r"^[^/\\]+$")]
-"""Ids become parts of file names."""
+_Name = Annotated[str, StringConstraints(pattern=r"^[^/\\]+$")]  # ids become parts of file names
 
 
 class _Raw(BaseModel):

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from av import VideoFrame
     from av.container import InputContainer
 
-_SLACK = 1.0
-"""Seconds by which the length of a cut clip may differ from that of the stretch it was cut from."""
+_SLACK = 1.0  # seconds by which the length of a cut clip may differ from that of the stretch it was cut from
 
 
 def read_frames(media: Media, count: int = 4) -> list[NDArray[np.uint8]]:

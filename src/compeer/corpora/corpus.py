@@ -35,8 +35,7 @@ FORMATS: dict[str, Callable[[Item], Dialogue]] = {
 }
 """What each format's raw item becomes."""
 _KNOWN = f"Known formats: {', '.join(FORMATS)}. See docs/data.md, or name one (--format)."
-_RECOGNISED_BY = 50
-"""Objects; the first may be broken, and whoever counts bad dialogues still wants the others."""
+_RECOGNISED_BY = 50  # objects; the first may be broken, and whoever counts bad dialogues still wants the others
 
 
 def sample_path() -> Path:
@@ -132,9 +131,6 @@ def _writable(dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
             what = f"dialogue '{dialogue.id}' cannot be written: {error}"
             raise InputError(what, field="extra", do="What it holds is nested too deeply; leave it out.") from None
         yield dialogue
-
-
-# --- which format -----------------------------------------------------------------------------------------------------
 
 
 def _format_of_file(file: Path) -> str:

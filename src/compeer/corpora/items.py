@@ -27,8 +27,7 @@ from compeer.io import read_values, rewritable
 
 MEND = "Mend it, or see docs/data.md for the format; --skip-bad leaves bad dialogues out and counts them."
 CHUNK = 1 << 16
-LONGEST_ITEM = 1 << 25
-"""Characters; a dialogue is never that long, so what is longer is a broken file."""
+LONGEST_ITEM = 1 << 25  # characters; a dialogue is never that long, so what is longer is a broken file
 
 _BLANK = " \t\r\n"
 _JSON = json.JSONDecoder()
@@ -48,17 +47,12 @@ class Item:
     file: Path
     position: int
     line: int | None = None
-    media: str = ""
-    """The folder put before the names of clips."""
-
-    @property
-    def where(self) -> str:
-        return f"item {self.position}" if self.line is None else f"line {self.line}"
+    media: str = ""  # the folder put before the names of clips
 
     def bad(self, what: str, field: str | None = None, *, do: str = MEND) -> InputError:
         """The error that names this item and the field in it."""
         if self.line is None:
-            field = f"{self.where}, {field}" if field else self.where
+            field = f"item {self.position}, {field}" if field else f"item {self.position}"
         return InputError(what, file=self.file, line=self.line, field=field, do=do)
 
     def check(self, model: type[Model]) -> Model:

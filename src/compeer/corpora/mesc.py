@@ -129,10 +129,8 @@ def _decoded(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
 
 def mesc_dialogue(item: Item) -> Dialogue:
     """A dialogue of MESC, from its CSV or its JSON."""
-    return _from_rows(item, item.value) if isinstance(item.value, _CsvDialogue) else _from_json(item)
-
-
-def _from_json(item: Item) -> Dialogue:
+    if isinstance(item.value, _CsvDialogue):
+        return _from_rows(item, item.value)
     raw = item.check(_MescDialogue)
     theirs, extra = raw.problem_type or "", dict(raw.model_extra or {})
     problem = PROBLEM_TYPES["mesc"].get(normal(theirs))

@@ -23,14 +23,11 @@ _BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and marks that are displayed as nothing."""
 _UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
 """Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
-COPIED_RUN = 5
-"""So many words in a row that are somebody else's are copied."""
-LONG_UTTERANCE = 8
-"""Words from which on an utterance is not said twice by chance."""
+COPIED_RUN = 5  # so many words in a row that are somebody else's are copied
+LONG_UTTERANCE = 8  # words from which on an utterance is not said twice by chance
 _COPIED_SHARE = 0.7
 _SENTENCE_END = re.compile(r"(?<=[.!?…。！？；\n])")
-_SHORT_SENTENCE = 3
-"""Words up to which a sentence may be said in the steps and to the seeker."""
+_SHORT_SENTENCE = 3  # words up to which a sentence may be said in the steps and to the seeker
 COPIED_REFERENCE = "the response copies the reference"
 _LETTER_SHARE = 0.4
 _TABLE = table("reward/anti_gaming")

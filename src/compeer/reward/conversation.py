@@ -28,10 +28,8 @@ from compeer.statistics import generator, words
 
 STEP_WORDS = ("True", "False")
 RESPONSE_WORDS = ("A", "B", "Both", "Neither")
-BEFORE_VERDICT = "\nVerdict:"
-"""Stands between a reason and its verdict."""
-MAX_REASON = 200
-"""Characters of a reason that a judge is taught."""
+BEFORE_VERDICT = "\nVerdict:"  # stands between a reason and its verdict
+MAX_REASON = 200  # characters of a reason that a judge is taught
 MISSING = "(missing)"
 HIDDEN = "(not shown)"
 _BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
@@ -44,9 +42,7 @@ JudgeKind = Literal["unified", "process", "outcome"]
 class JudgeForm(Frozen):
     """What a judge is asked and how it answers, as in its training; it stands in the model's card."""
 
-    kind: JudgeKind = Field(
-        default="unified", description="the judge: UnifiReward, steps alone (PRM) or responses alone (ORM)"
-    )
+    kind: JudgeKind = Field(default="unified", description="UnifiReward, or a judge of steps (PRM) or responses (ORM)")
     reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
     history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
     blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
@@ -54,8 +50,7 @@ class JudgeForm(Frozen):
         default=True, description="UnifiReward: it is told which response was written after the steps, and as what"
     )
     alone: bool = Field(
-        default=False,
-        description="UnifiReward: a second chat compares the responses without the steps, and names one's strategy",
+        default=False, description="UnifiReward: a second chat compares the responses alone and names one's strategy"
     )
 
 
@@ -76,12 +71,9 @@ class JudgeQuestion:
     part: Part | Literal["kind"]
     text: str
     words: tuple[str, ...]
-    asked: bool = True
-    """Whether the judge is needed: a missing step is False without asking."""
-    images: tuple[str, ...] = ()
-    """Pictures of the history, by path or address, for multimodal judges."""
-    history: str = ""
-    """The history at the start of a chat, as the judge reads it."""
+    asked: bool = True  # whether the judge is needed: a missing step is False without asking
+    images: tuple[str, ...] = ()  # pictures of the history, by path or address, for multimodal judges
+    history: str = ""  # the history at the start of a chat, as the judge reads it
 
     @property
     def content(self) -> str | list[dict[str, Any]]:
@@ -130,13 +122,11 @@ def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[Jud
     return [[with_history(branch[0]), *branch[1:]] for branch in found]
 
 
-def _step_round(
-    output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()
-) -> JudgeQuestion:
+def _step_round(output: ParsedTurn, part: Part, how: str = "first_step", earlier: Sequence[Part] = ()) -> JudgeQuestion:
     """The round about a step; `earlier` steps are quoted before it, without verdicts."""
     step = _visible_step(output, part)
     before = "".join(f"Earlier note: {_visible_step(output, other) or MISSING}\n" for other in earlier)
-    text = before + prompt_text(prompt).format(step=step or MISSING)
+    text = before + prompt_text(how).format(step=step or MISSING)
     return JudgeQuestion(part, text, STEP_WORDS, asked=step is not None)
 
 

@@ -176,9 +176,6 @@ def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Jud
     return found.judgment(case, form, conversation.void_response(case, form))
 
 
-# --- questions and answers --------------------------------------------------------------------------------------------
-
-
 def untrained_system(form: JudgeForm) -> Message:
     """The instruction for a model that was not trained as a judge."""
     answer = prompt_text("untrained_answer_reason" if form.reasons else "untrained_answer_verdict")

@@ -200,7 +200,7 @@ class LocalJudge:
         return max(map(self._length, rows))
 
     def _shortened(self, case: Case, rows: list[Branch], read: dict[str, Picture]) -> tuple[Case, list[Branch]]:
-        """A case and its branches without the longest parts of its output, until they fit; what goes counts as missing."""
+        """A case and its branches without the longest parts of its output, until they fit; these count as missing."""
         number = rows[0].case
         while any(self._length(row) > self._limit for row in rows):
             asked = {question.part for row in rows for question in row.rounds if question.asked}
@@ -243,8 +243,7 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
     return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})
 
 
-_GAP = "\u241f"
-"""Stands for an answer while a chat is rendered; taken out of whatever the chat quotes."""
+_GAP = "\u241f"  # stands for an answer while a chat is rendered; taken out of whatever the chat quotes
 
 
 def texts_before_answers(tokenizer: Any, system: Mapping[str, Any], rounds: Sequence[JudgeQuestion]) -> list[str]:

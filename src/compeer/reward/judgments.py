@@ -22,8 +22,7 @@ from compeer.ser.record import SerRecord
 
 class _JudgmentLine(Frozen):
     id: str
-    shown: str | None = None
-    """A digest of the record's text; older files have none."""
+    shown: str | None = None  # a digest of the record's text; older files have none
     judgment: Judgment | None = None
     unscored: str | None = None
 

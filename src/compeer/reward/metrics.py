@@ -31,6 +31,7 @@ from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord, is
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
 Judgments = Sequence[Judgment | Unscored]
+Records = Sequence[SerRecord]
 Indices = npt.NDArray[np.int64]
 
 REPEATS = 1000
@@ -45,9 +46,6 @@ def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]
     """The metrics of a judge on those records that have all labels."""
     tested = [record for record in records if is_judged(record)]
     return judge_metrics(tested, judge.judge([record_case(record) for record in tested]))
-
-
-# --- what a test set is known by --------------------------------------------------------------------------------------
 
 
 def test_set_hash(records: Sequence[SerRecord]) -> str:
@@ -76,9 +74,6 @@ def _digest(content: list[Any]) -> str:
     return text_hash(json.dumps(content, ensure_ascii=False))
 
 
-# --- labels beside verdicts, as numbers -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Verdicts:
     """One part's labels beside a judge's verdicts on it, an entry a record that has both.
@@ -88,8 +83,7 @@ class Verdicts:
     """
 
     part: Part
-    size: tuple[int, int]
-    """How many dialogues the test set has, and how many classes the part."""
+    size: tuple[int, int]  # how many dialogues the test set has, and how many classes the part
     dialogues: Indices
     truth: Indices
     verdicts: Indices
@@ -132,9 +126,6 @@ def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part
 def dialogue_indices(records: Sequence[SerRecord]) -> dict[str, int]:
     """The index of each dialogue."""
     return {name: index for index, name in enumerate(sorted({record.dialogue for record in records}))}
-
-
-# --- metrics ----------------------------------------------------------------------------------------------------------
 
 
 def sampled_metrics(verdicts: Verdicts, weights: Numbers) -> dict[str, Numbers]:
@@ -193,9 +184,7 @@ def group_means(groups: Indices, columns: Sequence[npt.ArrayLike], weights: Numb
     return [ratio(totals[:, number], totals[:, 0]) for number in range(1, len(sums))]
 
 
-def judge_metrics(
-    records: Sequence[SerRecord], judgments: Judgments, repeats: int = REPEATS, seed: int = 0
-) -> dict[str, Any]:
+def judge_metrics(records: Records, judgments: Judgments, repeats: int = REPEATS, seed: int = 0) -> dict[str, Any]:
     """All metrics of given judgments as plain data; a part that was never judged has none, and no key."""
     failures = [judgment.reason for judgment in judgments if isinstance(judgment, Unscored)]
     found: dict[str, Any] = {
@@ -300,9 +289,7 @@ def _sampled_error(gaps: Numbers, bins: Indices, dialogues: Indices, weights: Nu
     return ratio(np.abs(reweighted(weights, sums)).sum(-1), reweighted(weights, counts))
 
 
-def position_metrics(
-    records: Sequence[SerRecord], judgments: Judgments, repeats: int = REPEATS, seed: int = 0
-) -> dict[str, Any]:
+def position_metrics(records: Records, judgments: Judgments, repeats: int = REPEATS, seed: int = 0) -> dict[str, Any]:
     """How the order sways a judge that was asked in both: 0 is best for both metrics.
 
     `changed` is the share of pairs that get another verdict in the other order; `first_minus_second` the mean, over

@@ -27,11 +27,9 @@ from compeer.reward.score import Judge, Judgment, Unscored
 from compeer.ser.record import Preferred
 from compeer.statistics import generator, words
 
-COMPARE_ALL = 8
-"""Outputs up to which each is compared with each."""
+COMPARE_ALL = 8  # outputs up to which each is compared with each
 
-Ask = tuple[int, int | None]
-"""A candidate, and the output it is compared with."""
+Ask = tuple[int, int | None]  # a candidate, and the output it is compared with
 
 
 @dataclass(frozen=True)

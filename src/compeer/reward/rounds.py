@@ -25,19 +25,14 @@ class Branch:
 
     case: int
     rounds: list[JudgeQuestion]
-    texts: list[str]
-    """What is fed before each answer."""
-    pictures: list[Picture]
-    """The pictures of the history, for a multimodal judge."""
+    texts: list[str]  # what is fed before each answer
+    pictures: list[Picture]  # the pictures of the history, for a multimodal judge
     candidate_first: bool
     number: int = 0
-    starts: int = 0
-    """The round from which on it goes its own way, after all that its parent was fed before."""
+    starts: int = 0  # the round from which on it goes its own way, after all that its parent was fed before
     parent: Branch | None = None
-    pieces: list[list[int]] = field(default_factory=list)
-    """The texts as tokens."""
-    unfed: list[int] = field(default_factory=list)
-    """Tokens of its last answer that were not fed yet."""
+    pieces: list[list[int]] = field(default_factory=list)  # the texts as tokens
+    unfed: list[int] = field(default_factory=list)  # tokens of its last answer that were not fed yet
 
 
 Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]

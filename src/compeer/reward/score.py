@@ -23,8 +23,7 @@ from compeer.ser.record import ACCEPTABLE, Preferred
 
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
-_ROUNDING = 1e-6
-"""By how much a sum of probabilities may miss 1."""
+_ROUNDING = 1e-6  # by how much a sum of probabilities may miss 1
 
 
 def _probability(value: float) -> float:
@@ -33,8 +32,7 @@ def _probability(value: float) -> float:
     return value
 
 
-Probability = Annotated[float, AfterValidator(_probability)]
-"""Checked where a judgment is read from a file."""
+Probability = Annotated[float, AfterValidator(_probability)]  # checked where a judgment is read from a file
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,12 @@ class Judgment:
     threshold: Probability = 0.5
     orders: Mapping[Order, Mapping[Preferred, Probability]] = field(default_factory=dict)
     """The preferences by the order of the responses; both, if both were asked."""
-    reasons: Mapping[Part, str] = field(default_factory=dict)
-    """The judge's own words, where it gives reasons."""
+    reasons: Mapping[Part, str] = field(default_factory=dict)  # the judge's own words, where it gives reasons
     looks: tuple[Mapping[Preferred, Probability], ...] = ()
     """The preferences of each pass, where there are two: after the steps, and without them."""
     carried: Probability | None = None
     """The probability that the response carries out step 3, where the judge was asked what kind of help it is."""
-    void: str | None = None
-    """Why the response counts for nothing whatever the verdict: a copy, say, or nothing visible."""
+    void: str | None = None  # why the response counts for nothing whatever the verdict: a copy, say, or nothing visible
 
     def step(self, part: Part) -> bool:
         return self.steps[part] >= self.threshold
@@ -74,17 +70,14 @@ class Unscored:
 
 
 class Judge(Protocol):
-    """Anything that can judge outputs. It never raises on an output: where it fails, it says why."""
+    """Anything that can judge outputs. It never raises on one: where it fails, it says why."""
 
     @property
-    def name(self) -> str:
-        """What to call it in tables."""
+    def name(self) -> str: ...
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
 
-    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """The same for async callers."""
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
 
 
 @dataclass

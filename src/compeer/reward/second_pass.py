@@ -20,10 +20,8 @@ from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord
 if TYPE_CHECKING:
     from compeer.reward.score import Judgment, Unscored
 
-LEAST = 1e-4
-"""Probabilities are kept this far from 0 and 1."""
-FEWEST = 50
-"""Records below which nothing is fitted."""
+LEAST = 1e-4  # probabilities are kept this far from 0 and 1
+FEWEST = 50  # records below which nothing is fitted
 
 Preferences = Mapping[Preferred, float]
 

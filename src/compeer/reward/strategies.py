@@ -19,8 +19,7 @@ from compeer.statistics import Numbers, generator, ratio
 _TOKEN = r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+(?:['’][^\W_]+)*|[?!？！]"
 """Words, Chinese characters, and the signs that end a question."""
 
-StrategyReply = tuple[str, Strategy, str]
-"""A supporter's words, their strategy, and the dialogue that they are from."""
+StrategyReply = tuple[str, Strategy, str]  # a supporter's words, their strategy, and the dialogue that they are from
 
 
 def split_replies(known: Sequence[StrategyReply], seed: int) -> tuple[list[StrategyReply], list[StrategyReply]]:

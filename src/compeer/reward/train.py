@@ -63,9 +63,7 @@ class RewardSettings(JudgeForm, SftSettings):
         ge=0,
         description="`alone`: extra cost of accepting a response against steps that were accepted",
     )
-    evaluate_every: int = Field(
-        default=0, ge=0, description="steps between measurements on held-out dialogues; 0: none"
-    )
+    evaluate_every: int = Field(default=0, ge=0, description="steps between measurements on held-out dialogues, or 0")
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
     patience: int = Field(default=0, ge=0, description="measurements without a better one before stopping; 0: never")
     media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal judge")
@@ -205,9 +203,6 @@ def resampled(weights: Sequence[float], count: int, start: float) -> list[int]:
     return [int(index) for index in np.searchsorted(edges - 1e-9, np.arange(count) + start, side="right")]
 
 
-# --- validation -------------------------------------------------------------------------------------------------------
-
-
 def hold_out(records: Sequence[SerRecord], share: float, seed: int) -> tuple[list[SerRecord], list[SerRecord]]:
     """Records to train on and records to validate on; no dialogue is in both."""
     dialogues = sorted({record.dialogue for record in records})
@@ -231,7 +226,7 @@ def part_metrics(records: Sequence[SerRecord], judgments: Judgments) -> dict[str
 
 
 def best_threshold(records: Sequence[SerRecord], judgments: Judgments) -> float:
-    """The threshold of the best mean Weighted-F1 of the steps, the middle one of equals; 0.5 for fewer than `FEWEST`."""
+    """The threshold of the best mean Weighted-F1 of the steps, the middle one of equals; 0.5 below `FEWEST` records."""
     scored = [(r, j) for r, j in zip(records, judgments, strict=True) if isinstance(j, Judgment) and j.steps]
     if len(scored) < FEWEST:
         return 0.5

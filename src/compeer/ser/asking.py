@@ -29,9 +29,10 @@ from compeer.pipeline import Done, Stage, ask_through, work_through
 from compeer.statistics import generator, words
 
 T = TypeVar("T")
+Manifest = dict[str, Any]
 
 
-def run_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> dict[str, Any]:
+def run_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> Manifest:
     """Does what is left of a stage and returns its manifest; a stage that is done is not done again."""
     if found := stage.finished():
         return found
@@ -40,9 +41,7 @@ def run_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Done], worke
         return stage.finish()
 
 
-async def ask_stage(
-    stage: Stage, units: Iterable[T], work: Callable[[T], Awaitable[Done]], at_once: int
-) -> dict[str, Any]:
+async def ask_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Awaitable[Done]], at_once: int) -> Manifest:
     """`run_stage` for work that waits for a model; the manifest counts the questions that `failed`."""
     if found := stage.finished():
         return found

@@ -12,9 +12,9 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +23,11 @@ from pydantic import Field, computed_field
 from compeer.io import Frozen
 from compeer.reasoning import STEPS, Part, render_step
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord, Split, StepLabel, read_records
-from compeer.ser.split import (
-    OPENINGS,
-    TEXTS,
-    Groups,
-    Hashes,
-    WordSketch,
-    first_message,
-    iter_splits,
-    join_alike,
-    words_hash,
-)
-from compeer.statistics import generator, words
+from compeer.ser.split import OPENINGS, TEXTS, Groups, WordSketch, first_message, iter_splits, join_alike, words_hash
+from compeer.statistics import generator, mean, words
 
 LEAST_MATCHED, MOST_DISTANCE, MOST_LENGTH, MOST_SHARED_WORDINGS = 0.99, 0.05, 0.05, 0.0
-REPLY_WORDS, HISTORY_WORDS = 8, 20
-"""Shorter replies ("I am sorry to hear that.") are common property."""
+REPLY_WORDS, HISTORY_WORDS = 8, 20  # shorter replies ("I am sorry to hear that.") are common property
 HISTORIES, FIRST_MESSAGES = replace(TEXTS, bound=TEXTS.bound + 0.1), replace(OPENINGS, bound=OPENINGS.bound + 0.1)
 """Bounds a little above those of the split: an estimate that falls on the other side of a bound is no leak."""
 ONLY_FALSE = ("reasoning contradicts the decision", "swapped fact", "wrong stage")
@@ -47,6 +36,7 @@ FALSE, TRUE, FALSE_BY_NATURE, NOT_ASKED = range(4)
 """What is kept of a step's label; only silver labels of records with a preference are asked to be matched."""
 _NAMED = 10
 
+Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -78,6 +68,7 @@ def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> C
     for _, those in groupby(read_records(records), key=lambda record: record.dialogue):
         columns.add(list(those))
     there = [split for number, split in enumerate(SPLITS) if number in set(columns.splits)]
+    by_split = (_matched, partial(_distance, seed=seed), _preferences, _lengths)
     findings = [
         _unique(columns),
         _dialogues(columns),
@@ -86,10 +77,7 @@ def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> C
         _apart(columns, columns.openings, FIRST_MESSAGES, "openings", "seekers that open alike in two splits"),
         _replies(columns),
         _wordings(columns),
-        *(_matched(columns, split) for split in there),
-        *(_distance(columns, split, seed) for split in there),
-        *(_preferences(columns, split) for split in there),
-        *(_lengths(columns, split) for split in there),
+        *(check(columns, split) for check in by_split for split in there),
         _sources(columns),
     ]
     return CheckReport(records=len(columns.ids), findings=tuple(findings))
@@ -126,12 +114,11 @@ class Columns:
             label: StepLabel | None = getattr(record.labels, part, None)
             self.steps.append(words_hash(render_step(part, step)))
             self.wordings.append(words_hash(step.text))
+            asked = NOT_ASKED
             if label and label.source == "silver" and record.preference:
-                wrong = FALSE_BY_NATURE if label.kind in ONLY_FALSE else FALSE
-                self.labels.append(TRUE if label.value else wrong)
+                asked = TRUE if label.value else FALSE_BY_NATURE if label.kind in ONLY_FALSE else FALSE
                 self.decisions[record.split, part, label.value, step.decision] += 1
-            else:
-                self.labels.append(NOT_ASKED)
+            self.labels.append(asked)
             if label and not label.how.strip():
                 self.without_source.append(len(self.ids))
 
@@ -284,11 +271,12 @@ def _matched(columns: Columns, split: Split) -> CheckFinding:
         "false": float(false.sum()),
         "matched": float(1 - unmatched.sum() / false.sum()) if false.any() else 1.0,
         "true for one false": float(true[false > 0].sum() / false.sum()) if false.any() else 0.0,
-        "false share": _mean(wrong),
+        "false share": mean(wrong) or 0.0,
         "can only be false": float((given == FALSE_BY_NATURE).sum() / max(1, wrong.sum())),
     }
     for column, part in enumerate(STEPS):
-        metrics[f"false share, {part}"] = _mean(labels[column :: len(STEPS)][judged[column :: len(STEPS)]] != TRUE)
+        own = labels[column :: len(STEPS)][judged[column :: len(STEPS)]]
+        metrics[f"false share, {part}"] = mean(own != TRUE) or 0.0
     rows = np.flatnonzero(judged & (labels == FALSE) & np.isin(steps, different[unmatched > 0])) // len(STEPS)
     says = (
         f"{split}: {metrics['matched']:.1%} of {false.sum():.0f} False steps are True in another history as often; "
@@ -297,10 +285,6 @@ def _matched(columns: Columns, split: Split) -> CheckFinding:
     passed = metrics["matched"] >= LEAST_MATCHED if false.any() else None
     at_fault = _named(columns, rows.tolist())
     return CheckFinding(name=f"matched, {split}", passed=passed, says=says, figures=metrics, at_fault=at_fault)
-
-
-def _mean(values: npt.NDArray[Any]) -> float:
-    return float(values.mean()) if len(values) else 0.0
 
 
 def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:

@@ -29,10 +29,8 @@ from compeer.ser.record import SPLITS, SerRecord, read_records
 
 Format = Literal["parquet", "datasets", "preferences", "messages", "sharegpt"]
 Row = dict[str, Any]
-RECORDS_A_GROUP = 4096
-"""Records of a split that are held in memory, and that one row group of a file holds."""
-COLUMNS: dict[str, str] = table("ser/tables/columns")
-"""What each column holds."""
+RECORDS_A_GROUP = 4096  # records of a split that are held in memory, and that one row group of a file holds
+COLUMNS: dict[str, str] = table("ser/tables/columns")  # what each column holds
 _NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"} | {f"{s}_label": "bool" for s in STEPS}
 _PLAIN = [*("id", "dialogue", "round", "language", "source", "split", "author", "response_strategy", "reference")]
 _PLAIN += ["candidate_first", "rewritten"]
@@ -158,9 +156,6 @@ def _with_configs(card: str, files: Mapping[Any, str]) -> str:
     return f"---\n{block}\n---\n\n{card}"
 
 
-# --- the forms that trainers take -------------------------------------------------------------------------------------
-
-
 def chat_messages(history: Sequence[Utterance]) -> list[dict[str, str]]:
     """A history as the messages of a chat."""
     return [{"role": _ROLES[one.speaker], "content": one.text} for one in merge_consecutive(history)]
@@ -194,6 +189,5 @@ def _named_row(record: SerRecord, **columns: Any) -> Row:
     return {"id": record.id, "dialogue": record.dialogue, "language": record.language, **columns}
 
 
-Form = Callable[[SerRecord], Row | None]
-"""The row that a record gives, or None."""
+Form = Callable[[SerRecord], Row | None]  # the row that a record gives, or None
 FORMS: dict[str, Form] = {"preferences": _preference_row, "messages": _messages_row, "sharegpt": _sharegpt_row}

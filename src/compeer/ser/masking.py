@@ -22,8 +22,7 @@ from compeer.statistics import words
 _TABLE, _FAULTS = table("ser/tables/masking"), table("ser/tables/faults")
 _HELP_LINES, _TOLL_FREE = frozenset(_TABLE["helps"]["lines"]), re.compile(_TABLE["helps"]["toll_free"])
 _HELP_SITES = re.compile(_TABLE["helps"]["sites"], re.IGNORECASE)
-EARLY = 8
-"""Utterances; people say "I'm Rob" when they begin. Later on it is more likely "I'm Catholic"."""
+EARLY = 8  # utterances; people say "I'm Rob" when they begin. Later on it is more likely "I'm Catholic"
 
 
 def _digits(text: str) -> str:
@@ -160,8 +159,6 @@ def mask_dialogue(dialogue: Dialogue) -> tuple[Dialogue, Counter[str]]:
     return dialogue.model_copy(update=update), counts
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------
-
 _MOJIBAKE = re.compile("|".join(regex(pattern, _FAULTS["fragments"]) for pattern in _FAULTS["encoding"]["patterns"]))
 _LATIN_RUN = re.compile("[\xa1-\xff]{4,}")
 
@@ -203,8 +200,7 @@ def is_machine_phrase(text: str) -> bool:
 _SCRIPTS = {languages: re.compile(f"[{letters}]") for languages, letters in _FAULTS["scripts"].items()}
 _IN_SCRIPT = {language: script for languages, script in _SCRIPTS.items() for language in languages.split()}
 _ENGLISH_WORDS = frozenset(_FAULTS["english"]["words"].split())
-FEWEST_WORDS, FEWEST_ENGLISH_WORDS = 12, 30
-"""Below these nothing can be decided."""
+FEWEST_WORDS, FEWEST_ENGLISH_WORDS = 12, 30  # below these nothing can be decided
 
 
 def is_other_language(texts: Sequence[str], language: str) -> bool:

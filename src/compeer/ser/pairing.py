@@ -31,8 +31,7 @@ from compeer.statistics import words
 
 Allowed = npt.NDArray[np.bool_]
 Vector = npt.NDArray[np.float64]
-_NOISE = 0.15
-"""How much chance there is in who is near: without it the same few pairs would always meet."""
+_NOISE = 0.15  # how much chance there is in who is near: without it the same few pairs would always meet
 
 
 def exchange(
@@ -91,13 +90,9 @@ def differ(values: Sequence[str]) -> Allowed:
     return np.asarray(numbers[:, None] != numbers[None, :])
 
 
-# --- how usual a strategy is at a moment ------------------------------------------------------------------------------
+IMPROBABLE = 0.75  # a strategy is improbable where it is used less than three quarters as often as usual
 
-IMPROBABLE = 0.75
-"""A strategy is improbable where it is used less than three quarters as often as usual."""
-
-_PRIOR = 20.0
-"""Each lift is shrunk toward 1 as if so many moments without any tendency had been counted as well."""
+_PRIOR = 20.0  # each lift is shrunk toward 1 as if so many moments without any tendency had been counted as well
 
 _TABLE = table("ser/tables/pairing")
 _TOPICS = {name: re.compile(regex(pattern), re.IGNORECASE) for name, pattern in _TABLE["topics"].items()}
@@ -146,13 +141,10 @@ class Moments:
         return STRATEGIES[int(np.argmax(self.lifts(context) * np.array(shares)))]
 
 
-# --- silver pairs -----------------------------------------------------------------------------------------------------
-
 ENOUGH = 0.7
 """Share of the exchanges wanted below which, in a small set, the rest are made without regard to cells and values."""
 
-TOO_NEAR = 0.85
-"""Contexts more alike than this may share an issue: they do not exchange it."""
+TOO_NEAR = 0.85  # contexts more alike than this may share an issue: they do not exchange it
 
 
 @dataclass(frozen=True)
@@ -246,7 +238,7 @@ def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequenc
 
 
 def _cell(reference: Reference, pattern: Pattern) -> str:
-    """What is shown beside what is exchanged and goes with it, as stage and strategy do; it must be the same in both."""
+    """What is shown beside what is exchanged and goes with it, as stage and strategy do: it is the same in both."""
     if "history" in pattern.steps and "strategy" not in pattern.steps:
         return reference.turn.strategy.strategy
     if "strategy" in pattern.steps and "history" not in pattern.steps:
@@ -263,8 +255,7 @@ def _values(reference: Reference, pattern: Pattern) -> list[str]:
 
 # --- what the corpus' labels say about a step: right, wrong and how, or nothing ---------------------------------------
 
-HEARD = 0.3
-"""Share of a step's content words that must occur in the history for its issue to count as this seeker's."""
+HEARD = 0.3  # share of a step's content words that must occur in the history for its issue to count as this seeker's
 
 
 def wrong_emotion(context: Context, right: EmotionStep, given: EmotionStep) -> str:

@@ -138,9 +138,6 @@ def _done(found: Sequence[tuple[str, CandidateTurn | Failure]]) -> Done:
     return Done(lines, counts=counts)
 
 
-# --- what a model is asked --------------------------------------------------------------------------------------------
-
-
 def _request(context: Context, model: str, number: int, settings: ReasonSettings, seed: int) -> Request:
     visible = context.history[-settings.history :] if settings.history else context.history
     content: str | list[dict[str, Any]] = _with_images(visible) if settings.images else transcript(visible)

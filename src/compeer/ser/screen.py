@@ -32,8 +32,7 @@ from compeer.statistics import words
 DROPPED, VERDICTS = "dropped.jsonl", "verdicts.jsonl"
 DIALOGUES_A_UNIT = 200
 _TEXTS = (".jsonl", ".json", ".csv", ".txt")
-MONOLOGUE = 0.95
-"""Share of the words; where one speaker has more, the other only nods."""
+MONOLOGUE = 0.95  # share of the words; where one speaker has more, the other only nods
 
 
 class ScreenSettings(Frozen):
@@ -41,9 +40,7 @@ class ScreenSettings(Frozen):
 
     languages: tuple[str, ...] = Field(default=(), description="languages to take; empty takes all")
     rounds: int = Field(default=2, ge=1, description="fewest rounds of a dialogue")
-    empty: float = Field(
-        default=0.2, ge=0, le=1, description="share of empty utterances that is mended; above, dropped"
-    )
+    empty: float = Field(default=0.2, ge=0, le=1, description="share of empty utterances up to which a dialogue is mended")
     repeated: float = Field(default=0.25, ge=0, le=1, description="share of a speaker's lines that may be repeats")
 
 
@@ -199,8 +196,6 @@ def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> D
             lines.append(json_line(found.dialogue))
     return Done(lines, {DROPPED: dropped}, counts)
 
-
-# --- a model's verdict ------------------------------------------------------------------------------------------------
 
 Kind = Literal["coherent", "incoherent", "machine-styled", "not a dialogue", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -28,44 +28,31 @@ from compeer.io import Frozen, json_line, read_lines
 from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
-from compeer.ser import wording
+from compeer.ser import pairing, wording
 from compeer.ser.asking import one_thread, run_stage
 from compeer.ser.check import shared_texts
-from compeer.ser.pairing import (
-    CONTRADICTS,
-    SWAPPED_FACT,
-    WRONG_STAGE,
-    Moments,
-    Pattern,
-    compare_turn,
-    pair_up,
-    wrong_emotion,
-)
+from compeer.ser.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Moments, Pattern
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, Split, StepLabel, StepLabels, silver_label
 from compeer.ser.sampling import Context, read_contexts
 from compeer.ser.split import words_hash
 from compeer.statistics import generator, words
 
-BLOCK = 1000
-"""Contexts that are at least taken together, where there are so many."""
+BLOCK = 1000  # contexts that are at least taken together, where there are so many
 
 
 class SilverSettings(Frozen):
     """How labels are made by rule."""
 
     false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
-    coherent: float = Field(
-        default=0.8, ge=0, le=1, description="share of the wrong strategies that the response carries out"
-    )
+    coherent: float = Field(default=0.8, ge=0, le=1, description="share of wrong strategies that responses carry out")
     embedder: str = Field(
         default="embedded",
         description="who is near: by 'embedded', a sentence-transformers folder, or 'words' (fast, for huge sets)",
     )
 
 
-Written = tuple[Context, Sequence[CandidateTurn]]
-"""A context with the turns that models wrote for it."""
+Written = tuple[Context, Sequence[CandidateTurn]]  # a context with the turns that models wrote for it
 
 
 def silver_stage(
@@ -98,13 +85,11 @@ def _texts(context: Context) -> tuple[str, ...]:
     return (context.reply.text, *(wording.halves(context.reply.text) or ()))
 
 
-def _work(
-    moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: Sequence[Written]
-) -> Done:
+def _work(moments: Moments, shared: frozenset[int], how: SilverSettings, seed: int, block: Sequence[Written]) -> Done:
     contexts = [context for context, _ in block if not any(words_hash(text) in shared for text in _texts(context))]
     turns = {context.id: written for context, written in block if written}
     dropped = Counter({"the same reply in another split": len(block) - len(contexts)})
-    embedder, shares = one_thread(settings.embedder), (settings.false_share, settings.coherent)
+    embedder, shares = one_thread(how.embedder), (how.false_share, how.coherent)
     records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
     counts: dict[str, Counter[str]] = {
         "records": Counter(record.author for record in records),
@@ -139,9 +124,6 @@ def _with_turns(contexts: Path, turns: Path | None) -> Iterator[Written]:
         ahead = next(written, None) if here else ahead
 
 
-# --- records by rule --------------------------------------------------------------------------------------------------
-
-
 def silver_records(
     contexts: Sequence[Context],
     turns: Mapping[str, Sequence[CandidateTurn]],
@@ -160,18 +142,18 @@ def silver_records(
     references = [wording.reference_of(context, seed) for context in kept]
     if references:
         rng = generator(seed, "silver", references[0].context.id)
-        pairing = pair_up(references, moments, embedder, false_share, rng)
-        halved = wording.choose_halved(references, pairing.partner, rng)
+        pairs = pairing.pair_up(references, moments, embedder, false_share, rng)
+        halved = wording.choose_halved(references, pairs.partner, rng)
         bad = [context.reply.text for context in left if _is_bad_reply(context)]
         for index, reference in enumerate(references):
             turn, meant = reference.turn, reference.context.reply.strategy
             more = {"author": "corpus", "response_strategy": meant}
             yield _record(reference.context, "reference", turn, _labels({}), turn.response, None, True, **more)
-            if pairing.partner[index] < 0:
+            if pairs.partner[index] < 0:
                 dropped["no partner to exchange with"] += 1
                 continue
-            partner = references[pairing.partner[index]]
-            pattern = pairing.pattern[index]
+            partner = references[pairs.partner[index]]
+            pattern = pairs.pattern[index]
             carried_out = pattern is not None and pattern.plans and _pair_number(reference, partner, seed) < coherent
             yield from _candidates(reference, partner, pattern, index in halved, carried_out, rng)
         yield from _badly_rated(left, references, bad, moments, seed, rng)
@@ -226,7 +208,7 @@ def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, p
 
 def _false(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> StepLabel:
     kind = pattern.kind or {"history": "another seeker's issue", "strategy": "improbable strategy"}.get(part)
-    kind = kind or wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
+    kind = kind or pairing.wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
     named = {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of", CONTRADICTS: "the reasoning of"}
     return silver_label(False, f"{named.get(kind, 'the reference step of')} {partner.context.id}", kind)
 
@@ -284,8 +266,7 @@ def _badly_rated(
         reference = wording.reference_of(context.model_copy(update={"reply": reply}), seed)
         own = context.reply.text
         others = [r.turn.response for r in references if r.context.dialogue != context.dialogue]
-        others += [text for text in bad if text != own]
-        if not others:
+        if not (others := [*others, *(text for text in bad if text != own)]):
             continue
         size = len(words(own))
         near = sorted(others, key=lambda text: abs(len(words(text)) - size))[:8]
@@ -313,15 +294,12 @@ def _by_models(
     for (model, number), those in sorted(written.items(), key=lambda entry: entry[0]):
         rng = generator(seed, "models", model, str(number), those[0][0].id)
         for index, (context, turn) in enumerate(those):
-            labels = compare_turn(turn, context, moments, wording.derived_stage(context.round))
+            labels = pairing.compare_turn(turn, context, moments, wording.derived_stage(context.round))
             kind, how = f"{model}:{number}", "this model's reply to this history against its reply to "
             partner = those[index ^ 1] if (index ^ 1) < len(those) else None
-            pair: wording.ResponsePair | None = None
-            if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != turn.response:
-                pair = wording.decisive(turn.response, partner[1].response, how + partner[0].id, rng)
-            written_turn = turn.model_copy(update={"response": pair[0]}) if pair else turn
-            other = pair[1] if pair else context.reply.text.strip()
-            if not other:
-                continue
-            first, preference = bool(rng.random() < 0.5), pair[2] if pair else None
-            yield _record(context, kind, written_turn, labels, other, preference, first, author=model)
+            own, other, preference = turn.response, context.reply.text.strip(), None
+            if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != own:
+                own, other, preference = wording.decisive(own, partner[1].response, how + partner[0].id, rng)
+            if other:
+                first, shown = bool(rng.random() < 0.5), turn.model_copy(update={"response": own})
+                yield _record(context, kind, shown, labels, other, preference, first, author=model)

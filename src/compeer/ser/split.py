@@ -41,8 +41,7 @@ Hashes = npt.NDArray[np.uint64]
 Keys = npt.NDArray[np.uint32]
 Indices = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
-ReadRows = Callable[[slice | Indices], Bytes]
-"""Gives the sketches of some texts, a row a text."""
+ReadRows = Callable[[slice | Indices], Bytes]  # gives the sketches of some texts, a row a text
 
 LETTERS, CHARACTERS = 20, 6
 OPENING_WORDS = 12
@@ -51,9 +50,6 @@ _BANDS_AT_ONCE, _ROWS_AT_ONCE, _PAIRS_AT_ONCE = 16, 8192, 65536
 _NEIGHBOURS = 16
 """A text is compared with this many that follow it among those with its key; where more share one, other bands help."""
 _DIALOGUES_A_UNIT, _LINES_A_UNIT, _HEAD = 200, 5_000, 16
-
-
-# --- sketches ---------------------------------------------------------------------------------------------------------
 
 
 def words_hash(text: str) -> int:
@@ -216,7 +212,7 @@ def _candidates(sketch: WordSketch, read: ReadRows, count: int, first: int) -> I
 
 
 def split_stage(dialogues: Path, out: Path, shares: Sequence[float], seed: int, workers: int = 1) -> dict[str, Any]:
-    """Writes split and group of each dialogue, in order; `shares` are for judge, supporter and test. Returns the manifest."""
+    """Writes split and group of each dialogue, in order, by shares for judge, supporter, test; returns the manifest."""
     if len(shares) != len(SPLITS) or min(shares) < 0 or not sum(shares) > 0:
         raise InputError(f"{len(SPLITS)} shares are needed, for {', '.join(SPLITS)}, none below 0.", field="shares")
     bounds = {"texts": TEXTS.bound, "openings": OPENINGS.bound}

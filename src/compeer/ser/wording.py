@@ -24,8 +24,7 @@ from compeer.ser.record import PreferenceLabel, Preferred
 from compeer.ser.sampling import Context
 from compeer.statistics import generator, words
 
-LONGEST_QUOTE = 14
-"""Words; for Chinese twice as many characters."""
+LONGEST_QUOTE = 14  # words; for Chinese twice as many characters
 
 _SENTENCE = re.compile(r"(?<=[.!?…。！？；;])\s*|\n+")
 _EMPTY = frozenset(table("ser/tables/faults")["english"]["without_meaning"].split())
@@ -140,9 +139,6 @@ def _sample(choices: Sequence[str], rng: np.random.Generator) -> str:
     return choices[int(rng.integers(len(choices)))]
 
 
-# --- the reference turn -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Reference:
     """A context that can serve, with its reference steps in two wordings."""
@@ -204,10 +200,10 @@ def reference_of(context: Context, seed: int) -> Reference:
 
 # --- pairs of responses -----------------------------------------------------------------------------------------------
 
-HALVED = 0.4
-"""Share of pairs whose replies are halved, where so many can be."""
+HALVED = 0.4  # share of pairs whose replies are halved, where so many can be
 
 ResponsePair = tuple[str, str, PreferenceLabel]
+ResponsePairs = tuple[ResponsePair, ResponsePair]
 
 
 def choose_halved(references: Sequence[Reference], partner: Sequence[int], rng: np.random.Generator) -> set[int]:
@@ -219,9 +215,7 @@ def choose_halved(references: Sequence[Reference], partner: Sequence[int], rng: 
     return {index for chosen in rng.permutation(len(could))[:wanted].tolist() for index in could[chosen]}
 
 
-def response_pairs(
-    own: Reference, partner: Reference, halved: bool, rng: np.random.Generator
-) -> tuple[ResponsePair, ResponsePair]:
+def response_pairs(own: Reference, partner: Reference, halved: bool, rng: np.random.Generator) -> ResponsePairs:
     """Two pairs of responses for a context: the candidate's, the other one, and which is better."""
     mine, theirs = halves(own.turn.response), halves(partner.turn.response)
     if halved and mine and theirs:
@@ -233,9 +227,7 @@ def response_pairs(
     return one, other
 
 
-def own_first(
-    own: Reference, partner: Reference, pairs: tuple[ResponsePair, ResponsePair]
-) -> tuple[ResponsePair, ResponsePair]:
+def own_first(own: Reference, partner: Reference, pairs: ResponsePairs) -> ResponsePairs:
     """The two pairs such that the first has the context's own reply as candidate, and the second its partner's."""
     good, bad = sorted(pairs, key=lambda pair: pair[2].value not in ("both", "candidate"))
     if good[2].value == "both":
