@@ -8,8 +8,6 @@ dialogue: it is kept in the dialogue's `extra` under `other_turns` and labels no
 Each utterance has a clip `dia{conversation}utt{index}_{ID}.mp4`; the ID is that of the profile who speaks.
 """
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -65,7 +63,12 @@ def avamerg_dialogue(item: Item) -> Dialogue:
     raw = item.check(_AvamergDialogue)
     longest = max(range(len(raw.turns)), key=lambda number: len(raw.turns[number].dialogue_history))
     texts = _texts(item, raw.turns[longest], longest)
-    fields: dict[int, dict[str, Any]] = {index: {"extra": {}} for index in texts}
+    own, folder = raw.conversation_id, PurePosixPath(item.media)
+    profiles = {"seeker": raw.speaker_profile.ID, "supporter": raw.listener_profile.ID}
+    fields: dict[int, dict[str, Any]] = {}
+    for index, (speaker, text) in texts.items():
+        clip = Media(kind="video", path=str(folder / f"dia{own}utt{index}_{profiles[speaker]}.mp4"))
+        fields[index] = {"speaker": speaker, "text": text, "media": (clip,), "extra": {}}
     others: list[Any] = []
     for number, turn in enumerate(raw.turns):
         reply, as_it_was = turn.reply_index, item.value["turns"][number]
@@ -81,22 +84,12 @@ def avamerg_dialogue(item: Item) -> Dialogue:
             before = max((index for index in texts if index < reply and texts[index][0] == "seeker"), default=None)
             if before is not None:
                 fields[before]["emotion"] = emotion
-    own, folder = raw.conversation_id, PurePosixPath(item.media)
-    profiles = {"seeker": raw.speaker_profile.ID, "supporter": raw.listener_profile.ID}
     extra = {key: value for key, value in item.value.items() if key not in ("conversation_id", "turns")}
     return Dialogue(
         id=item.id("avamerg", own),
         language="en",
         source="avamerg",
-        utterances=tuple(
-            Utterance(
-                speaker=speaker,
-                text=text,
-                media=(Media(kind="video", path=str(folder / f"dia{own}utt{index}_{profiles[speaker]}.mp4")),),
-                **fields[index],
-            )
-            for index, (speaker, text) in texts.items()
-        ),
+        utterances=tuple(Utterance(**fields[index]) for index in texts),
         extra={**extra, "other_turns": others} if others else extra,
     )
 

@@ -4,8 +4,6 @@ The format comes from a file's first bytes and the keys of its first objects; na
 ESConv's failed dialogues are in a file called so. A file that holds something else is no corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial

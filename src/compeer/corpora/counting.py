@@ -1,7 +1,5 @@
 """What a corpus holds: how many dialogues and utterances, and which labels how often. Nothing is kept but counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

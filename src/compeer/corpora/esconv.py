@@ -10,8 +10,6 @@ supporter's last two blocks (messages in a row) after the rating before; nothing
 stood, as `feedback` in the `extra` of that utterance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

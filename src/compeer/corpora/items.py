@@ -6,8 +6,6 @@ that cannot be read is handed on as the `InputError` itself, so that the caller 
 the whole file (an array that breaks off) is raised, since nothing after it can be trusted.
 """
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import json

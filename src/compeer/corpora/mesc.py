@@ -7,8 +7,6 @@ The clip of a row is named by season, episode and the two times, `S01E02_00-07-2
 that `media` names; `start` and `end` are the seconds in the episode.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator

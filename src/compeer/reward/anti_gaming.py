@@ -6,8 +6,6 @@ and again in the response makes the two fit each other, whatever it says: the ju
 Control tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ no contradiction: a good plan may be carried out badly. The rate is taken over a
 and whose strategy is known. What a judge accepted stands beside its rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ with the same history. With `alone` UnifiReward has a second pass: a branch that
 judge does and then names the strategy of the candidate's, without knowing which one step 3 asks for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

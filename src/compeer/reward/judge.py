@@ -4,8 +4,6 @@ A verdict is read off the probabilities of the allowed words, so none is ever un
 writes one first. `rounds.py` asks the rounds themselves, on torch, or on llama.cpp for adapters over a large base.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -172,13 +170,10 @@ class LocalJudge:
         answers = [Answers() for _ in cases]
         if ask:
             ask(lambda row, question, values, reason: self._hear(row, question, values, reason, answers[row.case]))
-        return [
-            failed.get(number)
-            or answers[number].judgment(
-                case, self.form, voids[number], self.threshold, self.pass_weights, judged[number]
-            )
-            for number, case in enumerate(cases)
-        ]
+        how = self.threshold, self.pass_weights
+        every = zip(answers, cases, voids, judged, strict=True)
+        found = [one.judgment(case, self.form, void, *how, short) for one, case, void, short in every]
+        return [failed.get(number) or one for number, one in enumerate(found)]
 
     def _begin_on_torch(self, network: Any, rows: Sequence[Branch]) -> Reading:
         """Computes the histories of the branches, each once."""

@@ -5,8 +5,6 @@ runs/demo/reward/model            the folder of a trained judge, or of adapters
 Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server, trained as a judge or not
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path

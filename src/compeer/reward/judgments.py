@@ -6,8 +6,6 @@
 where `shown` is a digest of the text: a line is refused if its record has another text by now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -12,8 +12,6 @@ reply of one supporter is better (docs/decisions.md). An output that is no bette
 before it. A broken output comes last, unjudged; one that the judge failed on comes before those, with the reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
@@ -64,19 +62,15 @@ async def arank(
         found |= {(index, None): one for index, one in zip(unjudged, await judge.ajudge(single), strict=True)}
     same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
     shares = shares_of(found)
-    failures = {index: entry.reason for ask, entry in found.items() if isinstance(entry, Unscored) for index in ask}
-    ranked = ranking(
-        {index: steps_of(index, found) for index in responses},
-        shares | same,
-        chosen if shares else [],
-        {index: reason for index, reason in failures.items() if index is not None},
-    )
-    broken = [
-        Ranked(index, None, problem="; ".join(f"{part}: {why}" for part, why in output.missing.items()))
-        for index, output in enumerate(outputs)
-        if index not in responses
-    ]
-    return [*ranked, *sorted(broken, key=lambda entry: len(outputs[entry.index].missing))]
+    failed = [(ask, entry.reason) for ask, entry in found.items() if isinstance(entry, Unscored)]
+    failures = {index: reason for ask, reason in failed for index in ask if index is not None}
+    steps = {index: steps_of(index, found) for index in responses}
+    ranked = ranking(steps, shares | same, chosen if shares else [], failures)
+    broken = [index for index in range(len(outputs)) if index not in responses]
+    for index in sorted(broken, key=lambda index: len(outputs[index].missing)):
+        problem = "; ".join(f"{part}: {why}" for part, why in outputs[index].missing.items())
+        ranked.append(Ranked(index, None, problem=problem))
+    return ranked
 
 
 def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> list[int]:

@@ -5,8 +5,6 @@ whether the format is complete: a broken output is never better off than a bad o
 or the history scores −1 too. Only a failure of the judge leaves a score without a total: `unscored`, with the reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,9 +134,8 @@ class Answers:
 class Score:
     """What an output earned, and the only thing that carries it to an advantage.
 
-    A judge gives five parts and their total; `response` is None where there was no reference to compare with. Other
-    sources of rewards give a total and parts of their own (`more`). `sources` holds the total of each source where
-    several were added up. Without a total, `unscored` says why.
+    A judge gives five parts, `response` only where there was a reference, and their total; other sources give parts of
+    their own (`more`). `sources` holds the totals that were added up. Without a total, `unscored` says why.
     """
 
     steps: Mapping[Part, Sign] = field(default_factory=dict)

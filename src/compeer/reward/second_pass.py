@@ -10,6 +10,7 @@ contradiction, which counts as `1 + cost` mistakes when the weights are fitted.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,7 @@ class PassWeights(Frozen):
     def odds(self, passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> float:
         """The log-odds of a response that two chats compared, the one with the steps first."""
         weights = (self.with_steps, self.alone, self.follows_right, self.follows_wrong, self.steps, self.plan)
-        values = features(passes, carried, steps)
-        return self.offset + sum(weight * value for weight, value in zip(weights, values, strict=True))
+        return self.offset + sum(map(operator.mul, weights, features(passes, carried, steps)))
 
 
 def features(passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> list[float]:
@@ -80,11 +80,8 @@ def fit_weights(
     records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored], cost: float
 ) -> PassWeights | None:
     """The weights that fit known preferences, of known strategies if there are enough; None where there are too few."""
-    pairs = [
-        (record, judgment)
-        for record, judgment in zip(records, judgments, strict=True)
-        if record.preference is not None and len(getattr(judgment, "looks", ())) == 2
-    ]
+    every = zip(records, judgments, strict=True)
+    pairs = [(one, judgment) for one, judgment in every if one.preference and len(getattr(judgment, "looks", ())) == 2]
     known = [pair for pair in pairs if pair[0].response_strategy is not None]
     return _fitted(known, cost) or _fitted(pairs, cost)
 

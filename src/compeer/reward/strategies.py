@@ -4,8 +4,6 @@ A logistic regression on words and pairs of words. It is right in little more th
 its best guess is used but the probability of one strategy, as if all were equally common.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -8,8 +8,6 @@ tune the threshold for False. A training that was killed goes on with the measur
 one that stopped because nothing got better has a checkpoint of that step, and is not taken up again.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -59,9 +57,7 @@ class RewardSettings(JudgeForm, SftSettings):
         default=1.0, gt=0, description="weight of the response's verdict in UnifiReward's loss; a step's is 1"
     )
     contradiction_cost: float = Field(
-        default=1.0,
-        ge=0,
-        description="`alone`: extra cost of accepting a response against steps that were accepted",
+        default=1.0, ge=0, description="`alone`: extra cost of accepting a response against steps that were accepted"
     )
     evaluate_every: int = Field(default=0, ge=0, description="steps between measurements on held-out dialogues, or 0")
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
@@ -81,10 +77,8 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     if images := picture_reader(model) is not None:
         usable = usable if settings.blind else with_pictures(usable, settings.media, settings.history)
         card |= {"media": settings.media} if settings.media else {}
-    title = "Training the judge"
-    weigh = None
-    if settings.kind == "unified" and settings.response_weight != 1:
-        weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight)
+    title, weighs = "Training the judge", settings.kind == "unified" and settings.response_weight != 1
+    weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight) if weighs else None
     if not settings.evaluate_every or len({record.dialogue for record in usable}) < 2:
         chosen = training_chats(usable, settings, seed, images)
         return train_sft(model, chosen, settings, folder, seed, title, card, weigh=weigh)
@@ -131,9 +125,6 @@ def with_pictures(records: Sequence[SerRecord], media: str | Path, last: int | N
         readable |= visible
         found.append(record.model_copy(update={"history": history}))
     return found
-
-
-# --- which records, how often -----------------------------------------------------------------------------------------
 
 
 def training_chats(

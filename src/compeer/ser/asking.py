@@ -4,8 +4,6 @@ Answers are outside data: what could not be read after the last try stays `Unrea
 all gives its `Failure`, and neither is ever taken for an answer.
 """
 
-from __future__ import annotations
-
 import base64
 import mimetypes
 import tomllib

@@ -10,8 +10,6 @@
 Every file has its manifest beside it. A stage that is done is not done again; one that was stopped goes on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -12,8 +12,6 @@ All formats but `parquet` have the layout that `datasets.load_dataset(folder)` e
 response was found better are pairs. Memory does not grow with the records, and every row has its record's id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial

@@ -7,8 +7,6 @@ Names of other people, mentioned in passing, are not found. Each rule for faults
 wrong seldom rather than to find everything: short chats, dialect, slang and people who talk about machines must pass.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections import Counter
@@ -146,7 +144,7 @@ def mask_dialogue(dialogue: Dialogue) -> tuple[Dialogue, Counter[str]]:
         elif isinstance(value, dict):
             value = {key: masked(inner) for key, inner in value.items()}
         elif isinstance(value, list):
-            value = [masked(inner) for inner in value]
+            value = [*map(masked, value)]
         elif isinstance(value, Notes):
             value = Notes(**{part: masked(text) for part, text in value})
         return value

@@ -9,8 +9,6 @@ supporter did last, what the seeker wrote) the corpus says how much more or less
 (its *lift*); the lift at a moment is their product, scaled so that the shares add up to one.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -166,18 +164,10 @@ PATTERNS = [Pattern(**pattern) for pattern in _TABLE["patterns"]]
 FALSE_BY_WEIGHT = {part: sum(p.weight for p in PATTERNS if part in p.steps) for part in STEPS}
 
 
-@dataclass(frozen=True)
-class Pairing:
-    """Each context's partner (-1: none) and what they exchange (None: nothing)."""
-
-    partner: list[int]
-    pattern: list[Pattern | None]
-
-
 def pair_up(
     references: Sequence[Reference], moments: Moments, embedder: Embeds, false_share: float, rng: np.random.Generator
-) -> Pairing:
-    """Pairs the contexts; about twice `false_share` of each step is exchanged, as one candidate in two is spoiled."""
+) -> tuple[list[int], list[Pattern | None]]:
+    """Each context's partner (-1: none) and what they exchange: about twice `false_share`, as one in two is spoiled."""
     count = len(references)
     closeness = closeness_of([f"{r.quotes.issue} {r.quotes.last}" for r in references], embedder)
     wrong = _wrong(references, moments, closeness)
@@ -201,7 +191,7 @@ def pair_up(
             pairs = exchange(cells, values, _allowed(pattern, wrong, references), closeness, wanted, free, rng)
             meet(pairs if strict else pairs[: round((wanted - there) * count / 2)], pattern)
     meet(exchange([""] * count, [()] * count, wrong["history"], closeness, 1.0, free, rng), None)
-    return Pairing(partner, patterns)
+    return partner, patterns
 
 
 def _wrong(references: Sequence[Reference], moments: Moments, closeness: npt.NDArray[np.float32]) -> dict[str, Allowed]:

@@ -5,8 +5,6 @@ repeats the task's own example, is asked for again with the complaint, and then 
 belongs to what is known of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A sampled round is a `Context`: what was said before, the reply that the corpus 
 moment. It holds all that later stages need, so that they can read contexts one at a time.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

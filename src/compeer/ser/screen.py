@@ -6,8 +6,6 @@ grammar where it can be. A dialogue whose verdict could not be read is kept and 
 dropping it would punish it for the model's mistake. `verdicts.jsonl` holds every verdict.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,7 +38,7 @@ class ScreenSettings(Frozen):
 
     languages: tuple[str, ...] = Field(default=(), description="languages to take; empty takes all")
     rounds: int = Field(default=2, ge=1, description="fewest rounds of a dialogue")
-    empty: float = Field(default=0.2, ge=0, le=1, description="share of empty utterances up to which a dialogue is mended")
+    empty: float = Field(default=0.2, ge=0, le=1, description="share of empty utterances up to which it is mended")
     repeated: float = Field(default=0.25, ge=0, le=1, description="share of a speaker's lines that may be repeats")
 
 
@@ -76,9 +74,6 @@ def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogu
     masked, counts = mask_dialogue(mended)
     changes = Counter({"empty utterances": empty, "sent twice": len(filled) - len(once)})
     return KeptDialogue(masked, counts, +changes)
-
-
-# --- the rules --------------------------------------------------------------------------------------------------------
 
 
 def _is_empty(utterance: Utterance) -> bool:

@@ -11,8 +11,6 @@ compared with what the corpus knows; where that cannot decide, the record waits 
 of one split: so memory stays bounded however large the corpus, and the workers change nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -142,27 +140,23 @@ def silver_records(
     references = [wording.reference_of(context, seed) for context in kept]
     if references:
         rng = generator(seed, "silver", references[0].context.id)
-        pairs = pairing.pair_up(references, moments, embedder, false_share, rng)
-        halved = wording.choose_halved(references, pairs.partner, rng)
+        partners, patterns = pairing.pair_up(references, moments, embedder, false_share, rng)
+        halved = wording.choose_halved(references, partners, rng)
         bad = [context.reply.text for context in left if _is_bad_reply(context)]
         for index, reference in enumerate(references):
             turn, meant = reference.turn, reference.context.reply.strategy
             more = {"author": "corpus", "response_strategy": meant}
             yield _record(reference.context, "reference", turn, _labels({}), turn.response, None, True, **more)
-            if pairs.partner[index] < 0:
+            if partners[index] < 0:
                 dropped["no partner to exchange with"] += 1
                 continue
-            partner = references[pairs.partner[index]]
-            pattern = pairs.pattern[index]
-            carried_out = pattern is not None and pattern.plans and _pair_number(reference, partner, seed) < coherent
+            partner, pattern = references[partners[index]], patterns[index]
+            both = sorted((reference.context.id, partner.context.id))  # so that both sides get the same number
+            number = generator(seed, "coherent", *both).random()
+            carried_out = pattern is not None and pattern.plans and number < coherent
             yield from _candidates(reference, partner, pattern, index in halved, carried_out, rng)
         yield from _badly_rated(left, references, bad, moments, seed, rng)
     yield from _by_models(contexts, turns, moments, seed)
-
-
-def _pair_number(one: wording.Reference, other: wording.Reference, seed: int) -> float:
-    """A number in [0, 1) that belongs to the pair: both sides get the same."""
-    return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
 
 
 def _candidates(
@@ -240,9 +234,6 @@ def _labels(given: Mapping[Part, StepLabel]) -> StepLabels:
     """The labels given, and True for the other steps."""
     true = silver_label(True, "the reference step of this moment")
     return StepLabels(**{part: given.get(part, true) for part in STEPS})
-
-
-# --- replies that were rated badly, and turns that models wrote -------------------------------------------------------
 
 
 def _is_bad_reply(context: Context) -> bool:

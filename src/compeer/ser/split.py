@@ -11,8 +11,6 @@ time grows with the number of texts. Unrelated dialogues of ESConv have at most 
 re-tokenised copies at least 0.93. Sketches stand in files beside the splits, so that a stopped run goes on.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ is derived from the history, and the record says so. Responses come in pairs: a 
 the halves of one reply, both good at home and neither elsewhere: the same texts stand on both sides of every verdict.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,10 +121,8 @@ def emotion_words(
     known = wordings(language)
     feeling, strength = _sample(known["feeling"][emotion], rng), _sample(known["strength"][str(intensity)], rng)
     templates = [f for f in known["emotion"][part]["text"] if quotes.last != quotes.issue or "{said}" not in f]
-    text = _sample(templates, rng).format(
-        said=quotes.last, feeling=feeling, Feeling=feeling[0].upper() + feeling[1:], strength=strength
-    )
-    return text[:MAX_STEP]
+    shown = {"said": quotes.last, "feeling": feeling, "Feeling": feeling[0].upper() + feeling[1:], "strength": strength}
+    return _sample(templates, rng).format(**shown)[:MAX_STEP]
 
 
 def strategy_words(quotes: Quotes, strategy: Strategy, language: str, part: str, rng: np.random.Generator) -> str:
@@ -188,17 +184,12 @@ def reference_of(context: Context, seed: int) -> Reference:
         feeling = one_line(notes.emotion or "") or emotion_words(quotes, emotion, intensity, language, part, rng)
         plan = one_line(notes.strategy or "") or strategy_words(quotes, strategy, language, part, rng)
         felt = {"sentiment": sentiment_of(emotion), "emotion": emotion, "intensity": intensity}
-        steps = {
-            "history": {"text": history.text, "stage": stage},
-            "emotion": {"text": feeling, **felt},
-            "strategy": {"text": plan, "strategy": strategy},
-        }
+        steps = {"emotion": {"text": feeling, **felt}, "strategy": {"text": plan, "strategy": strategy}}
+        steps |= {"history": {"text": history.text, "stage": stage}}
         histories.append(history)
         turns.append(SupportTurn.model_validate({**steps, "response": context.reply.text}))
     return Reference(context, quotes, (histories[0], histories[1]), (turns[0], turns[1]))
 
-
-# --- pairs of responses -----------------------------------------------------------------------------------------------
 
 HALVED = 0.4  # share of pairs whose replies are halved, where so many can be
 
