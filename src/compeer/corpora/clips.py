@@ -79,13 +79,9 @@ def _pick(container: InputContainer, times: list[float], path: Path) -> list[NDA
     for frame in container.decode(stream):
         last = frame
         while len(picked) < len(times) and (frame.time is None or frame.time >= times[len(picked)]):
-            picked.append(_picture(frame))
+            picked.append(frame.to_ndarray(format="rgb24").astype(np.uint8))
         if len(picked) == len(times):
             return picked
     if last is None:
         raise InputError("there is no picture in this clip.", file=path)
-    return picked + [_picture(last)] * (len(times) - len(picked))
-
-
-def _picture(frame: VideoFrame) -> NDArray[np.uint8]:
-    return frame.to_ndarray(format="rgb24").astype(np.uint8)
+    return picked + [last.to_ndarray(format="rgb24").astype(np.uint8)] * (len(times) - len(picked))

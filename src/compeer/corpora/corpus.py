@@ -60,9 +60,8 @@ def read_corpus(
 ) -> Iterator[Dialogue]:
     """The corpus' dialogues, one at a time; of a folder those of all its corpus files, by name.
 
-    The format is recognised unless it is given. `merge` joins what one speaker says in a row. A bad dialogue is an
-    error, unless `skip_bad` takes the error (as a `BadDialogues` does) and the next one is read. `media` is the folder
-    put before the names of clips.
+    `merge` joins what one speaker says in a row. A bad dialogue is an error, unless `skip_bad` takes the error (as a
+    `BadDialogues` does) and the next one is read. `media` is the folder put before the names of clips.
     """
     if format is not None and format not in FORMATS:
         raise InputError(f"unknown format '{format}'", do=f"Known formats: {', '.join(FORMATS)}")

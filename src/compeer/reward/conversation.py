@@ -32,8 +32,6 @@ MISSING = "(missing)"
 HIDDEN = "(not shown)"
 _BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
 """Words by which annotators name one of two responses: they mean nothing once the order is another."""
-
-
 JudgeKind = Literal["unified", "process", "outcome"]
 
 
@@ -88,9 +86,6 @@ prompt_text = partial(prompt, room="reward")
 def system_message(form: JudgeForm) -> dict[str, Any]:
     """The message at the start of every chat with a judge."""
     return {"role": "system", "content": prompt_text("system_reasons" if form.reasons else "system")}
-
-
-# --- the rounds of a case ---------------------------------------------------------------------------------------------
 
 
 def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[JudgeQuestion]]:
@@ -172,9 +167,6 @@ def _steps_of(case: Case, form: JudgeForm) -> list[str]:
     """The texts of the steps, for a judge that reads them before the response."""
     steps = [step.text for step in case.output.parts.values() if not isinstance(step, str)]
     return steps if form.kind == "unified" else []
-
-
-# --- chats to learn from ----------------------------------------------------------------------------------------------
 
 
 def chat(

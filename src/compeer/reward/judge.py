@@ -34,9 +34,8 @@ _TOO_LONG = "too long for the judge"
 class LocalJudge:
     """Judges with a model folder, `batch_size` outputs at a time, in the form and with the threshold of its card.
 
-    With `both_orders` the responses are compared in both orders and the probabilities averaged. A reason has at most
-    `reason_tokens` tokens. `network` and `tokenizer` take the place of the folder's where they are loaded already.
-    `media` is the folder that paths of pictures are relative to, else that of the card.
+    With `both_orders` the responses are compared in both orders and the probabilities averaged. `network` and
+    `tokenizer` take the place of the folder's where they are loaded already, `media` that of the card's folder.
     """
 
     def __init__(

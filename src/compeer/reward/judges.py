@@ -28,10 +28,9 @@ def open_judge(
     progress: Callable[[int], None] | None = None,
     media: str | Path | None = None,
 ) -> Judge:
-    """The judge of a name: a folder's, in the form of its card unless another is given, or one behind a server.
+    """The judge of a name: a folder's, in the form of its card unless one is given, or that behind a server.
 
-    `model` makes the model of a server's name; `trained` says that it is a judge of ours. `batch` and `threshold` are
-    for judges in this process.
+    `model` makes the model of a server's name, `trained` says that it is a judge of ours; `batch` is for judges here.
     """
     if "@http" in str(name):
         from compeer.reward.endpoint import ModelJudge

@@ -1,10 +1,9 @@
 """Two passes over a response become one verdict.
 
-A UnifiReward with a second pass (`alone`) gives three answers about a response: how it compares after the steps,
-how it compares without them, and what kind of help it is. If that is not the kind that right steps ask for, or just the
-kind that a wrong step 3 asks for, the response is wrong too. A logistic regression, fitted on held-out dialogues,
-weighs the answers; without one both comparisons count alike and the third not at all. Accepting such a response is a
-contradiction, which counts as `1 + cost` mistakes when the weights are fitted.
+A UnifiReward with a second pass (`alone`) gives three answers about a response: how it compares after the steps, how
+without them, and what kind of help it is: another than right steps ask for, or just what a wrong step 3 asks for, is
+wrong too. A logistic regression, fitted on held-out dialogues, weighs the answers; without one both comparisons count
+alike. Accepting such a response is a contradiction, which counts as `1 + cost` mistakes when the weights are fitted.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 *Nothing leaks*: no dialogue, group, near-duplicate history, opening, reply or wording stands in two splits. *Nothing
 betrays the labels*: what is False in one history is True in another, decisions are as frequent on both sides, responses
-are matched in length, all four preferences occur; this is asked of silver labels only. The records are read once; ids,
-hashes and small numbers of each are kept, never its text: a million records take some hundred megabytes.
+are matched in length, all four preferences occur; this is asked of silver labels only. Only ids, hashes and small
+numbers are kept, never a text: a million records take some hundred megabytes.
 """
 
 from __future__ import annotations

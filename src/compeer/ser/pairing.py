@@ -43,10 +43,9 @@ def exchange(
 ) -> list[tuple[int, int]]:
     """Disjoint pairs that exchange: at most `share` of the contexts that have each value.
 
-    `values` are those of each context, of one decision or several. `allowed[i, j]` says that what is j's is wrong in i;
-    a pair needs both directions. Only `free` contexts take part. Contexts choose a near partner in random order, those
-    whose values have few possible partners first: if the nearest pairs went first, common topics would be False more
-    often than rare ones.
+    `allowed[i, j]` says that what is j's is wrong in i; a pair needs both directions. Contexts choose a near partner in
+    random order, those whose values have few possible partners first: if the nearest pairs went first, common topics
+    would be False more often than rare ones.
     """
     _, numbers = np.unique(np.array([str(cell) for cell in cells]), return_inverse=True)
     possible = allowed & allowed.T & (numbers[:, None] == numbers[None, :]) & free[:, None] & free[None, :]
@@ -89,9 +88,7 @@ def differ(values: Sequence[str]) -> Allowed:
 
 
 IMPROBABLE = 0.75  # a strategy is improbable where it is used less than three quarters as often as usual
-
 _PRIOR = 20.0  # each lift is shrunk toward 1 as if so many moments without any tendency had been counted as well
-
 _TABLE = table("ser/tables/pairing")
 _TOPICS = {name: re.compile(regex(pattern), re.IGNORECASE) for name, pattern in _TABLE["topics"].items()}
 _ROUNDS = ((1, "1"), (3, "2-3"), (6, "4-6"), (10, "7-10"), (1 << 30, "11+"))
@@ -141,7 +138,6 @@ class Moments:
 
 ENOUGH = 0.7
 """Share of the exchanges wanted below which, in a small set, the rest are made without regard to cells and values."""
-
 TOO_NEAR = 0.85  # contexts more alike than this may share an issue: they do not exchange it
 
 

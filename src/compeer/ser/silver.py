@@ -45,8 +45,7 @@ class SilverSettings(Frozen):
     false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
     coherent: float = Field(default=0.8, ge=0, le=1, description="share of wrong strategies that responses carry out")
     embedder: str = Field(
-        default="embedded",
-        description="who is near: by 'embedded', a sentence-transformers folder, or 'words' (fast, for huge sets)",
+        default="embedded", description="who is near: 'embedded', a sentence-transformers folder, or 'words' (fast)"
     )
 
 

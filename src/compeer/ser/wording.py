@@ -24,6 +24,7 @@ from compeer.statistics import generator, words
 
 LONGEST_QUOTE = 14  # words; for Chinese twice as many characters
 
+_BREAK = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
 _SENTENCE = re.compile(r"(?<=[.!?…。！？；;])\s*|\n+")
 _EMPTY = frozenset(table("ser/tables/faults")["english"]["without_meaning"].split())
 
@@ -192,7 +193,6 @@ def reference_of(context: Context, seed: int) -> Reference:
 
 
 HALVED = 0.4  # share of pairs whose replies are halved, where so many can be
-
 ResponsePair = tuple[str, str, PreferenceLabel]
 ResponsePairs = tuple[ResponsePair, ResponsePair]
 
@@ -250,9 +250,6 @@ def _halved(parts: tuple[str, str], value: Preferred, how: str, rng: np.random.G
 
 def _rated(context: Context) -> str:
     return "the well-rated" if (context.reply.feedback or 0) >= 4 else "the"
-
-
-_BREAK = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
 
 
 def halves(text: str) -> tuple[str, str] | None:
