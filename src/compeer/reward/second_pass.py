@@ -9,7 +9,6 @@ alike. Accepting such a response is a contradiction, which counts as `1 + cost` 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,8 @@ class PassWeights(Frozen):
     def odds(self, passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> float:
         """The log-odds of a response that two chats compared, the one with the steps first."""
         weights = (self.with_steps, self.alone, self.follows_right, self.follows_wrong, self.steps, self.plan)
-        return self.offset + sum(map(operator.mul, weights, features(passes, carried, steps)))
+        pairs = zip(weights, features(passes, carried, steps), strict=True)
+        return self.offset + sum(weight * value for weight, value in pairs)
 
 
 def features(passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> list[float]:

@@ -23,7 +23,6 @@ from compeer.ser.sampling import Context
 from compeer.statistics import generator, words
 
 LONGEST_QUOTE = 14  # words; for Chinese twice as many characters
-
 _BREAK = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
 _SENTENCE = re.compile(r"(?<=[.!?…。！？；;])\s*|\n+")
 _EMPTY = frozenset(table("ser/tables/faults")["english"]["without_meaning"].split())
