@@ -5,11 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from compeer.corpora import PROBLEMS, corpus_path, read_corpus, sample_path
-from compeer.corpora.items import KnownIds
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
@@ -201,12 +198,3 @@ def test_json_that_python_will_not_read_is_refused(tmp_path: Path, bad: str) -> 
     path = tmp_path / "corpus.jsonl"
     path.write_text(bad, encoding="utf-8")
     assert refused(path).line == 1
-
-
-@given(st.lists(st.integers(0, 12_000), max_size=12_000))
-@settings(max_examples=8)
-def test_ids_are_remembered_with_their_first_place(numbers: list[int]) -> None:
-    seen, first = KnownIds(), dict[int, int]()
-    for place, number in enumerate([*numbers, *range(9_000), *numbers]):
-        assert seen.before(f"id {number}", place) == first.get(number)
-        first.setdefault(number, place)

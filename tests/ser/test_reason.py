@@ -13,7 +13,8 @@ from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
 from compeer.models import Failure, Generation, Request, Sampling
 from compeer.reasoning import EMOTIONS, LABELS, STAGES, STRATEGIES, parse_turn, render_turn
-from compeer.ser.reason import EXAMPLE, CandidateTurn, ReasonSettings, candidate_turns, reason_stage
+from compeer.ser.asking import prompt
+from compeer.ser.reason import CandidateTurn, ReasonSettings, candidate_turns, reason_stage
 from compeer.ser.record import read_stage
 from compeer.ser.sampling import Context
 from tests.support.scripted_model import ScriptedModel
@@ -26,6 +27,7 @@ GOOD = (
 )
 NO_STAGE = GOOD.replace("[comforting]", "[healing]")
 SETTINGS = ReasonSettings(temperature=0.5)
+EXAMPLE = parse_turn(prompt("example")).turn
 
 
 def context(number: int = 1, language: str = "en", last: str = "", media: tuple[Media, ...] = ()) -> Context:
@@ -89,7 +91,8 @@ def test_what_is_asked_names_the_form_and_the_vocabularies() -> None:
     assert "{" not in task
     assert shown == "Seeker: Number 1. The boiler broke {again}.\nSupporter: Since when?\nSeeker: A week now."
     assert request.grammar is not None
-    assert parse_turn(render_turn(EXAMPLE)).turn == EXAMPLE
+    assert parse_turn(prompt("example")).problems == ()
+    assert EXAMPLE is not None
     assert render_turn(EXAMPLE) in task
 
 
@@ -131,6 +134,7 @@ def test_after_the_last_try_it_is_kept_unparsed() -> None:
 
 
 def test_a_copy_of_the_example_is_no_turn() -> None:
+    assert EXAMPLE is not None
     copy = GOOD.replace("A week without heat would wear anyone down.", EXAMPLE.response)
     model = ScriptedModel([render_turn(EXAMPLE), copy])
     (found,) = turns(model, context(), settings=ReasonSettings(retries=1))

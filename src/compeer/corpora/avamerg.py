@@ -1,16 +1,12 @@
 """AvaMERG: empathetic dialogues with a talking avatar, and a chain of empathy before each reply.
 
-A conversation is a list of turns, and each turn repeats the whole history before its response; the longest one is the
-dialogue. The chain of a turn goes to the reply it was written for: `event_scenario` is our note on the history,
-`speaker_emotion` with `emotion_cause` that on the emotion, `goal_to_response` that on the strategy; the chain itself
-stays in the reply's `extra`. The emotion is also the label of the seeker's utterance before the reply. A turn whose
-response is not what the longest turn has in its place belongs to another version of the dialogue: it is kept in the
-dialogue's `extra` under `other_turns` and labels nothing.
+Each turn of a conversation repeats the whole history before its response; the longest turn is the dialogue. A turn's
+chain becomes our notes on its reply, its emotion also the label of the seeker's utterance before; the chain itself
+stays in the reply's `extra`. A turn whose response the longest one does not have belongs to another version of the
+dialogue: it is kept in the dialogue's `extra` under `other_turns` and labels nothing.
 
 Each utterance has a clip `dia{conversation}utt{index}_{ID}.mp4`; the ID is that of the profile who speaks.
 """
-
-from __future__ import annotations
 
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -21,11 +17,7 @@ from compeer.corpora.items import Item, Text
 from compeer.corpora.labels import EMOTIONS, SPEAKERS
 from compeer.dialogue import Dialogue, Media, Notes, Speaker, Utterance
 
-_READ = ("conversation_id", "turns")
-
-
-# Ids become parts of file names.
-_Name = Annotated[str, StringConstraints(pattern=r"^[^/\\]+$")]
+_Name = Annotated[str, StringConstraints(pattern=r"^[^/\\]+$")]  # ids become parts of file names
 
 
 class _Raw(BaseModel):
@@ -71,7 +63,12 @@ def avamerg_dialogue(item: Item) -> Dialogue:
     raw = item.check(_AvamergDialogue)
     longest = max(range(len(raw.turns)), key=lambda number: len(raw.turns[number].dialogue_history))
     texts = _texts(item, raw.turns[longest], longest)
-    fields: dict[int, dict[str, Any]] = {index: {"extra": {}} for index in texts}
+    own, folder = raw.conversation_id, PurePosixPath(item.media)
+    profiles = {"seeker": raw.speaker_profile.ID, "supporter": raw.listener_profile.ID}
+    fields: dict[int, dict[str, Any]] = {}
+    for index, (speaker, text) in texts.items():
+        clip = Media(kind="video", path=str(folder / f"dia{own}utt{index}_{profiles[speaker]}.mp4"))
+        fields[index] = {"speaker": speaker, "text": text, "media": (clip,), "extra": {}}
     others: list[Any] = []
     for number, turn in enumerate(raw.turns):
         reply, as_it_was = turn.reply_index, item.value["turns"][number]
@@ -79,30 +76,20 @@ def avamerg_dialogue(item: Item) -> Dialogue:
             others.append(as_it_was)
             continue
         fields[reply]["notes"] = _notes(turn.chain_of_empathy)
-        fields[reply]["extra"] |= {
-            key: value for key, value in as_it_was.items() if key not in ("dialogue_history", "response")
-        }
+        more = as_it_was.keys() - {"dialogue_history", "response"}
+        fields[reply]["extra"] |= {key: value for key, value in as_it_was.items() if key in more}
         if theirs := turn.chain_of_empathy.speaker_emotion:
             field = f"turns.{number}.chain_of_empathy.speaker_emotion"
             emotion = item.label(EMOTIONS["avamerg"], theirs, "emotion", field)
             before = max((index for index in texts if index < reply and texts[index][0] == "seeker"), default=None)
             if before is not None:
                 fields[before]["emotion"] = emotion
-    profiles = {"seeker": raw.speaker_profile.ID, "supporter": raw.listener_profile.ID}
-    extra = {key: value for key, value in item.value.items() if key not in _READ}
+    extra = {key: value for key, value in item.value.items() if key not in ("conversation_id", "turns")}
     return Dialogue(
-        id=item.id("avamerg", raw.conversation_id),
+        id=item.id("avamerg", own),
         language="en",
         source="avamerg",
-        utterances=tuple(
-            Utterance(
-                speaker=speaker,
-                text=text,
-                media=(_clip(item.media, f"dia{raw.conversation_id}utt{index}_{profiles[speaker]}.mp4"),),
-                **fields[index],
-            )
-            for index, (speaker, text) in texts.items()
-        ),
+        utterances=tuple(Utterance(**fields[index]) for index in texts),
         extra={**extra, "other_turns": others} if others else extra,
     )
 
@@ -114,22 +101,14 @@ def _texts(item: Item, turn: _AvamergTurn, number: int) -> dict[int, tuple[Speak
         field = f"turns.{number}.dialogue_history.{entry}"
         if texts and spoken.index <= max(texts):
             raise item.bad("the indices do not rise", f"{field}.index")
-        texts[spoken.index] = (
-            item.label(SPEAKERS["avamerg"], spoken.role, "speaker", f"{field}.role"),
-            spoken.utterance,
-        )
+        speaker = item.label(SPEAKERS["avamerg"], spoken.role, "speaker", f"{field}.role")
+        texts[spoken.index] = (speaker, spoken.utterance)
     texts[turn.reply_index] = ("supporter", turn.response)
     return texts
 
 
 def _notes(chain: _Chain) -> Notes | None:
-    notes = Notes(
-        history=chain.event_scenario or None,
-        emotion=": ".join(part for part in (chain.speaker_emotion, chain.emotion_cause) if part) or None,
-        strategy=chain.goal_to_response or None,
-    )
-    return notes if notes != Notes() else None
-
-
-def _clip(folder: str, name: str) -> Media:
-    return Media(kind="video", path=str(PurePosixPath(folder) / name))
+    emotion = ": ".join(part for part in (chain.speaker_emotion, chain.emotion_cause) if part)
+    texts = {"history": chain.event_scenario, "emotion": emotion, "strategy": chain.goal_to_response}
+    given = {name: text for name, text in texts.items() if text}
+    return Notes(**given) if given else None

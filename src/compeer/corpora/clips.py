@@ -1,7 +1,6 @@
 """Frames of a clip, for models that see: a few pictures spread evenly over what was said.
 
-Decoding needs PyAV, an optional dependency (`pip install av`), which is imported only here and only when
-a frame is asked for.
+Decoding needs PyAV, an optional dependency (`pip install av`), imported only when a frame is asked for.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from av import VideoFrame
     from av.container import InputContainer
 
-_SLACK = 1.0
-"""Seconds by which the length of a cut clip may differ from that of the stretch it was cut from."""
+_SLACK = 1.0  # seconds by which the length of a cut clip may differ from that of the stretch it was cut from
 
 
 def read_frames(media: Media, count: int = 4) -> list[NDArray[np.uint8]]:
@@ -81,13 +79,9 @@ def _pick(container: InputContainer, times: list[float], path: Path) -> list[NDA
     for frame in container.decode(stream):
         last = frame
         while len(picked) < len(times) and (frame.time is None or frame.time >= times[len(picked)]):
-            picked.append(_picture(frame))
+            picked.append(frame.to_ndarray(format="rgb24").astype(np.uint8))
         if len(picked) == len(times):
             return picked
     if last is None:
         raise InputError("there is no picture in this clip.", file=path)
-    return picked + [_picture(last)] * (len(times) - len(picked))
-
-
-def _picture(frame: VideoFrame) -> NDArray[np.uint8]:
-    return frame.to_ndarray(format="rgb24").astype(np.uint8)
+    return picked + [last.to_ndarray(format="rgb24").astype(np.uint8)] * (len(times) - len(picked))

@@ -1,11 +1,8 @@
 """Reading a corpus: which format a file has, the reader of each format, and our own format, read and written.
 
-The format comes from a file's first bytes and the keys of its first objects. Names say little (`train.jsonl`,
-`val.json`), so only one thing is taken from them: that ESConv's failed dialogues are in a file called so. A file that
-holds something else is no corpus.
+The format comes from a file's first bytes and the keys of its first objects; names say little (`train.jsonl`), but
+ESConv's failed dialogues are in a file called so. A file that holds something else is no corpus.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -17,7 +14,7 @@ from typing import Any
 
 from compeer.corpora.avamerg import avamerg_dialogue
 from compeer.corpora.esconv import esconv_dialogue
-from compeer.corpora.items import Item, KnownIds, json_items
+from compeer.corpora.items import Item, id_hash, json_items
 from compeer.corpora.labels import normal
 from compeer.corpora.mesc import csv_items, is_csv, mesc_dialogue
 from compeer.corpora.soulchat import soulchat_dialogue
@@ -36,8 +33,7 @@ FORMATS: dict[str, Callable[[Item], Dialogue]] = {
 }
 """What each format's raw item becomes."""
 _KNOWN = f"Known formats: {', '.join(FORMATS)}. See docs/data.md, or name one (--format)."
-_RECOGNISED_BY = 50
-"""Objects; the first may be broken, and whoever counts bad dialogues still wants the others."""
+_RECOGNISED_BY = 50  # objects; the first may be broken, and whoever counts bad dialogues still wants the others
 
 
 def sample_path() -> Path:
@@ -64,9 +60,8 @@ def read_corpus(
 ) -> Iterator[Dialogue]:
     """The corpus' dialogues, one at a time; of a folder those of all its corpus files, by name.
 
-    The format is recognised unless it is given. `merge` joins what one speaker says in a row. A bad dialogue is an
-    error, unless `skip_bad` takes the error (as a `BadDialogues` does) and the next one is read. `media` is the folder
-    put before the names of clips.
+    `merge` joins what one speaker says in a row. A bad dialogue is an error, unless `skip_bad` takes the error (as a
+    `BadDialogues` does) and the next one is read. `media` is the folder put before the names of clips.
     """
     if format is not None and format not in FORMATS:
         raise InputError(f"unknown format '{format}'", do=f"Known formats: {', '.join(FORMATS)}")
@@ -86,7 +81,7 @@ def read_corpus(
 def _dialogues(
     chosen: list[tuple[Path, str]], merge: bool, skip_bad: Callable[[InputError], None] | None, media: str
 ) -> Iterator[Dialogue]:
-    known = _KnownIdsOfFiles()
+    known: dict[Path, dict[int, int]] = {}
     for file, name in chosen:
         for item in csv_items(file) if name == "mesc" and is_csv(file) else json_items(file):
             try:
@@ -103,37 +98,21 @@ def _dialogues(
 
 
 def _checked(
-    item: Item | InputError, convert: Callable[[Item], Dialogue], known: _KnownIdsOfFiles, media: str
+    item: Item | InputError, convert: Callable[[Item], Dialogue], known: dict[Path, dict[int, int]], media: str
 ) -> Dialogue:
-    """The item's dialogue, whose id is its own."""
+    """The item's dialogue, whose id is its own. `known` has a line, or minus a position, for each hash of an id."""
     if isinstance(item, InputError):
         raise item
     dialogue = convert(replace(item, media=media))
-    if where := known.before(dialogue.id, item):
-        what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
-        raise item.bad(what, "id", do="Give every dialogue an id of its own.")
+    mark = id_hash(dialogue.id)
+    for file, places in known.items():
+        if place := places.get(mark):
+            where = f"line {place}" if place > 0 else f"item {-place}"
+            where += "" if file == item.file else f" of {file.name}"
+            what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
+            raise item.bad(what, "id", do="Give every dialogue an id of its own.")
+    known.setdefault(item.file, {})[mark] = item.line or -item.position
     return dialogue
-
-
-class _KnownIdsOfFiles:
-    """Which ids were read, and where."""
-
-    def __init__(self) -> None:
-        self._ids = KnownIds()
-        self._files: list[Path] = []
-
-    def before(self, id: str, item: Item) -> str | None:
-        """Where the id stood before; None, and remembered, if it did not."""
-        if item.file not in self._files:
-            self._files.append(item.file)
-        number = item.position if item.line is None else item.line
-        where_now = (self._files.index(item.file) << 1 | (item.line is not None)) << 40 | number
-        found = self._ids.before(id, where_now)
-        if found is None:
-            return None
-        file = self._files[found >> 41]
-        where = f"{'line' if found >> 40 & 1 else 'item'} {found & (1 << 40) - 1}"
-        return where if file == item.file else f"{where} of {file.name}"
 
 
 def write_jsonlines(dialogues: Iterable[Dialogue], path: Path) -> int:
@@ -149,9 +128,6 @@ def _writable(dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
             what = f"dialogue '{dialogue.id}' cannot be written: {error}"
             raise InputError(what, field="extra", do="What it holds is nested too deeply; leave it out.") from None
         yield dialogue
-
-
-# --- which format -----------------------------------------------------------------------------------------------------
 
 
 def _format_of_file(file: Path) -> str:

@@ -1,7 +1,5 @@
 """What a corpus holds: how many dialogues and utterances, and which labels how often. Nothing is kept but counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,28 +20,25 @@ class CorpusCounts:
     dialogue_emotions: Counter[str] = field(default_factory=Counter)
     utterance_emotions: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
-    feedback: Counter[int] = field(default_factory=Counter)
+    feedback: Counter[str] = field(default_factory=Counter)
     clips: int = 0
     bad: Counter[str] = field(default_factory=Counter)
-
-    def add(self, dialogue: Dialogue) -> None:
-        utterances = dialogue.utterances
-        self.lengths.append(len(utterances))
-        self.languages[dialogue.language] += 1
-        self.dialogue_emotions.update(filter(None, [dialogue.emotion]))
-        self.problems.update(filter(None, [dialogue.problem]))
-        self.speakers.update(utterance.speaker for utterance in utterances)
-        self.clips += sum(len(utterance.media) for utterance in utterances)
-        self.strategies.update(utterance.strategy for utterance in utterances if utterance.strategy)
-        self.utterance_emotions.update(utterance.emotion for utterance in utterances if utterance.emotion)
-        self.feedback.update(utterance.feedback for utterance in utterances if utterance.feedback)
 
 
 def count_corpus(dialogues: Iterable[Dialogue]) -> CorpusCounts:
     """The counts of a corpus, read once."""
     counts = CorpusCounts()
     for dialogue in dialogues:
-        counts.add(dialogue)
+        utterances = dialogue.utterances
+        counts.lengths.append(len(utterances))
+        counts.languages[dialogue.language] += 1
+        counts.dialogue_emotions.update(filter(None, [dialogue.emotion]))
+        counts.problems.update(filter(None, [dialogue.problem]))
+        counts.speakers.update(utterance.speaker for utterance in utterances)
+        counts.clips += sum(len(utterance.media) for utterance in utterances)
+        counts.strategies.update(utterance.strategy for utterance in utterances if utterance.strategy)
+        counts.utterance_emotions.update(utterance.emotion for utterance in utterances if utterance.emotion)
+        counts.feedback.update(str(utterance.feedback) for utterance in utterances if utterance.feedback)
     return counts
 
 
@@ -59,7 +54,7 @@ def table_rows(columns: list[CorpusCounts]) -> Iterator[tuple[str, list[str]]]:
     yield from _group("emotion of the dialogue", [counts.dialogue_emotions for counts in columns], EMOTIONS)
     yield from _group("emotion of an utterance", [counts.utterance_emotions for counts in columns], EMOTIONS)
     yield from _group("problem", [counts.problems for counts in columns])
-    yield from _group("feedback", [_named(counts.feedback) for counts in columns], ("1", "2", "3", "4", "5"))
+    yield from _group("feedback", [counts.feedback for counts in columns], ("1", "2", "3", "4", "5"))
     if any(counts.clips for counts in columns):
         yield "clips", [f"{counts.clips:,}" for counts in columns]
     yield from _group("left out", [counts.bad for counts in columns])
@@ -78,7 +73,3 @@ def _group(
 
 def _share(counter: Counter[str], name: str) -> str:
     return f"{100 * counter[name] / counter.total():.1f} %" if counter[name] else "–"
-
-
-def _named(counter: Counter[int]) -> Counter[str]:
-    return Counter({str(value): count for value, count in counter.items()})

@@ -1,22 +1,19 @@
 """ESConv in all its shapes, and the dialogues that failed.
 
 Three shapes are read alike: JSON lines with turns `{text, speaker: usr|sys, strategy}`; the official JSON array with
-turns `{speaker: seeker|supporter, annotation: {strategy, feedback}, content}`; MultiESC's JSON lines, re-tokenised and
-merged, with `feedback` on a turn and `init_intensity` and `final_intensity` on the dialogue. FailedESConv has the
-official shape, calls the two `speaker` (the seeker) and `listener`, and names strategies otherwise.
+turns `{speaker: seeker|supporter, annotation: {strategy, feedback}, content}`; MultiESC's JSON lines, with `feedback`
+on a turn and two intensities on the dialogue. FailedESConv has the official shape and names speakers and strategies
+otherwise.
 
-Feedback stands on a seeker's utterance and rates what the supporter wrote before it. Seekers were asked for a rating
-after every second message of the supporter, so a rating goes to the supporter's last two blocks (messages in a row),
-as far as they come after the rating before; nothing is rated twice, and a rating with nothing new before it rates
-nothing. The rating also stays where it stood, as `feedback` in the `extra` of the seeker's utterance.
+Seekers rated what the supporter had written after every second message, so a rating on a seeker's utterance goes to the
+supporter's last two blocks (messages in a row) after the rating before; nothing is rated twice. It also stays where it
+stood, as `feedback` in the `extra` of that utterance.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
 from compeer.corpora.items import Item, Score, Text
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES
@@ -39,22 +36,16 @@ class _EsconvTurn(_Annotation):
     annotation: _Annotation = _Annotation()
 
 
-class _Feelings(BaseModel):
-    initial_emotion_intensity: Score = None
-    final_emotion_intensity: Score = None
-
-
-class _Survey(BaseModel):
-    seeker: _Feelings = _Feelings()
+def _felt(survey: str, own: str) -> AliasChoices:
+    return AliasChoices(AliasPath("survey_score", "seeker", survey), own)
 
 
 class _EsconvDialogue(BaseModel):
     emotion_type: str | None = None
     problem_type: str | None = None
     situation: str | None = None
-    survey_score: _Survey = _Survey()
-    init_intensity: Score = None
-    final_intensity: Score = None
+    initial: Score = Field(default=None, validation_alias=_felt("initial_emotion_intensity", "init_intensity"))
+    final: Score = Field(default=None, validation_alias=_felt("final_emotion_intensity", "final_intensity"))
     dialog: list[_EsconvTurn] = Field(min_length=1)
 
 
@@ -69,7 +60,6 @@ def esconv_dialogue(source: str, item: Item) -> Dialogue:
     if raw.problem_type:
         problem = item.label(PROBLEM_TYPES[source], raw.problem_type, "problem", "problem_type")
         _keep(extra, "problem_type", raw.problem_type, problem)
-    feelings = raw.survey_score.seeker
     return Dialogue(
         id=item.id(source),
         language="en",
@@ -77,10 +67,7 @@ def esconv_dialogue(source: str, item: Item) -> Dialogue:
         situation=(raw.situation or "").strip() or None,
         problem=problem,
         emotion=emotion,
-        intensity=Intensity(
-            initial=feelings.initial_emotion_intensity or raw.init_intensity,
-            final=feelings.final_emotion_intensity or raw.final_intensity,
-        ),
+        intensity=Intensity(initial=raw.initial, final=raw.final),
         utterances=_utterances(item, raw.dialog, source),
         extra=extra,
     )

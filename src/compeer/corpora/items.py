@@ -6,8 +6,6 @@ that cannot be read is handed on as the `InputError` itself, so that the caller 
 the whole file (an array that breaks off) is raised, since nothing after it can be trusted.
 """
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import json
@@ -18,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
 
 from compeer.corpora.labels import normal
@@ -29,10 +25,10 @@ from compeer.io import read_values, rewritable
 
 MEND = "Mend it, or see docs/data.md for the format; --skip-bad leaves bad dialogues out and counts them."
 CHUNK = 1 << 16
-LONGEST_ITEM = 1 << 25
-"""Characters; a dialogue is never that long, so what is longer is a broken file."""
+LONGEST_ITEM = 1 << 25  # characters; a dialogue is never that long, so what is longer is a broken file
 
 _BLANK = " \t\r\n"
+_JSON = json.JSONDecoder()
 
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
@@ -49,18 +45,13 @@ class Item:
     file: Path
     position: int
     line: int | None = None
-    media: str = ""
-    """The folder put before the names of clips."""
+    media: str = ""  # the folder put before the names of clips
 
-    @property
-    def where(self) -> str:
-        return f"item {self.position}" if self.line is None else f"line {self.line}"
-
-    def bad(self, what: str, field: str | None = None, *, line: int | None = None, do: str = MEND) -> InputError:
+    def bad(self, what: str, field: str | None = None, *, do: str = MEND) -> InputError:
         """The error that names this item and the field in it."""
-        if self.line is None and line is None:
-            field = f"{self.where}, {field}" if field else self.where
-        return InputError(what, file=self.file, line=line or self.line, field=field, do=do)
+        if self.line is None:
+            field = f"item {self.position}, {field}" if field else f"item {self.position}"
+        return InputError(what, file=self.file, line=self.line, field=field, do=do)
 
     def check(self, model: type[Model]) -> Model:
         """The value as a model, or the error that names the field."""
@@ -70,14 +61,12 @@ class Item:
             plain = from_validation(error)
             raise self.bad(plain.what, plain.field) from None
 
-    def label(
-        self, table: Mapping[str, Value], theirs: str, kind: str, field: str, *, line: int | None = None
-    ) -> Value:
+    def label(self, table: Mapping[str, Value], theirs: str, kind: str, field: str) -> Value:
         """What a label of theirs is called by us, or the error that it stands in no table."""
         if normal(theirs) not in table:
             name = theirs if len(theirs) <= 60 else f"{theirs[:60]}…"
             known = f"Known: {', '.join(table)} (docs/labels.md). --skip-bad leaves such dialogues out."
-            raise self.bad(f"unknown {kind} '{name}'", field, line=line, do=known)
+            raise self.bad(f"unknown {kind} '{name}'", field, do=known)
         return table[normal(theirs)]
 
     def id(self, source: str, own: str | None = None) -> str:
@@ -108,7 +97,9 @@ class BadDialogues:
         self.first.setdefault(reason, error)
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------------
+def id_hash(name: str) -> int:
+    """Eight bytes that stand for an id."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def json_items(path: Path) -> Iterator[Item | InputError]:
@@ -133,7 +124,7 @@ def line_items(path: Path) -> Iterator[Item | InputError]:
 
 def array_items(path: Path) -> Iterator[Item | InputError]:
     """An item for each element of a JSON array; a fault of the array itself is raised."""
-    decoder, position = json.JSONDecoder(), 0
+    position = 0
     with path.open("rb") as file:
         buffer = _Buffer(file, path)
         buffer.skip("[")
@@ -144,7 +135,7 @@ def array_items(path: Path) -> Iterator[Item | InputError]:
                 buffer.skip(",")
                 buffer.next_sign()
             position += 1
-            text, value = buffer.decode(decoder, position)
+            text, value = buffer.decode(position)
             item = Item(value, path, position)
             try:
                 rewritable(text, value)
@@ -174,9 +165,8 @@ class _Buffer:
             self.text += self.decoder.decode(data, final=self.ended)
         except UnicodeDecodeError as error:
             line = self.line + self.text.count("\n") + error.object[: error.start].count(b"\n")
-            raise InputError(
-                f"this is not UTF-8 text: {error.reason}", file=self.path, line=line, do="Save the file as UTF-8."
-            ) from None
+            what = f"this is not UTF-8 text: {error.reason}"
+            raise InputError(what, file=self.path, line=line, do="Save the file as UTF-8.") from None
         return True
 
     def next_sign(self) -> str:
@@ -191,12 +181,12 @@ class _Buffer:
         assert self.next_sign() == sign
         self._drop(1)
 
-    def decode(self, decoder: json.JSONDecoder, position: int) -> tuple[str, Any]:
+    def decode(self, position: int) -> tuple[str, Any]:
         """The value that opens the buffer, with its text."""
         while True:
             size = len(self.text)
             try:
-                value, end = decoder.raw_decode(self.text)
+                value, end = _JSON.raw_decode(self.text)
                 if end < size or not self.more(max(size, CHUNK)):  # at the buffer's end a number may go on
                     text = self.text[:end]
                     self._drop(end)
@@ -216,46 +206,3 @@ class _Buffer:
     def _drop(self, count: int) -> None:
         self.line += self.text.count("\n", 0, count)
         self.text = self.text[count:]
-
-
-# --- ids --------------------------------------------------------------------------------------------------------------
-
-_RECENT = 4096
-_MOST_RUNS = 8
-
-
-class KnownIds:
-    """Which ids were read already: hashes with a number each, sixteen bytes an id instead of a few hundred.
-
-    Recent ones stand in a dictionary, older ones in sorted arrays.
-    """
-
-    def __init__(self) -> None:
-        self._recent: dict[int, int] = {}
-        self._runs: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]] = []
-
-    def before(self, id: str, number: int) -> int | None:
-        """The number that the id was seen with; None, and remembered, if it was not."""
-        mark = int.from_bytes(hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-        if mark in self._recent:
-            return self._recent[mark]
-        for marks, numbers in self._runs:
-            index = int(np.searchsorted(marks, np.uint64(mark)))
-            if index < len(marks) and int(marks[index]) == mark:
-                return int(numbers[index])
-        self._recent[mark] = number
-        if len(self._recent) >= _RECENT:
-            self._put_away()
-        return None
-
-    def _put_away(self) -> None:
-        marks = np.fromiter(self._recent, dtype=np.uint64, count=len(self._recent))
-        numbers = np.fromiter(self._recent.values(), dtype=np.int64, count=len(self._recent))
-        self._recent.clear()
-        self._runs.append((marks, numbers))
-        if len(self._runs) > _MOST_RUNS:
-            marks = np.concatenate([run[0] for run in self._runs])
-            numbers = np.concatenate([run[1] for run in self._runs])
-            self._runs = [(marks, numbers)]
-        order = np.argsort(marks)
-        self._runs[-1] = (marks[order], numbers[order])

@@ -1,7 +1,5 @@
 """How other corpora's labels map to ours: the tables of `labels.toml`, one a corpus, and nothing that guesses."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files

@@ -1,29 +1,25 @@
 """MESC: therapy sessions of a television series, with an emotion and a strategy for each utterance and a clip to it.
 
-The CSV has a row an utterance; rows are grouped by `Dialogue_ID` and put in the order of `Utterance_ID`, wherever they
-stand, so the (small) file is read whole. The JSON files have a dialogue an item, and no clips. The therapist's own
-emotion has no place with us and stays in `extra`, as do season, episode, times, and strategies that were renamed.
+The CSV has a row an utterance, in any order, and is read whole; the JSON files have a dialogue an item, and no clips.
+What has no place with us (the therapist's own emotion, times, problems in other words) stays in `extra`.
 
 The clip of a row is named by season, episode and the two times, `S01E02_00-07-25.500_00-07-31.250.mp4`, in the folder
-that `media` names; `start` and `end` are the seconds in the episode. Problems are free text in this corpus: one that
-our table does not hold leaves `problem` empty and stays in `extra`.
+that `media` names; `start` and `end` are the seconds in the episode.
 """
-
-from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from compeer.corpora.items import Item, Text, first_bytes
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES, normal
 from compeer.dialogue import Dialogue, Media, Utterance
-from compeer.errors import InputError, from_validation
+from compeer.errors import InputError
 
 _COLUMNS = ("Utterance", "Speaker", "Dialogue_ID", "Utterance_ID")
 _TIME = re.compile(r"(?:(?:([0-9]{1,4}):)?([0-9]{1,4}):)?([0-9]{1,8}(?:[.,][0-9]{0,9})?)")
@@ -31,30 +27,27 @@ _TIME = re.compile(r"(?:(?:([0-9]{1,4}):)?([0-9]{1,4}):)?([0-9]{1,8}(?:[.,][0-9]
 _Number = Annotated[int | None, Field(ge=0, le=9999), BeforeValidator(lambda given: None if given == "" else given)]
 
 
-class _Labelled(BaseModel):
-    """What the rows of both shapes have in common."""
-
-    model_config = ConfigDict(extra="allow", populate_by_name=True)
-
-    text: Text = Field(validation_alias="Utterance")
-    speaker: str = Field(validation_alias="Speaker")
-    emotion: str = Field(default="", validation_alias="Emotion")
-    strategy: str = Field(default="", validation_alias="Strategy")
+def _column(name: str) -> str:
+    return "Utterance" if name == "text" else name[0].upper() + name[1:]
 
 
-class _Row(_Labelled):
+class _MescTurn(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    text: Text
+    speaker: str
+    emotion: str = ""
+    strategy: str = ""
+
+
+class _Row(_MescTurn):
+    model_config = ConfigDict(alias_generator=_column)
+
     Utterance_ID: int
     Season: _Number = None
     Episode: _Number = None
     StartTime: str = ""
     EndTime: str = ""
-
-
-class _MescTurn(_Labelled):
-    text: Text
-    speaker: str
-    emotion: str = ""
-    strategy: str = ""
 
 
 class _MescDialogue(BaseModel):
@@ -65,20 +58,12 @@ class _MescDialogue(BaseModel):
     dialog: list[_MescTurn] = Field(min_length=1)
 
 
-@dataclass(frozen=True)
-class _CsvLine:
-    """A row of the CSV and the line it begins on."""
-
-    number: int
-    cells: dict[str, str]
-
-
 @dataclass
 class _CsvDialogue:
     """The rows of one dialogue. A row that could not be read stands in as its error: the dialogue has a hole there."""
 
     own_id: str
-    lines: list[_CsvLine] = field(default_factory=list)
+    rows: list[Item] = field(default_factory=list)
     broken: InputError | None = None
 
 
@@ -89,11 +74,7 @@ def is_csv(path: Path) -> bool:
 
 
 def csv_items(path: Path) -> Iterator[Item | InputError]:
-    """An item a dialogue, whose value is the rows of that dialogue.
-
-    Which dialogue a row with too many or too few cells belongs to cannot be told, so those before and after it are
-    bad, both.
-    """
+    """An item a dialogue, whose value is its rows; a row with too many or too few cells spoils those around it."""
     sessions: dict[str, _CsvDialogue] = {}
     last, broken = None, None
     for row in _lines(path):
@@ -102,17 +83,18 @@ def csv_items(path: Path) -> Iterator[Item | InputError]:
             if last:
                 last.broken = last.broken or row
             continue
-        own = row.cells["Dialogue_ID"].strip()
+        own = row.value["Dialogue_ID"].strip()
         last = sessions.setdefault(own, _CsvDialogue(own))
-        last.lines.append(row)
+        last.rows.append(row)
         last.broken, broken = last.broken or broken, None
     if broken and not sessions:
         yield broken
     for position, session in enumerate(sessions.values(), 1):
-        yield Item(session, path, position, session.lines[0].number)
+        yield Item(session, path, position, session.rows[0].line)
 
 
-def _lines(path: Path) -> Iterator[_CsvLine | InputError]:
+def _lines(path: Path) -> Iterator[Item | InputError]:
+    """The rows, each with the line it begins on."""
     with path.open("rb") as file:
         rows = csv.reader(_decoded(path, file))
         try:
@@ -126,7 +108,7 @@ def _lines(path: Path) -> Iterator[_CsvLine | InputError]:
                 if not any(cell.strip() for cell in cells):
                     continue
                 if len(cells) == len(header):
-                    yield _CsvLine(line, dict(zip(header, cells, strict=True)))
+                    yield Item(dict(zip(header, cells, strict=True)), path, 0, line)
                 else:
                     what = "the row has more or fewer cells than the header"
                     yield InputError(what, file=path, line=line, do="Mend the row; texts with commas need quotes.")
@@ -145,10 +127,8 @@ def _decoded(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
 
 def mesc_dialogue(item: Item) -> Dialogue:
     """A dialogue of MESC, from its CSV or its JSON."""
-    return _from_rows(item, item.value) if isinstance(item.value, _CsvDialogue) else _from_json(item)
-
-
-def _from_json(item: Item) -> Dialogue:
+    if isinstance(item.value, _CsvDialogue):
+        return _from_rows(item, item.value)
     raw = item.check(_MescDialogue)
     theirs, extra = raw.problem_type or "", dict(raw.model_extra or {})
     problem = PROBLEM_TYPES["mesc"].get(normal(theirs))
@@ -173,44 +153,40 @@ def _from_rows(item: Item, session: _CsvDialogue) -> Dialogue:
         raise session.broken
     if not session.own_id:
         raise item.bad("this is empty", "Dialogue_ID")
-    ordered: dict[int, tuple[int, _Row]] = {}
-    for line in session.lines:
-        try:
-            row = _Row.model_validate(line.cells)
-        except ValidationError as error:
-            plain = from_validation(error)
-            raise item.bad(plain.what, plain.field, line=line.number) from None
+    ordered: dict[int, tuple[Item, _Row]] = {}
+    for line in session.rows:
+        row = line.check(_Row)
         if row.Utterance_ID in ordered:
-            raise item.bad("this number is used twice in the dialogue", "Utterance_ID", line=line.number)
-        ordered[row.Utterance_ID] = (line.number, row)
+            raise line.bad("this number is used twice in the dialogue", "Utterance_ID")
+        ordered[row.Utterance_ID] = (line, row)
     return Dialogue(
         id=item.id("mesc", session.own_id),
         language="en",
         source="mesc",
         utterances=tuple(
-            Utterance(**_labels(item, row, str.capitalize, number), text=row.text, media=_clip(item, row, number))
-            for _, (number, row) in sorted(ordered.items())
+            Utterance(**_labels(line, row, _column), text=row.text, media=_clip(line, row, item.media))
+            for _, (line, row) in sorted(ordered.items())
         ),
     )
 
 
-def _labels(item: Item, turn: _Labelled, field_of: Any, line: int | None = None) -> dict[str, Any]:
+def _labels(item: Item, turn: _MescTurn, field_of: Callable[[str], str]) -> dict[str, Any]:
     """Speaker, emotion, strategy and extra of an utterance."""
-    speaker = item.label(SPEAKERS["mesc"], turn.speaker, "speaker", field_of("speaker"), line=line)
+    speaker = item.label(SPEAKERS["mesc"], turn.speaker, "speaker", field_of("speaker"))
     extra: dict[str, Any] = {key: value for key, value in (turn.model_extra or {}).items() if value != ""}
     if isinstance(turn, _Row):
-        clip = {"Season": turn.Season, "Episode": turn.Episode, "StartTime": turn.StartTime, "EndTime": turn.EndTime}
+        clip = turn.model_dump(include={"Season", "Episode", "StartTime", "EndTime"})
         extra |= {key: value for key, value in clip.items() if value not in (None, "")}
         extra.pop("Dialogue_ID", None)
     found: dict[str, Any] = {"speaker": speaker, "extra": extra}
     if turn.emotion:
-        emotion = item.label(EMOTIONS["mesc"], turn.emotion, "emotion", field_of("emotion"), line=line)
+        emotion = item.label(EMOTIONS["mesc"], turn.emotion, "emotion", field_of("emotion"))
         if speaker == "seeker":
             found["emotion"] = emotion
         else:
             extra["emotion"] = turn.emotion
     if turn.strategy:
-        strategy = item.label(STRATEGIES["mesc"], turn.strategy, "strategy", field_of("strategy"), line=line)
+        strategy = item.label(STRATEGIES["mesc"], turn.strategy, "strategy", field_of("strategy"))
         if speaker == "supporter":
             found["strategy"] = strategy
         if turn.strategy != found.get("strategy") and normal(turn.strategy) != "undefined":
@@ -218,16 +194,13 @@ def _labels(item: Item, turn: _Labelled, field_of: Any, line: int | None = None)
     return found
 
 
-# --- clips ----------------------------------------------------------------------------------------------------------
-
-
-def _clip(item: Item, row: _Row, line: int) -> tuple[Media, ...]:
+def _clip(item: Item, row: _Row, folder: str) -> tuple[Media, ...]:
     if row.Season is None or row.Episode is None or not row.StartTime.strip() or not row.EndTime.strip():
         return ()
-    start, end = (_seconds(item, getattr(row, name), name, line) for name in ("StartTime", "EndTime"))
+    start, end = (_seconds(item, getattr(row, name), name) for name in ("StartTime", "EndTime"))
     if end < start:
-        raise item.bad("the clip ends before it starts", "EndTime", line=line)
-    path = PurePosixPath(item.media) / clip_name(row.Season, row.Episode, start, end)
+        raise item.bad("the clip ends before it starts", "EndTime")
+    path = PurePosixPath(folder) / clip_name(row.Season, row.Episode, start, end)
     return (Media(kind="video", path=str(path), start=start, end=end),)
 
 
@@ -242,10 +215,10 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60:02d}-{minutes % 60:02d}-{rest // 1000:02d}.{rest % 1000:03d}"
 
 
-def _seconds(item: Item, text: str, field: str, line: int) -> float:
+def _seconds(item: Item, text: str, field: str) -> float:
     """Seconds of `1:02:03,456`, `02:03.4` or `123.4`."""
     match = _TIME.fullmatch(text.strip())
     if not match:
-        raise item.bad(f"no time: '{text[:60]}'", field, line=line, do="Write it as 00:07:25,500 or as seconds.")
+        raise item.bad(f"no time: '{text[:60]}'", field, do="Write it as 00:07:25,500 or as seconds.")
     hours, minutes, seconds = match.groups()
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds.replace(",", "."))

@@ -4,8 +4,6 @@ SoulChat is a JSON array of `{id, topic, messages: [{role, content}]}`, SMILE on
 line. Both bring ids of their own. What else stands in an object, as the topic, is kept in `extra`.
 """
 
-from __future__ import annotations
-
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from compeer.corpora.items import Item, Text

@@ -7,20 +7,5 @@ from compeer.reward.metrics import collapsed_verdicts, evaluate_judge
 from compeer.reward.score import Judge, Judgment, Score, Unscored, score
 from compeer.reward.train import RewardSettings, train_judge
 
-__all__ = [
-    "Case",
-    "Judge",
-    "JudgeForm",
-    "Judgment",
-    "LocalJudge",
-    "PairJudge",
-    "RewardSettings",
-    "Score",
-    "Unscored",
-    "collapsed_verdicts",
-    "evaluate_judge",
-    "open_judge",
-    "record_case",
-    "score",
-    "train_judge",
-]
+__all__ = ["Case", "Judge", "JudgeForm", "Judgment", "LocalJudge", "PairJudge", "RewardSettings", "Score", "Unscored"]
+__all__ += ["collapsed_verdicts", "evaluate_judge", "open_judge", "record_case", "score", "train_judge"]

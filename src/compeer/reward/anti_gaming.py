@@ -6,14 +6,13 @@ and again in the response makes the two fit each other, whatever it says: the ju
 Control tokens are broken up later, where the model's tokenizer is known (`compeer.engine.network.defuse`).
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
 from compeer.reasoning import one_line
+from compeer.ser.asking import regex, table
 from compeer.statistics import words
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
@@ -22,40 +21,17 @@ _BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and marks that are displayed as nothing."""
 _UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
 """Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
-COPIED_RUN = 5
-"""So many words in a row that are somebody else's are copied."""
-LONG_UTTERANCE = 8
-"""Words from which on an utterance is not said twice by chance."""
+COPIED_RUN = 5  # so many words in a row that are somebody else's are copied
+LONG_UTTERANCE = 8  # words from which on an utterance is not said twice by chance
 _COPIED_SHARE = 0.7
 _SENTENCE_END = re.compile(r"(?<=[.!?…。！？；\n])")
-_SHORT_SENTENCE = 3
-"""Words up to which a sentence may be said in the steps and to the seeker."""
+_SHORT_SENTENCE = 3  # words up to which a sentence may be said in the steps and to the seeker
 COPIED_REFERENCE = "the response copies the reference"
 _LETTER_SHARE = 0.4
-_LOOKALIKES = str.maketrans("аеоріїсухѕјһԁԛԝвкмнтαειοκνρτυχ", "aeopiicyxsjhdqwbkmhtaeiokvptux")
-"""Letters of other alphabets that look like Latin ones, as they are folded; nothing else is compared this way."""
-_TO_THE_JUDGE = re.compile(
-    r"\bverdict(?:\s+is)?\s*[:=]\W*(?:true|false|a|b|both|neither|correct|right)\b"
-    r"|\bverdict\W{1,3}(?:(?:is|be|must\W+be|should\W+be)\W{1,3})?(?:true|correct)\b"
-    r"|\b(?:correct|right|final)\W+(?:answer|verdict)\W{0,3}(?:is\b\W{0,3})?(?:true|reply|response|[ab]\b(?!\W+\w))"
-    r"|\b(?:please|now|just|must|should)\W+(?:answer|say|choose|reply|output|respond)\W+(?:with\W+)?(?:true|reply\W+[ab]|[ab])\b(?!\W+\w)"
-    r"|\b(?:all|each|every|both|these|the)\W+(?:of\W+)?(?:the\W+|these\W+|my\W+)?(?:three\W+)?(?:steps?|notes?)\W+"
-    r"(?:above\W+|here\W+|given\W+)?(?:is|are|was|were)\W+(?:all\W+)?(?:correct|right|true|accurate|valid)\b(?!\W+(?:ways?|to|for)\b)"
-    r"|\b(?:this|my|the\W+first|the\W+second|reply\W+[ab]|response\W+[ab])\W+(?:response\W+|reply\W+)?is\W+(?:the\W+)?"
-    r"(?:better|best|superior)\W+(?:one|response|reply)\b"
-    r"|\b(?:reply|response)\W+[ab]\W+is\W+(?:clearly\W+)?(?:the\W+)?(?:better|best|superior|right|correct)\b"
-    r"|\b(?:dear|note\W+to\W+the|attention)\W+(?:judge|grader|evaluator|reward\W+model)\b"
-    r"|(?:判定|裁决|结论|答案)\s*(?:是|为|应为)?\s*[:：]?\s*(?:正确|真\b|都好|都对|true|[ab]\b)"
-    r"|(?:所有|全部|以上|这些|三个)步骤[都均全]{0,2}(?:是)?(?:正确|准确|对(?:的|了|$|(?=[\s,.!，。！])))"
-    r"|(?:这个|本|第[一二]个)(?:回复|回答|回应)(?:是)?更好的?(?:那个|回复|回答|。|$)",
-    re.IGNORECASE,
-)
-"""What tells a judge which verdict to give. It is no support and no reasoning about a seeker, whoever wrote it."""
-_IN_SUCH = (
-    *("verdict", "answer", "say", "choose", "reply", "output", "respond", "response", "step", "note", "better", "best"),
-    *("superior", "judge", "grader", "evaluator", "reward", "判定", "裁决", "结论", "答案", "步骤", "更好"),
-)
-"""One of these is in all that tells a judge so; most texts have none, and to look for them takes less time."""
+_TABLE = table("reward/anti_gaming")
+_LOOKALIKES = str.maketrans(_TABLE["lookalikes"]["letters"], _TABLE["lookalikes"]["latin"])
+_TO_THE_JUDGE = re.compile("|".join(map(regex, _TABLE["to_the_judge"])), re.IGNORECASE)
+_IN_SUCH = _TABLE["in_such"].split()
 
 
 def visible(text: str) -> str:
@@ -131,8 +107,7 @@ def void_reason(response: str, reference: str | None, history: Sequence[str], st
 
 
 def folded(text: str) -> str:
-    """Text as it looks: no invisible characters, accents or wide letters, and no letters of other alphabets that look
-    like Latin ones, in small letters."""
+    """Text as it looks, in small letters: nothing invisible, no accents, wide letters or letters that look Latin."""
     if text.isascii():
         return visible(text).lower()
     apart = unicodedata.normalize("NFKD", visible(text))
@@ -151,11 +126,8 @@ def _copies(found: Sequence[str], sources: tuple[str, ...]) -> bool:
     if len(found) < LONG_UTTERANCE:
         return False
     runs = _runs(sources)
-    copied = [False] * len(found)
-    for at in range(len(found) - COPIED_RUN + 1):
-        if tuple(found[at : at + COPIED_RUN]) in runs:
-            copied[at : at + COPIED_RUN] = [True] * COPIED_RUN
-    return sum(copied) >= _COPIED_SHARE * len(found)
+    starts = [at for at in range(len(found) - COPIED_RUN + 1) if tuple(found[at : at + COPIED_RUN]) in runs]
+    return len({at + word for at in starts for word in range(COPIED_RUN)}) >= _COPIED_SHARE * len(found)
 
 
 @lru_cache(maxsize=64)

@@ -10,8 +10,6 @@ no contradiction: a good plan may be carried out badly. The rate is taken over a
 and whose strategy is known. What a judge accepted stands beside its rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,10 +23,7 @@ from compeer.statistics import Numbers, group_weights
 
 
 def contradictions(judgment: Judgment, follows: bool) -> dict[str, bool]:
-    """In which ways a judgment contradicts itself, given whether the response does what step 3 says; what it accepts.
-
-    A response is accepted that is as good as the reference or better.
-    """
+    """How a judgment contradicts itself, given whether the response does what step 3 says, and what it accepts."""
     accepted = judgment.preferred() in ACCEPTABLE and not judgment.void
     all_right = all(judgment.step(part) for part in STEPS)
     against = accepted and all_right and not follows
@@ -51,11 +46,8 @@ def sampled_contradictions(
     dialogues: Sequence[str], follows: Sequence[bool], judgments: Judgments, repeats: int = REPEATS, seed: int = 0
 ) -> dict[str, Numbers]:
     """The sampled means of what a judge contradicts and accepts, over outputs that it judged whole."""
-    marks = [
-        contradictions(judgment, one)
-        for judgment, one in zip(judgments, follows, strict=True)
-        if isinstance(judgment, Judgment)
-    ]
+    pairs = zip(judgments, follows, strict=True)
+    marks = [contradictions(judgment, one) for judgment, one in pairs if isinstance(judgment, Judgment)]
     return dialogue_means(dialogues, {key: [mark[key] for mark in marks] for key in marks[0]}, repeats, seed)
 
 
@@ -79,10 +71,10 @@ def record_contradictions(records: Sequence[SerRecord], judgments: Judgments) ->
     chosen = [records[number] for number in rows]
     follows = [record.response_strategy == record.candidate.strategy.strategy for record in chosen]
     found = {"outputs": len(records), "judged": sum(judged), "decided": len(rows), "following": sum(follows)}
-    judges = {"judge": judgments, "the labels themselves": labels} if rows else {}
     dialogues = [record.dialogue for record in chosen]
-    sampled = {
-        name: sampled_contradictions(dialogues, follows, [given[number] for number in rows])
-        for name, given in judges.items()
-    }
-    return {**found, "judges": {name: with_intervals(means) for name, means in sampled.items()}}
+
+    def means(given: Judgments) -> dict[str, Any]:
+        return with_intervals(sampled_contradictions(dialogues, follows, [given[number] for number in rows]))
+
+    judges = {"judge": judgments, "the labels themselves": labels} if rows else {}
+    return {**found, "judges": {name: means(given) for name, given in judges.items()}}

@@ -7,57 +7,38 @@ with the same history. With `alone` UnifiReward has a second pass: a branch that
 judge does and then names the strategy of the candidate's, without knowing which one step 3 asks for.
 """
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from compeer.dialogue import Utterance, transcript
+from compeer import reasoning
+from compeer.dialogue import Media, Utterance, transcript
 from compeer.io import Frozen
-from compeer.reasoning import (
-    MAX_RESPONSE,
-    MAX_STEP,
-    STEPS,
-    STRATEGIES,
-    ParsedTurn,
-    Part,
-    StrategyStep,
-    parse_turn,
-    render_step,
-    render_turn,
-)
+from compeer.reasoning import MAX_RESPONSE, MAX_STEP, STEPS, STRATEGIES, ParsedTurn, Part, StrategyStep
 from compeer.reward.anti_gaming import own_sentences, quoted, says_nothing, speaks_to_the_judge, visible, void_reason
+from compeer.ser.asking import prompt, table
 from compeer.ser.record import PREFERENCES, Preferred, SerRecord
 from compeer.statistics import generator, words
 
 STEP_WORDS = ("True", "False")
 RESPONSE_WORDS = ("A", "B", "Both", "Neither")
-BEFORE_VERDICT = "\nVerdict:"
-"""Stands between a reason and its verdict."""
-MAX_REASON = 200
-"""Characters of a reason that a judge is taught."""
+BEFORE_VERDICT = "\nVerdict:"  # stands between a reason and its verdict
+MAX_REASON = 200  # characters of a reason that a judge is taught
 MISSING = "(missing)"
 HIDDEN = "(not shown)"
 _BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
 """Words by which annotators name one of two responses: they mean nothing once the order is another."""
-
-
 JudgeKind = Literal["unified", "process", "outcome"]
 
 
 class JudgeForm(Frozen):
     """What a judge is asked and how it answers, as in its training; it stands in the model's card."""
 
-    kind: JudgeKind = Field(
-        default="unified", description="the judge: UnifiReward, steps alone (PRM) or responses alone (ORM)"
-    )
+    kind: JudgeKind = Field(default="unified", description="UnifiReward, or a judge of steps (PRM) or responses (ORM)")
     reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
     history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
     blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
@@ -65,8 +46,7 @@ class JudgeForm(Frozen):
         default=True, description="UnifiReward: it is told which response was written after the steps, and as what"
     )
     alone: bool = Field(
-        default=False,
-        description="UnifiReward: a second chat compares the responses without the steps, and names one's strategy",
+        default=False, description="UnifiReward: a second chat compares the responses alone and names one's strategy"
     )
 
 
@@ -87,12 +67,9 @@ class JudgeQuestion:
     part: Part | Literal["kind"]
     text: str
     words: tuple[str, ...]
-    asked: bool = True
-    """Whether the judge is needed: a missing step is False without asking."""
-    images: tuple[str, ...] = ()
-    """Pictures of the history, by path or address, for multimodal judges."""
-    history: str = ""
-    """The history at the start of a chat, as the judge reads it."""
+    asked: bool = True  # whether the judge is needed: a missing step is False without asking
+    images: tuple[str, ...] = ()  # pictures of the history, by path or address, for multimodal judges
+    history: str = ""  # the history at the start of a chat, as the judge reads it
 
     @property
     def content(self) -> str | list[dict[str, Any]]:
@@ -103,15 +80,7 @@ class JudgeQuestion:
         return [*pictures, {"type": "text", "text": self.text}]
 
 
-@cache
-def prompt_text(name: str) -> str:
-    """A prompt of this room, by the name of its file."""
-    return files("compeer.reward").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").rstrip("\n")
-
-
-@cache
-def _wordings() -> dict[str, list[str]]:
-    return tomllib.loads(files("compeer.reward").joinpath("prompts", "reasons.toml").read_text(encoding="utf-8"))
+prompt_text = partial(prompt, room="reward")
 
 
 def system_message(form: JudgeForm) -> dict[str, Any]:
@@ -119,14 +88,8 @@ def system_message(form: JudgeForm) -> dict[str, Any]:
     return {"role": "system", "content": prompt_text("system_reasons" if form.reasons else "system")}
 
 
-# --- the rounds of a case ---------------------------------------------------------------------------------------------
-
-
 def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[JudgeQuestion]]:
-    """The chats in which a case is judged, each a list of rounds that follow each other.
-
-    With `images`, for multimodal judges, the pictures of the visible utterances go with the history.
-    """
+    """The chats in which a case is judged, each a list of rounds; with `images` the visible pictures go along."""
     response = _visible_response(case, form)
     compared = _response_round(case, response, with_notes=form.kind == "unified" and form.marked)
     if form.kind == "process":
@@ -152,24 +115,22 @@ def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[Jud
     return [[with_history(branch[0]), *branch[1:]] for branch in found]
 
 
-def _step_round(
-    output: ParsedTurn, part: Part, prompt: str = "first_step", earlier: Sequence[Part] = ()
-) -> JudgeQuestion:
+def _step_round(output: ParsedTurn, part: Part, how: str = "first_step", earlier: Sequence[Part] = ()) -> JudgeQuestion:
     """The round about a step; `earlier` steps are quoted before it, without verdicts."""
     step = _visible_step(output, part)
     before = "".join(f"Earlier note: {_visible_step(output, other) or MISSING}\n" for other in earlier)
-    text = before + prompt_text(prompt).format(step=step or MISSING)
+    text = before + prompt_text(how).format(step=step or MISSING)
     return JudgeQuestion(part, text, STEP_WORDS, asked=step is not None)
 
 
 def _visible_step(output: ParsedTurn, part: Part) -> str | None:
     """A step as the judge reads it, or None if no language is visible in it, or it speaks to the judge."""
     step = output.parts.get(part)
-    if step is None or isinstance(step, str) or not (text := quoted(step.text, MAX_STEP)):
+    if step is None or isinstance(step, str) or says_nothing(step.text) or speaks_to_the_judge(step.text):
         return None
-    if says_nothing(step.text) or speaks_to_the_judge(step.text):
+    if not (text := quoted(step.text, MAX_STEP)):
         return None
-    return render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
+    return reasoning.render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
 
 
 def _response_round(case: Case, response: str | None, with_notes: bool) -> list[JudgeQuestion]:
@@ -208,24 +169,17 @@ def _steps_of(case: Case, form: JudgeForm) -> list[str]:
     return steps if form.kind == "unified" else []
 
 
-# --- chats to learn from ----------------------------------------------------------------------------------------------
-
-
 def chat(
     case: Case, answers: Sequence[str], form: JudgeForm | None = None, branch: int = 0, images: bool = False
 ) -> list[dict[str, Any]]:
-    """The whole chat of one branch with the judge's answers, as a model is trained on it.
-
-    Where nobody knows the kind of the response, it is not asked for.
-    """
+    """The whole chat of one branch with the judge's answers, to train on; an unknown kind of help is not asked for."""
     form = form or JudgeForm()
     messages: list[dict[str, Any]] = [system_message(form)]
     rounds = branches(case, form, images)[branch]
     if rounds[-1].part == "kind" and len(answers) == len(rounds) - 1:
         rounds = rounds[:-1]
     for question, answer in zip(rounds, answers, strict=True):
-        messages.append({"role": "user", "content": question.content})
-        messages.append({"role": "assistant", "content": answer})
+        messages += [{"role": "user", "content": question.content}, {"role": "assistant", "content": answer}]
     return messages
 
 
@@ -261,7 +215,7 @@ def _reason(record: SerRecord, part: Part, verdict: str) -> str:
         return given
     kind = getattr(label, "kind", None)
     names = {"True": "true", "False": "false_kind" if kind else "false", "A": "better", "B": "better"}
-    wordings = _wordings()[names.get(verdict, verdict.lower())]
+    wordings: list[str] = table("reward/prompts/reasons")[names.get(verdict, verdict.lower())]
     wording = wordings[int(generator(0, "reason", record.id, part).integers(len(wordings)))]
     return wording.format(kind=kind, better=verdict, worse="B" if verdict == "A" else "A")
 
@@ -275,19 +229,15 @@ def with_whole_paths(history: Sequence[Utterance], folder: str | Path) -> tuple[
     """The history with paths relative to the folder made whole; addresses stay as they are."""
     whole = Path(folder).absolute()
 
-    def placed(utterance: Utterance) -> Utterance:
-        media = tuple(
-            one if "://" in one.path else one.model_copy(update={"path": str(whole / one.path)})
-            for one in utterance.media
-        )
-        return utterance.model_copy(update={"media": media}) if media else utterance
+    def placed(one: Media) -> Media:
+        return one if "://" in one.path else one.model_copy(update={"path": str(whole / one.path)})
 
-    return tuple(placed(utterance) for utterance in history)
+    return tuple(one.model_copy(update={"media": tuple(map(placed, one.media))}) for one in history)
 
 
 def record_case(record: SerRecord) -> Case:
     """A record as a case to be judged; without a preference there is no reference to compare with."""
-    output = parse_turn(render_turn(record.candidate))
+    output = reasoning.parse_turn(reasoning.render_turn(record.candidate))
     return Case(record.history, output, record.reference if record.preference else None, record.candidate_first)
 
 

@@ -1,20 +1,14 @@
 """A judge behind any language model: a server that speaks OpenAI's protocol, or a model in this process.
 
-The rounds of a branch are one chat: each question is asked after the answers to those before it. Branches and cases are
-asked at the same time, as many as the model takes. A model that was trained as a judge is asked in exactly the chat of
-its training; any other gets a longer instruction that explains what is asked and how to answer.
-
-An answer is read strictly: the verdict alone, or a last line that is the verdict. What cannot be read is asked again
-with the complaint, and then makes the case `Unscored`; nothing is guessed from an essay. A verdict in words has no
-probability of its own: it counts as 1, and the others as 0. A case whose pictures the model cannot get is `Unscored`
-too: such a judge has not judged the same conversation.
+The rounds of a branch are one chat; branches and cases are asked at the same time, as many as the model takes. A model
+that was not trained as a judge gets a longer instruction. An answer is read strictly; what cannot be read is asked
+again with the complaint, and then makes the case `Unscored`, as do pictures that the model cannot get: such a judge has
+not judged the same conversation. A verdict in words has no probability of its own: it counts as 1, and the others as 0.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import mimetypes
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,19 +17,11 @@ from typing import Any
 
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import in_blocks
+from compeer.reward import conversation
 from compeer.reward.anti_gaming import quoted
-from compeer.reward.conversation import (
-    BEFORE_VERDICT,
-    Case,
-    JudgeForm,
-    JudgeQuestion,
-    branches,
-    prompt_text,
-    system_message,
-    void_response,
-)
+from compeer.reward.conversation import BEFORE_VERDICT, Case, JudgeForm, JudgeQuestion, prompt_text
 from compeer.reward.score import Answers, Judgment, Unscored
-from compeer.ser.asking import Answer, AnswerFault, Read, ask_until_read
+from compeer.ser.asking import Answer, AnswerFault, Read, ask_until_read, data_url
 
 _OTHER_WORDS = {"对": "True", "错": "False", "都好": "Both", "都不好": "Neither"}
 _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
@@ -47,11 +33,7 @@ _NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
 
 
 class ModelJudge:
-    """Judges by asking a model in words; `trained` says that it was trained as a judge of this form.
-
-    With `both_orders` the responses are compared a second time in the other order, and the verdicts averaged.
-    `media` is the folder that paths of pictures are relative to.
-    """
+    """Judges by asking a model in words; `trained`: as a judge of this form. Paths of pictures count from `media`."""
 
     def __init__(
         self,
@@ -66,7 +48,7 @@ class ModelJudge:
         self.form = form or JudgeForm()
         self.name = model.name
         self._model, self._both_orders, self._media = model, both_orders, media
-        own: Message = {"role": "system", "content": system_message(self.form)["content"]}
+        own: Message = {"role": "system", "content": conversation.system_message(self.form)["content"]}
         self._system = own if trained else untrained_system(self.form)
         self._trained = trained
         self._sampling = Sampling(temperature=0, max_tokens=192 if self.form.reasons else 16)
@@ -109,15 +91,11 @@ class ModelJudge:
 
     def _questions(self, case: Case) -> list[list[JudgeQuestion]]:
         """The chats of a case; an untrained model gets the list of the kinds of help."""
-        found = branches(case, self.form, images=True)
-        if self._trained:
-            return found
-
-        def listed(question: JudgeQuestion) -> JudgeQuestion:
-            text = f"{question.text} {', '.join(question.words)}?"
-            return replace(question, text=text) if question.part == "kind" else question
-
-        return [[listed(question) for question in one] for one in found]
+        found = conversation.branches(case, self.form, images=True)
+        last = found[-1][-1] if found else None
+        if last and last.part == "kind" and not self._trained:
+            found[-1][-1] = replace(last, text=f"{last.text} {', '.join(last.words)}?")
+        return found
 
     async def _ask(self, block: Sequence[_AskedBranch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
@@ -135,21 +113,14 @@ class ModelJudge:
 
     async def _answers(self, asked: Sequence[tuple[_AskedBranch, JudgeQuestion]]) -> list[Answer[str]]:
         grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
-        requests = [
-            Request(branch.messages_with(question), grammar=grammars[question.words]) for branch, question in asked
-        ]
+        requests = [Request(branch.messages_with(one), grammar=grammars[one.words]) for branch, one in asked]
 
         def read(index: int, generation: Generation) -> str | AnswerFault:
             if generation.cut_off:
                 return AnswerFault("it was cut off before its end")
             return read_verdict(generation.text, asked[index][1].words)
 
-        if not requests:
-            return []
-        return await ask_until_read(self._model, requests, read, self._sampling, _RETRIES)
-
-
-# --- one branch of a case ---------------------------------------------------------------------------------------------
+        return await ask_until_read(self._model, requests, read, self._sampling, _RETRIES) if requests else []
 
 
 @dataclass
@@ -202,10 +173,7 @@ def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Jud
             reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
             if label and reason.strip() and question.part != "kind":
                 found.reasons.setdefault(question.part, quoted(reason, len(reason)))
-    return found.judgment(case, form, void_response(case, form))
-
-
-# --- questions and answers --------------------------------------------------------------------------------------------
+    return found.judgment(case, form, conversation.void_response(case, form))
 
 
 def untrained_system(form: JudgeForm) -> Message:
@@ -215,11 +183,7 @@ def untrained_system(form: JudgeForm) -> Message:
 
 
 def read_verdict(text: str, allowed: Sequence[str]) -> str | AnswerFault:
-    """The verdict of an answer: the whole of it, or its last line, with or without `Verdict:` before it.
-
-    Case, bold, quotation marks and a full stop do not matter, nor do thoughts in `<think>`. An answer that has
-    verdicts on several lines, differing, is none.
-    """
+    """The verdict of an answer or its last line, in whatever quotes; none if lines have differing verdicts."""
     lines = [line for line in _THOUGHTS.sub("", text).splitlines() if line.strip(_AROUND)]
     if not lines:
         return AnswerFault("it is empty")
@@ -255,19 +219,12 @@ def _user(question: JudgeQuestion) -> Message:
     return {"role": "user", "content": text}
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-
 class PicturesRefused(Exception):
     """The model cannot get a picture, and why."""
 
 
 def picture_blocks(paths: Sequence[str], model: TextModel, media: str | Path = "") -> list[dict[str, Any]]:
-    """The parts of a message that hold the pictures; relative paths count from the folder `media`.
-
-    A server gets them in the message itself (OpenAI's `image_url`, a file as a data URL) and refuses the request if its
-    model is not multimodal. A model in this process reads files.
-    """
+    """The parts of a message with the pictures: files below `media` for a model here, addresses or data for others."""
     if not paths:
         return []
     multimodal: bool | None = getattr(model, "multimodal", None)
@@ -282,9 +239,7 @@ def _address(path: str, media: Path) -> str:
     """An address as it is, and a file as a data URL."""
     if "://" in path or path.startswith("data:"):
         return path
-    file = media / path
     try:
-        data = base64.b64encode(file.read_bytes()).decode()
+        return data_url(media / path)
     except OSError as error:
-        raise PicturesRefused(f"the picture {file} cannot be read: {error.strerror}") from None
-    return f"data:{mimetypes.guess_type(file.name)[0] or 'image/png'};base64,{data}"
+        raise PicturesRefused(f"the picture {media / path} cannot be read: {error.strerror}") from None

@@ -1,11 +1,8 @@
 """A judge at work in this process: what it is asked, and what becomes of the answers.
 
-A verdict is read off the probabilities of the allowed words, so no verdict is ever unreadable; a judge that gives
-reasons writes one first, up to the end of its line. A multimodal judge gets the pictures of a history with it, once.
-`rounds.py` asks the rounds themselves, on torch, or on llama.cpp where a judge is adapters over a large base.
+A verdict is read off the probabilities of the allowed words, so none is ever unreadable; a judge that gives reasons
+writes one first. `rounds.py` asks the rounds themselves, on torch, or on llama.cpp for adapters over a large base.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -37,9 +34,8 @@ _TOO_LONG = "too long for the judge"
 class LocalJudge:
     """Judges with a model folder, `batch_size` outputs at a time, in the form and with the threshold of its card.
 
-    With `both_orders` the responses are compared in both orders and the probabilities averaged. A reason has at most
-    `reason_tokens` tokens. `network` and `tokenizer` take the place of the folder's where they are loaded already.
-    `media` is the folder that paths of pictures are relative to, else that of the card.
+    With `both_orders` the responses are compared in both orders and the probabilities averaged. `network` and
+    `tokenizer` take the place of the folder's where they are loaded already, `media` that of the card's folder.
     """
 
     def __init__(
@@ -173,13 +169,10 @@ class LocalJudge:
         answers = [Answers() for _ in cases]
         if ask:
             ask(lambda row, question, values, reason: self._hear(row, question, values, reason, answers[row.case]))
-        return [
-            failed.get(number)
-            or answers[number].judgment(
-                case, self.form, voids[number], self.threshold, self.pass_weights, judged[number]
-            )
-            for number, case in enumerate(cases)
-        ]
+        how = self.threshold, self.pass_weights
+        every = zip(answers, cases, voids, judged, strict=True)
+        found = [one.judgment(case, self.form, void, *how, short) for one, case, void, short in every]
+        return [failed.get(number) or one for number, one in enumerate(found)]
 
     def _begin_on_torch(self, network: Any, rows: Sequence[Branch]) -> Reading:
         """Computes the histories of the branches, each once."""
@@ -201,10 +194,7 @@ class LocalJudge:
         return max(map(self._length, rows))
 
     def _shortened(self, case: Case, rows: list[Branch], read: dict[str, Picture]) -> tuple[Case, list[Branch]]:
-        """A case whose branches are too long without the longest parts of its output, and the branches that are left.
-
-        What is too long in an output counts as missing: no output can keep itself from being scored.
-        """
+        """A case and its branches without the longest parts of its output, until they fit; these count as missing."""
         number = rows[0].case
         while any(self._length(row) > self._limit for row in rows):
             asked = {question.part for row in rows for question in row.rounds if question.asked}
@@ -247,10 +237,7 @@ def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
     return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})
 
 
-# --- chats as text ----------------------------------------------------------------------------------------------------
-
-_GAP = "\u241f"
-"""Stands for an answer while a chat is rendered; taken out of whatever the chat quotes."""
+_GAP = "\u241f"  # stands for an answer while a chat is rendered; taken out of whatever the chat quotes
 
 
 def texts_before_answers(tokenizer: Any, system: Mapping[str, Any], rounds: Sequence[JudgeQuestion]) -> list[str]:

@@ -5,8 +5,6 @@ runs/demo/reward/model            the folder of a trained judge, or of adapters
 Qwen2.5-7B@http://host:8000/v1    a model behind an OpenAI-compatible server, trained as a judge or not
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,10 +28,9 @@ def open_judge(
     progress: Callable[[int], None] | None = None,
     media: str | Path | None = None,
 ) -> Judge:
-    """The judge of a name: a folder's, in the form of its card unless another is given, or one behind a server.
+    """The judge of a name: a folder's, in the form of its card unless one is given, or that behind a server.
 
-    `model` makes the model of a server's name; `trained` says that it is a judge of ours. `batch` and `threshold` are
-    for judges in this process.
+    `model` makes the model of a server's name, `trained` says that it is a judge of ours; `batch` is for judges here.
     """
     if "@http" in str(name):
         from compeer.reward.endpoint import ModelJudge
@@ -55,10 +52,7 @@ def open_judges(
     trained: bool = False,
     batch: int = 8,
 ) -> Judge:
-    """The judge that gives rewards: of one name, or of two a pair, first the process judge (PRM), then the outcome's.
-
-    `form` is that of judges behind servers; folders are checked to hold a judge of the kind that is needed.
-    """
+    """The judge that gives rewards: one name, or the process and the outcome judge's; folders must hold such judges."""
     if len(names) > 2:
         raise InputError("there are too many judges.", field="judge", do="Give one, or one for steps and another.")
     kinds: list[JudgeKind] = ["process", "outcome"] if len(names) == 2 else [form.kind]

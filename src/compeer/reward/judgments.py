@@ -6,8 +6,6 @@
 where `shown` is a digest of the text: a line is refused if its record has another text by now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,8 +20,7 @@ from compeer.ser.record import SerRecord
 
 class _JudgmentLine(Frozen):
     id: str
-    shown: str | None = None
-    """A digest of the record's text; older files have none."""
+    shown: str | None = None  # a digest of the record's text; older files have none
     judgment: Judgment | None = None
     unscored: str | None = None
 
@@ -40,10 +37,7 @@ def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterabl
 
 
 def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | Unscored]:
-    """The judgment of each of the records, in their order; one that the file does not have is `Unscored`.
-
-    A line about a record that was judged with another text is an error, and so is a probability that is none.
-    """
+    """The judgment of each record, `Unscored` where there is none; an error where another text was judged."""
     if not path.is_file():
         raise InputError("there is no such file of judgments.", file=path)
     records = list(records)

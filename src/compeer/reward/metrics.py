@@ -1,12 +1,10 @@
 """How good a judge is: its verdicts against a test set's labels, beside one that always says True.
 
-Every part is measured on the records that have both a label and a verdict for it: an outcome judge has no metrics for
-the steps, a process judge none for the response. What a judge failed on is counted by reason and left out.
-
-Of a step: Weighted-F1, recall and precision of False, balanced accuracy, the AUC of the probability of True, and the
-shares of False. Of the response: Weighted-F1 and accuracy over the four preferences, their confusion, and the accuracy
-of what a score is made of, whether the candidate is acceptable. Beside them what one gets who always says True, or
-always the most frequent preference; all again by source of labels, and the recall of False by kind of mistake.
+Every part is measured on the records that have both a label and a verdict for it; what a judge failed on is counted by
+reason and left out. Of a step: Weighted-F1, recall and precision of False, balanced accuracy, the AUC of the
+probability of True, and the shares of False. Of the response: Weighted-F1 and accuracy over the four preferences, their
+confusion, and whether the candidate is acceptable, which a score is made of. All again by source of labels and kind of
+mistake.
 
 Intervals are 95 % percentile bootstrap intervals. Dialogues are sampled, not records, because records of one dialogue
 share their texts; `compeer.statistics` describes how a thousand samples are computed at once.
@@ -33,6 +31,7 @@ from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord, is
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
 Judgments = Sequence[Judgment | Unscored]
+Records = Sequence[SerRecord]
 Indices = npt.NDArray[np.int64]
 
 REPEATS = 1000
@@ -49,9 +48,6 @@ def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]
     return judge_metrics(tested, judge.judge([record_case(record) for record in tested]))
 
 
-# --- what a test set is known by --------------------------------------------------------------------------------------
-
-
 def test_set_hash(records: Sequence[SerRecord]) -> str:
     """A hash of ids, texts, labels and the order of the two responses, whatever the order of the records."""
     return text_hash("\n".join(sorted(map(_record_digest, records))))
@@ -64,15 +60,9 @@ def text_digest(record: SerRecord) -> str:
 
 def _record_digest(record: SerRecord) -> str:
     labels = [getattr(record.labels, part) for part in STEPS] if record.labels else []
-    return _digest(
-        [
-            record.id,
-            record.dialogue,
-            *_texts(record),
-            [[label.value, label.source, label.kind] for label in labels],
-            [record.preference.value, record.preference.source] if record.preference else None,
-        ]
-    )
+    steps = [[label.value, label.source, label.kind] for label in labels]
+    preference = [record.preference.value, record.preference.source] if record.preference else None
+    return _digest([record.id, record.dialogue, *_texts(record), steps, preference])
 
 
 def _texts(record: SerRecord) -> list[Any]:
@@ -84,9 +74,6 @@ def _digest(content: list[Any]) -> str:
     return text_hash(json.dumps(content, ensure_ascii=False))
 
 
-# --- labels beside verdicts, as numbers -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Verdicts:
     """One part's labels beside a judge's verdicts on it, an entry a record that has both.
@@ -96,8 +83,7 @@ class Verdicts:
     """
 
     part: Part
-    size: tuple[int, int]
-    """How many dialogues the test set has, and how many classes the part."""
+    size: tuple[int, int]  # how many dialogues the test set has, and how many classes the part
     dialogues: Indices
     truth: Indices
     verdicts: Indices
@@ -121,16 +107,15 @@ def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part
     for record, judgment in zip(records, judgments, strict=True):
         if isinstance(judgment, Unscored):
             continue
-        dialogue = indices[record.dialogue]
+        dialogue, label = indices[record.dialogue], record.preference
         if part == "response":
             choice, probability = judgment.preferred(), judgment.acceptable()
-            if record.preference is None or choice is None or probability is None or math.isnan(probability):
-                continue
-            truth, verdict = PREFERENCES.index(record.preference.value), PREFERENCES.index(choice)
-            rows.append((dialogue, truth, verdict, probability, record.preference.source, None))
+            if label and choice and probability is not None and not math.isnan(probability):
+                truth, verdict = PREFERENCES.index(label.value), PREFERENCES.index(choice)
+                rows.append((dialogue, truth, verdict, probability, label.source, None))
         elif record.labels is not None and not math.isnan(judgment.steps.get(part, math.nan)):
-            label, verdict = getattr(record.labels, part), int(judgment.step(part))
-            rows.append((dialogue, int(label.value), verdict, judgment.steps[part], label.source, label.kind))
+            step, verdict = getattr(record.labels, part), int(judgment.step(part))
+            rows.append((dialogue, int(step.value), verdict, judgment.steps[part], step.source, step.kind))
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     types: list[Any] = [np.int64, np.int64, np.int64, np.float64, object, object]
     arrays = (np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True))
@@ -141,9 +126,6 @@ def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part
 def dialogue_indices(records: Sequence[SerRecord]) -> dict[str, int]:
     """The index of each dialogue."""
     return {name: index for index, name in enumerate(sorted({record.dialogue for record in records}))}
-
-
-# --- metrics ----------------------------------------------------------------------------------------------------------
 
 
 def sampled_metrics(verdicts: Verdicts, weights: Numbers) -> dict[str, Numbers]:
@@ -197,16 +179,12 @@ def with_intervals(metrics: Mapping[str, Numbers]) -> dict[str, Any]:
 
 def group_means(groups: Indices, columns: Sequence[npt.ArrayLike], weights: Numbers) -> list[Numbers]:
     """The mean of each column for each row of group weights."""
-    values = np.stack([np.ones(len(groups)), *(np.asarray(column, dtype=np.float64) for column in columns)], axis=-1)
-    sums = np.zeros((weights.shape[1], values.shape[1]))
-    np.add.at(sums, groups, values)
-    totals = reweighted(weights, sums)
-    return [ratio(totals[:, number], totals[:, 0]) for number in range(1, values.shape[1])]
+    sums = [np.bincount(groups, column, minlength=weights.shape[1]) for column in (np.ones(len(groups)), *columns)]
+    totals = reweighted(weights, np.stack(sums, axis=-1))
+    return [ratio(totals[:, number], totals[:, 0]) for number in range(1, len(sums))]
 
 
-def judge_metrics(
-    records: Sequence[SerRecord], judgments: Judgments, repeats: int = REPEATS, seed: int = 0
-) -> dict[str, Any]:
+def judge_metrics(records: Records, judgments: Judgments, repeats: int = REPEATS, seed: int = 0) -> dict[str, Any]:
     """All metrics of given judgments as plain data; a part that was never judged has none, and no key."""
     failures = [judgment.reason for judgment in judgments if isinstance(judgment, Unscored)]
     found: dict[str, Any] = {
@@ -268,10 +246,7 @@ def bins_of(probabilities: Numbers, how: Bins, count: int = BINS) -> Indices:
 
 
 def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: int = BINS) -> list[dict[str, float]]:
-    """The points of a reliability plot, from low probabilities to high, one a bin that is not empty.
-
-    Each has how many there are, their mean probability, and the share that came true.
-    """
+    """The points of a reliability plot: the size of each bin that is not empty, its mean, and what came true."""
     bins = bins_of(probabilities, how, count) if len(probabilities) else np.zeros(0, dtype=np.int64)
     return [
         {"count": int(own.sum()), "said": float(probabilities[own].mean()), "came_true": float(came_true[own].mean())}
@@ -282,10 +257,7 @@ def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: in
 def calibration_metrics(
     records: Sequence[SerRecord], judgments: Judgments, bins: int = BINS, repeats: int = REPEATS, seed: int = 0
 ) -> dict[str, Any]:
-    """Errors with intervals and the points of the plots: of each step's True, and of an acceptable response.
-
-    The Brier score, the mean squared gap, has no bins; always saying one half gets 0.25.
-    """
+    """Errors with intervals and the points of the plots, by part; always saying one half gets a Brier score of 0.25."""
     weights = group_weights(len({record.dialogue for record in records}), repeats, seed)
     found: dict[str, Any] = {}
     for part in PARTS:
@@ -317,12 +289,7 @@ def _sampled_error(gaps: Numbers, bins: Indices, dialogues: Indices, weights: Nu
     return ratio(np.abs(reweighted(weights, sums)).sum(-1), reweighted(weights, counts))
 
 
-# --- the order of the responses ---------------------------------------------------------------------------------------
-
-
-def position_metrics(
-    records: Sequence[SerRecord], judgments: Judgments, repeats: int = REPEATS, seed: int = 0
-) -> dict[str, Any]:
+def position_metrics(records: Records, judgments: Judgments, repeats: int = REPEATS, seed: int = 0) -> dict[str, Any]:
     """How the order sways a judge that was asked in both: 0 is best for both metrics.
 
     `changed` is the share of pairs that get another verdict in the other order; `first_minus_second` the mean, over

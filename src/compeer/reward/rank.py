@@ -1,20 +1,16 @@
 """Several outputs for one history, ranked against each other: what serving and best-of-n need, where no reference is.
 
-Every output is compared with some of the others, the *anchors*: all while they are few, later a fixed number. A pair is
-judged twice, each output once as the candidate and first, so that neither position nor role favours one. The share of a
-comparison that an output wins is the probability that it is the better one, and half that of "both" and "neither";
-against itself it is one half. Then
+Every output is compared with some of the others, the *anchors*. A pair is judged twice, each output once as the
+candidate and first, so that neither position nor role favours one. The share of a comparison that an output wins is the
+probability that it is the better one, and half that of "both" and "neither"; against itself it is one half. Then
 
     score = 2·wins − 1,    wins = mean share over the anchors
 
 which is the expected reward of its response with the others in the place of the reference. Steps decide among equals,
-and where responses are not compared: score = Σ over the steps (2·p(True) − 1). They do not add up with the wins: among
-outputs of one supporter they say next to nothing about which reply is better (docs/decisions.md). Since all are
-compared with the same anchors, an output that is no better than another in any step and any comparison never stands
+and where responses are not compared: score = Σ over the steps (2·p(True) − 1); they say next to nothing about which
+reply of one supporter is better (docs/decisions.md). An output that is no better than another in anything never stands
 before it. A broken output comes last, unjudged; one that the judge failed on comes before those, with the reason.
 """
-
-from __future__ import annotations
 
 import asyncio
 import math
@@ -29,19 +25,14 @@ from compeer.reward.score import Judge, Judgment, Unscored
 from compeer.ser.record import Preferred
 from compeer.statistics import generator, words
 
-COMPARE_ALL = 8
-"""Outputs up to which each is compared with each."""
+COMPARE_ALL = 8  # outputs up to which each is compared with each
 
-Ask = tuple[int, int | None]
-"""A candidate, and the output it is compared with."""
+Ask = tuple[int, int | None]  # a candidate, and the output it is compared with
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One output's rank. `score` is None where the output is broken or the judge failed on it: `problem` says why.
-
-    `wins` is None where responses were not compared: a single output, or a judge of steps only.
-    """
+    """One output's rank: no score where it is broken or the judge failed, no wins where responses were not compared."""
 
     index: int
     score: float | None
@@ -71,29 +62,19 @@ async def arank(
         found |= {(index, None): one for index, one in zip(unjudged, await judge.ajudge(single), strict=True)}
     same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
     shares = shares_of(found)
-    failures = {index: entry.reason for ask, entry in found.items() if isinstance(entry, Unscored) for index in ask}
-    ranked = ranking(
-        {index: steps_of(index, found) for index in responses},
-        shares | same,
-        chosen if shares else [],
-        {index: reason for index, reason in failures.items() if index is not None},
-    )
-    broken = [
-        Ranked(index, None, problem="; ".join(f"{part}: {why}" for part, why in output.missing.items()))
-        for index, output in enumerate(outputs)
-        if index not in responses
-    ]
-    return [*ranked, *sorted(broken, key=lambda entry: len(outputs[entry.index].missing))]
-
-
-# --- pure functions ---------------------------------------------------------------------------------------------------
+    failed = [(ask, entry.reason) for ask, entry in found.items() if isinstance(entry, Unscored)]
+    failures = {index: reason for ask, reason in failed for index in ask if index is not None}
+    steps = {index: steps_of(index, found) for index in responses}
+    ranked = ranking(steps, shares | same, chosen if shares else [], failures)
+    broken = [index for index in range(len(outputs)) if index not in responses]
+    for index in sorted(broken, key=lambda index: len(outputs[index].missing)):
+        problem = "; ".join(f"{part}: {why}" for part, why in outputs[index].missing.items())
+        ranked.append(Ranked(index, None, problem=problem))
+    return ranked
 
 
 def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> list[int]:
-    """Which outputs the others are compared with: all up to eight, then as many as ⌈log₂ n⌉ + 1, or `count` of them.
-
-    They are sampled by their text, so that the order of the outputs changes nothing.
-    """
+    """Which outputs the others are compared with: all up to eight, else ⌈log₂ n⌉ + 1 or `count`, sampled by text."""
     few = len(responses) <= COMPARE_ALL
     wanted = count if count is not None else len(responses) if few else math.ceil(math.log2(len(responses))) + 1
     sampled = sorted(responses, key=lambda index: (generator(seed, "anchors", responses[index]).random(), index))
@@ -101,16 +82,9 @@ def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> li
 
 
 def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[Ask]:
-    """What the judge is asked: each pair both ways, and what has no partner alone, for its steps.
-
-    Outputs that say the same need no comparison.
-    """
-    pairs = {
-        (min(one, other), max(one, other))
-        for one in responses
-        for other in anchors
-        if one != other and not _alike(responses[one], responses[other])
-    }
+    """What the judge is asked: each pair that differs both ways, and what has no partner alone, for its steps."""
+    apart = ((one, other) for one in responses for other in anchors if not _alike(responses[one], responses[other]))
+    pairs = {(min(pair), max(pair)) for pair in apart}
     paired = {index for pair in pairs for index in pair}
     both_ways: list[Ask] = [ask for one, other in sorted(pairs) for ask in ((one, other), (other, one))]
     return [*both_ways, *((index, None) for index in responses if index not in paired)]
@@ -122,12 +96,9 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
     A response that counts for nothing (it repeats the history, say, or is too long) loses to any that does not, even
     if the judge could not be asked both ways.
     """
-    judged = {ask[0] for ask, entry in found.items() if isinstance(entry, Judgment)}
-    void = {
-        ask[0]
-        for ask, entry in found.items()
-        if isinstance(entry, Judgment) and entry.void not in (None, COPIED_REFERENCE)
-    }
+    judgments = [(ask[0], entry) for ask, entry in found.items() if isinstance(entry, Judgment)]
+    judged = {index for index, _ in judgments}
+    void = {index for index, entry in judgments if entry.void not in (None, COPIED_REFERENCE)}
     shares = {}
     for (one, other), entry in found.items():
         if other is None:
@@ -149,9 +120,8 @@ def _unjudged(found: Mapping[Ask, Judgment | Unscored]) -> list[int]:
 def steps_of(index: int, found: Mapping[Ask, Judgment | Unscored]) -> dict[Part, float]:
     """An output's step probabilities, over all times it was asked about; they are the same but for rounding."""
     given = [entry.steps for ask, entry in found.items() if ask[0] == index and isinstance(entry, Judgment)]
-    return {
-        part: sum(values) / len(values) for part in STEPS if (values := [one[part] for one in given if part in one])
-    }
+    by_part = {part: [one[part] for one in given if part in one] for part in STEPS}
+    return {part: sum(values) / len(values) for part, values in by_part.items() if values}
 
 
 def won(response: Mapping[Preferred, float]) -> float:
@@ -183,9 +153,7 @@ def ranking(
             wins = sum(met) / len(met) if met else None
             score = 2 * wins - 1 if wins is not None else _right(probabilities)
             found.append(Ranked(index, score, wins, probabilities, failures.get(index)))
-    return sorted(
-        found, key=lambda entry: (entry.score is None, -(entry.score or 0.0), -_right(entry.steps), entry.index)
-    )
+    return sorted(found, key=lambda one: (one.score is None, -(one.score or 0.0), -_right(one.steps), one.index))
 
 
 def _right(steps: Mapping[Part, float]) -> float:

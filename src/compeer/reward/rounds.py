@@ -1,7 +1,6 @@
 """The rounds of a judge in this process: which questions are asked together, and how an answer is worded.
 
-The tokens of a history are computed once and shared by all outputs that answer it and by all branches of an output;
-each round then adds only its own few tokens (`engine/answers.py`).
+A history is computed once for all outputs and branches that share it; each round adds only its own few tokens.
 """
 
 from __future__ import annotations
@@ -26,19 +25,14 @@ class Branch:
 
     case: int
     rounds: list[JudgeQuestion]
-    texts: list[str]
-    """What is fed before each answer."""
-    pictures: list[Picture]
-    """The pictures of the history, for a multimodal judge."""
+    texts: list[str]  # what is fed before each answer
+    pictures: list[Picture]  # the pictures of the history, for a multimodal judge
     candidate_first: bool
     number: int = 0
-    starts: int = 0
-    """The round from which on it goes its own way, after all that its parent was fed before."""
+    starts: int = 0  # the round from which on it goes its own way, after all that its parent was fed before
     parent: Branch | None = None
-    pieces: list[list[int]] = field(default_factory=list)
-    """The texts as tokens."""
-    unfed: list[int] = field(default_factory=list)
-    """Tokens of its last answer that were not fed yet."""
+    pieces: list[list[int]] = field(default_factory=list)  # the texts as tokens
+    unfed: list[int] = field(default_factory=list)  # tokens of its last answer that were not fed yet
 
 
 Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]
@@ -80,10 +74,7 @@ class AnswerWords:
 def ask_rounds(
     begin: Callable[[Sequence[Branch]], Reading], branches: Sequence[Branch], words: AnswerWords, reason_tokens: int
 ) -> Callable[[Hear], None]:
-    """Begins to read the histories of the branches; what comes back asks the rounds.
-
-    `reason_tokens` is the most that a reason may have; 0 asks for none.
-    """
+    """Begins to read the histories; what comes back asks the rounds. A reason has at most `reason_tokens`; 0: none."""
     first = [branch for branch in branches if not branch.starts]
     reading = begin(first)
     for branch, length in zip(first, reading.read, strict=True):

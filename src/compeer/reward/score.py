@@ -5,8 +5,6 @@ whether the format is complete: a broken output is never better off than a bad o
 or the history scores −1 too. Only a failure of the judge leaves a score without a total: `unscored`, with the reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +21,7 @@ from compeer.ser.record import ACCEPTABLE, Preferred
 
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
-_ROUNDING = 1e-6
-"""By how much a sum of probabilities may miss 1."""
+_ROUNDING = 1e-6  # by how much a sum of probabilities may miss 1
 
 
 def _probability(value: float) -> float:
@@ -33,30 +30,24 @@ def _probability(value: float) -> float:
     return value
 
 
-Probability = Annotated[float, AfterValidator(_probability)]
-"""Checked where a judgment is read from a file."""
+Probability = Annotated[float, AfterValidator(_probability)]  # checked where a judgment is read from a file
 
 
 @dataclass(frozen=True)
 class Judgment:
-    """A judge's verdicts: the probability of True for each step asked about, and of each preference.
-
-    `response` is None if the responses were not compared.
-    """
+    """The probability of True for each step asked about, and of each preference, if the responses were compared."""
 
     steps: Mapping[Part, Probability]
     response: Mapping[Preferred, Probability] | None = None
     threshold: Probability = 0.5
     orders: Mapping[Order, Mapping[Preferred, Probability]] = field(default_factory=dict)
     """The preferences by the order of the responses; both, if both were asked."""
-    reasons: Mapping[Part, str] = field(default_factory=dict)
-    """The judge's own words, where it gives reasons."""
+    reasons: Mapping[Part, str] = field(default_factory=dict)  # the judge's own words, where it gives reasons
     looks: tuple[Mapping[Preferred, Probability], ...] = ()
     """The preferences of each pass, where there are two: after the steps, and without them."""
     carried: Probability | None = None
     """The probability that the response carries out step 3, where the judge was asked what kind of help it is."""
-    void: str | None = None
-    """Why the response counts for nothing whatever the verdict: a copy, say, or nothing visible."""
+    void: str | None = None  # why the response counts for nothing whatever the verdict: a copy, say, or nothing visible
 
     def step(self, part: Part) -> bool:
         return self.steps[part] >= self.threshold
@@ -77,17 +68,14 @@ class Unscored:
 
 
 class Judge(Protocol):
-    """Anything that can judge outputs. It never raises on an output: where it fails, it says why."""
+    """Anything that can judge outputs. It never raises on one: where it fails, it says why."""
 
     @property
-    def name(self) -> str:
-        """What to call it in tables."""
+    def name(self) -> str: ...
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
 
-    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """The same for async callers."""
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
 
 
 @dataclass
@@ -122,10 +110,7 @@ class Answers:
         weights: PassWeights | None = None,
         read: Case | None = None,
     ) -> Judgment | Unscored:
-        """One judgment: orders are averaged, passes are weighed, a copy of the reference is at most as good as it.
-
-        `read` is the case as the judge read it, where parts were too long.
-        """
+        """One judgment of all orders and passes; `read` is the case as the judge read it, where parts were too long."""
         steps, plan = self.steps, carried_out(read or case, self.kinds)
         if form.kind != "outcome":  # a step that is there, but in which nothing is visible, is False
             steps = {part: self.steps.get(part, 0.0) for part in STEPS if part in case.output.parts}
@@ -149,9 +134,8 @@ class Answers:
 class Score:
     """What an output earned, and the only thing that carries it to an advantage.
 
-    A judge gives five parts and their total; `response` is None where there was no reference to compare with. Other
-    sources of rewards give a total and parts of their own (`more`). `sources` holds the total of each source where
-    several were added up. Without a total, `unscored` says why.
+    A judge gives five parts, `response` only where there was a reference, and their total; other sources give parts of
+    their own (`more`). `sources` holds the totals that were added up. Without a total, `unscored` says why.
     """
 
     steps: Mapping[Part, Sign] = field(default_factory=dict)

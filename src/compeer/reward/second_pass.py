@@ -1,10 +1,9 @@
 """Two passes over a response become one verdict.
 
-A UnifiReward with a second pass (`alone`) gives three answers about a response: how it compares after the steps,
-how it compares without them, and what kind of help it is. If that is not the kind that right steps ask for, or just the
-kind that a wrong step 3 asks for, the response is wrong too. A logistic regression, fitted on held-out dialogues,
-weighs the answers; without one both comparisons count alike and the third not at all. Accepting such a response is a
-contradiction, which counts as `1 + cost` mistakes when the weights are fitted.
+A UnifiReward with a second pass (`alone`) gives three answers about a response: how it compares after the steps, how
+without them, and what kind of help it is: another than right steps ask for, or just what a wrong step 3 asks for, is
+wrong too. A logistic regression, fitted on held-out dialogues, weighs the answers; without one both comparisons count
+alike. Accepting such a response is a contradiction, which counts as `1 + cost` mistakes when the weights are fitted.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord
 if TYPE_CHECKING:
     from compeer.reward.score import Judgment, Unscored
 
-LEAST = 1e-4
-"""Probabilities are kept this far from 0 and 1."""
-FEWEST = 50
-"""Records below which nothing is fitted."""
+LEAST = 1e-4  # probabilities are kept this far from 0 and 1
+FEWEST = 50  # records below which nothing is fitted
 
 Preferences = Mapping[Preferred, float]
 
@@ -42,8 +39,8 @@ class PassWeights(Frozen):
     def odds(self, passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> float:
         """The log-odds of a response that two chats compared, the one with the steps first."""
         weights = (self.with_steps, self.alone, self.follows_right, self.follows_wrong, self.steps, self.plan)
-        values = features(passes, carried, steps)
-        return self.offset + sum(weight * value for weight, value in zip(weights, values, strict=True))
+        pairs = zip(weights, features(passes, carried, steps), strict=True)
+        return self.offset + sum(weight * value for weight, value in pairs)
 
 
 def features(passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> list[float]:
@@ -81,15 +78,9 @@ def weighed(
 def fit_weights(
     records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored], cost: float
 ) -> PassWeights | None:
-    """The weights that fit records whose preference is known, or None where there are too few of either kind.
-
-    The strategy of a response is known of some records only; where these are enough, the others are not used.
-    """
-    pairs = [
-        (record, judgment)
-        for record, judgment in zip(records, judgments, strict=True)
-        if record.preference is not None and len(getattr(judgment, "looks", ())) == 2
-    ]
+    """The weights that fit known preferences, of known strategies if there are enough; None where there are too few."""
+    every = zip(records, judgments, strict=True)
+    pairs = [(one, judgment) for one, judgment in every if one.preference and len(getattr(judgment, "looks", ())) == 2]
     known = [pair for pair in pairs if pair[0].response_strategy is not None]
     return _fitted(known, cost) or _fitted(pairs, cost)
 
@@ -109,10 +100,7 @@ def _fitted(pairs: Sequence[tuple[SerRecord, Any]], cost: float) -> PassWeights 
 
 
 def would_contradict(record: SerRecord) -> bool:
-    """Whether accepting the response would contradict right verdicts on the steps, as far as its strategy is known.
-
-    It carries out another strategy than step 3's and all steps are right, or just the one of a wrong step 3.
-    """
+    """Whether accepting the response contradicts right verdicts: it follows a wrong step 3, or leaves right steps."""
     if record.labels is None or record.response_strategy is None:
         return False
     if record.response_strategy == record.candidate.strategy.strategy:

@@ -1,11 +1,8 @@
 """Which strategy a response carries out, by its words alone: a party that knows no judge.
 
-A logistic regression on words and pairs of words, trained on replies and their strategies. It is right in little more
-than half of ESConv's replies, so what is used is never its best guess but the probability of one strategy, as if all
-were equally common.
+A logistic regression on words and pairs of words. It is right in little more than half of ESConv's replies, so never
+its best guess is used but the probability of one strategy, as if all were equally common.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,8 +17,7 @@ from compeer.statistics import Numbers, generator, ratio
 _TOKEN = r"[\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3400-\u4dbf\u4e00-\u9fff]+(?:['’][^\W_]+)*|[?!？！]"
 """Words, Chinese characters, and the signs that end a question."""
 
-StrategyReply = tuple[str, Strategy, str]
-"""A supporter's words, their strategy, and the dialogue that they are from."""
+StrategyReply = tuple[str, Strategy, str]  # a supporter's words, their strategy, and the dialogue that they are from
 
 
 def split_replies(known: Sequence[StrategyReply], seed: int) -> tuple[list[StrategyReply], list[StrategyReply]]:

@@ -1,16 +1,12 @@
 """Training a judge: a generative reward model that learns the verdicts of SER records.
 
-A judge is trained in the form in which it will be asked, which its card keeps. How often it gets each record is decided
-before training: sources of labels can be weighted, records with mistakes sampled more often, and the order of the two
-responses sampled anew in each epoch.
+A judge is trained in the form in which it will be asked, which its card keeps. Sources of labels can be weighted,
+records with mistakes sampled more often, and the order of the two responses sampled anew in each epoch.
 
-With `evaluate_every` some dialogues are held out. Every so many steps the judge is measured on them by the mean
-Weighted-F1 of its parts; the best weights are kept beside the checkpoints and put back at the end, and the threshold
-for False is tuned if there are enough records. A training that was killed goes on with the measurements up to its last
-whole checkpoint; one that stopped because nothing got better has a checkpoint of that step, and is not taken up again.
+With `evaluate_every` some dialogues are held out, to keep the best weights by the mean Weighted-F1 of the parts and to
+tune the threshold for False. A training that was killed goes on with the measurements up to its last whole checkpoint;
+one that stopped because nothing got better has a checkpoint of that step, and is not taken up again.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -61,13 +57,9 @@ class RewardSettings(JudgeForm, SftSettings):
         default=1.0, gt=0, description="weight of the response's verdict in UnifiReward's loss; a step's is 1"
     )
     contradiction_cost: float = Field(
-        default=1.0,
-        ge=0,
-        description="`alone`: how much worse than another mistake it is to accept a response against accepted steps",
+        default=1.0, ge=0, description="`alone`: extra cost of accepting a response against steps that were accepted"
     )
-    evaluate_every: int = Field(
-        default=0, ge=0, description="steps between measurements on held-out dialogues; 0: none"
-    )
+    evaluate_every: int = Field(default=0, ge=0, description="steps between measurements on held-out dialogues, or 0")
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
     patience: int = Field(default=0, ge=0, description="measurements without a better one before stopping; 0: never")
     media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal judge")
@@ -85,10 +77,8 @@ def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: 
     if images := picture_reader(model) is not None:
         usable = usable if settings.blind else with_pictures(usable, settings.media, settings.history)
         card |= {"media": settings.media} if settings.media else {}
-    title = "Training the judge"
-    weigh = None
-    if settings.kind == "unified" and settings.response_weight != 1:
-        weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight)
+    title, weighs = "Training the judge", settings.kind == "unified" and settings.response_weight != 1
+    weigh = partial(round_weights, number=len(STEPS) + 1, weight=settings.response_weight) if weighs else None
     if not settings.evaluate_every or len({record.dialogue for record in usable}) < 2:
         chosen = training_chats(usable, settings, seed, images)
         return train_sft(model, chosen, settings, folder, seed, title, card, weigh=weigh)
@@ -137,23 +127,19 @@ def with_pictures(records: Sequence[SerRecord], media: str | Path, last: int | N
     return found
 
 
-# --- which records, how often -----------------------------------------------------------------------------------------
-
-
 def training_chats(
     records: Sequence[SerRecord], settings: RewardSettings, seed: int, images: bool = False
 ) -> list[list[dict[str, Any]]]:
     """The chats of one epoch, or of all where the order of the responses is sampled anew in each."""
     weights = sampling_weights(records, settings)
-    epochs = 1
-    if settings.order == "drawn" and records:
-        epochs = math.ceil(settings.steps * settings.batch / len(records))
+    drawn = settings.order == "drawn" and len(records) > 0
+    epochs = math.ceil(settings.steps * settings.batch / len(records)) if drawn else 1
     found = []
     for epoch in range(epochs):
         rng = generator(seed, "draw", str(epoch))
         for index in resampled(weights, len(records), float(rng.random())):
             record = records[index]
-            first = bool(rng.random() < 0.5) if settings.order == "drawn" else None
+            first = bool(rng.random() < 0.5) if drawn else None
             found.extend(chats(record, settings.form, first, images))
     return found
 
@@ -186,10 +172,7 @@ def round_weights(labels: torch.Tensor, number: int, weight: float) -> torch.Ten
 
 
 def tilted(weights: Sequence[float], wrong: Sequence[float], share: float) -> list[float]:
-    """Weights under which the mean of `wrong` is `share`: each times exp(λ · wrong), the mildest change that does it.
-
-    Where the mean is that high already nothing changes; where no weights reach it, λ stops at 50.
-    """
+    """Weights times exp(λ · wrong), the mildest change by which the mean of `wrong` rises to `share`; λ stops at 50."""
     weight, values = np.array(weights, dtype=float), np.array(wrong, dtype=float)
     if not len(weight) or float(np.average(values, weights=weight)) >= share:
         return list(weights)
@@ -202,19 +185,13 @@ def tilted(weights: Sequence[float], wrong: Sequence[float], share: float) -> li
 
 
 def resampled(weights: Sequence[float], count: int, start: float) -> list[int]:
-    """Systematic resampling: `count` indices, each as often as its weight's share, rounded up or down.
-
-    `start` in [0, 1) decides the roundings. Equal weights and as many indices give each once.
-    """
+    """Systematic resampling: `count` indices as often as their weights say, rounded as `start` in [0, 1) decides."""
     total = sum(weights)
     if not total:
         return []
     edges = np.cumsum(np.array(weights, dtype=float)) / total * count
     edges[-1] = count
     return [int(index) for index in np.searchsorted(edges - 1e-9, np.arange(count) + start, side="right")]
-
-
-# --- validation -------------------------------------------------------------------------------------------------------
 
 
 def hold_out(records: Sequence[SerRecord], share: float, seed: int) -> tuple[list[SerRecord], list[SerRecord]]:
@@ -228,23 +205,19 @@ def hold_out(records: Sequence[SerRecord], share: float, seed: int) -> tuple[lis
 def part_metrics(records: Sequence[SerRecord], judgments: Judgments) -> dict[str, float]:
     """Weighted-F1 of each part that was judged; what the judge failed on counts as wrong."""
     found: dict[str, float] = {}
+    given = [judgment if isinstance(judgment, Judgment) else None for judgment in judgments]
     for part in STEPS:
-        if any(isinstance(judgment, Judgment) and part in judgment.steps for judgment in judgments):
+        if any(one and part in one.steps for one in given):
             truth = [getattr(record.labels, part).value for record in records]
-            found[part] = weighted_f1(truth, [j.step(part) if isinstance(j, Judgment) else None for j in judgments])
-    if any(isinstance(judgment, Judgment) and judgment.response for judgment in judgments):
-        truth = [record.preference.value if record.preference else None for record in records]
-        given = [j.preferred() if isinstance(j, Judgment) else None for j in judgments]
-        found["response"] = weighted_f1(truth, given)
+            found[part] = weighted_f1(truth, [one and one.step(part) for one in given])
+    if any(one and one.response for one in given):
+        truth = [record.preference and record.preference.value for record in records]
+        found["response"] = weighted_f1(truth, [one and one.preferred() for one in given])
     return found
 
 
 def best_threshold(records: Sequence[SerRecord], judgments: Judgments) -> float:
-    """The probability of True below which a step counts as False, best for the steps' mean Weighted-F1.
-
-    Of several equally good ones the middle is taken: it is the one most likely to hold elsewhere. With fewer than
-    `FEWEST` records whose steps were judged it would be a matter of luck: 0.5.
-    """
+    """The threshold of the best mean Weighted-F1 of the steps, the middle one of equals; 0.5 below `FEWEST` records."""
     scored = [(r, j) for r, j in zip(records, judgments, strict=True) if isinstance(j, Judgment) and j.steps]
     if len(scored) < FEWEST:
         return 0.5
@@ -303,23 +276,16 @@ class Validation(TrainerCallback):  # type: ignore[misc]
         if state.global_step % self._settings.evaluate_every and state.global_step < state.max_steps:
             return
         model.eval()
-        judge = LocalJudge(
-            self._model,
-            max(8, self._settings.batch),
-            form=self._settings.form,
-            threshold=0.5,
-            network=model,
-            tokenizer=self._tokenizer,
-        )
+        given: dict[str, Any] = {"form": self._settings.form, "network": model, "tokenizer": self._tokenizer}
+        judge = LocalJudge(self._model, max(8, self._settings.batch), threshold=0.5, **given)
         metrics = part_metrics(self._records, _judged(judge, self._records))
         model.train()
         row = {"step": state.global_step, "mean": mean(list(metrics.values())) or 0.0, **metrics}
         if self.best is None or row["mean"] > self.best["mean"]:
             self._weights(state.global_step).parent.mkdir(exist_ok=True)
-            trained = {
-                name: one.detach().contiguous().cpu() for name, one in model.named_parameters() if one.requires_grad
-            }
-            save_file(trained, self._weights(state.global_step))
+            trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+            weights = {name: one.detach().contiguous().cpu() for name, one in trained.items()}
+            save_file(weights, self._weights(state.global_step))
         self.measured.append(row)
         with self._log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

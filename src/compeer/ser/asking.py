@@ -1,18 +1,18 @@
-"""What the stages share: running one, asking a model for something that can be read, and prompts.
+"""What the stages share: running one, asking a model until its answer can be read, prompts and tables.
 
-Answers are outside data. An answer that cannot be parsed is asked for again with the complaint. What could not be read
-after the last try stays `Unread`; a model that could not be asked at all gives its `Failure`. Neither is ever taken
-for an answer.
+Answers are outside data: what could not be read after the last try stays `Unread`, a model that could not be asked at
+all gives its `Failure`, and neither is ever taken for an answer.
 """
 
-from __future__ import annotations
-
+import base64
+import mimetypes
 import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -27,9 +27,10 @@ from compeer.pipeline import Done, Stage, ask_through, work_through
 from compeer.statistics import generator, words
 
 T = TypeVar("T")
+Manifest = dict[str, Any]
 
 
-def run_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> dict[str, Any]:
+def run_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> Manifest:
     """Does what is left of a stage and returns its manifest; a stage that is done is not done again."""
     if found := stage.finished():
         return found
@@ -38,9 +39,7 @@ def run_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Done], worke
         return stage.finish()
 
 
-async def ask_stage(
-    stage: Stage, units: Iterable[T], work: Callable[[T], Awaitable[Done]], at_once: int
-) -> dict[str, Any]:
+async def ask_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Awaitable[Done]], at_once: int) -> Manifest:
     """`run_stage` for work that waits for a model; the manifest counts the questions that `failed`."""
     if found := stage.finished():
         return found
@@ -50,15 +49,15 @@ async def ask_stage(
 
 
 @cache
-def prompt(name: str) -> str:
-    """A prompt of the folder `prompts`."""
-    return files("compeer.ser").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8").strip()
+def prompt(name: str, room: str = "ser") -> str:
+    """A prompt of a room's folder `prompts`."""
+    return files("compeer").joinpath(room, "prompts", f"{name}.txt").read_text(encoding="utf-8").strip()
 
 
 @cache
-def table(name: str) -> dict[str, Any]:
-    """A table of words and patterns of the folder `tables`."""
-    return tomllib.loads(files("compeer.ser").joinpath("tables", f"{name}.toml").read_text(encoding="utf-8"))
+def table(path: str) -> dict[str, Any]:
+    """A packaged table of words and patterns, by its path without `.toml`."""
+    return tomllib.loads(files("compeer").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
 
 
 def regex(pattern: str | Sequence[str], fragments: Mapping[str, str | Sequence[str]] | None = None) -> str:
@@ -69,34 +68,37 @@ def regex(pattern: str | Sequence[str], fragments: Mapping[str, str | Sequence[s
     return text
 
 
-def ask_user(text: str, seed: int, *names: str, grammar: str | None = None) -> Request:
-    """A question of one message, whose own seed belongs to its names."""
+def ask_user(
+    content: str | list[dict[str, Any]], seed: int, *names: str, grammar: str | None = None, system: str | None = None
+) -> Request:
+    """A question of one message, after one of the system if there is any; its own seed belongs to its names."""
     own = int(generator(seed, *names).integers(2**31))
-    return Request(({"role": "user", "content": text},), seed=own, grammar=grammar)
+    before: tuple[Message, ...] = ({"role": "system", "content": system},) if system else ()
+    return Request((*before, {"role": "user", "content": content}), seed=own, grammar=grammar)
+
+
+def data_url(path: Path) -> str:
+    """A picture as a data URL."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f"data:{mimetypes.guess_type(path.name)[0] or 'image/png'};base64,{data}"
 
 
 @cache
 def one_thread(name: str) -> Embeds:
     """The embedder of a name, or 'words', with one thread: the last bits depend on their number, and so who is near."""
-    return WordEmbedder() if name == "words" else _OneThread(Embedder(name))
+    return WordEmbedder() if name == "words" else _OneThread(name)
 
 
-@dataclass(frozen=True)
-class _OneThread:
-    embedder: Embeds
-
+class _OneThread(Embedder):
     def embed(self, texts: Sequence[str]) -> Matrix:
         import torch
 
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return self.embedder.embed(texts)
+            return super().embed(texts)
         finally:
             torch.set_num_threads(before)
-
-
-# --- asking until it can be read --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -140,18 +142,17 @@ async def ask_until_read(
     for tries in range(1, retries + 2):
         answers = await model.generate(list(asked.values()), sampling)
         again: dict[int, Request] = {}
-        for (index, request), answer in zip(asked.items(), answers, strict=True):
+        for index, answer in zip(asked, answers, strict=True):
             if isinstance(answer, Failure):
                 found[index] = answer
                 continue
             value = read(index, answer)
             if isinstance(value, AnswerFault):
                 found[index] = Unread(answer.text, value.text, tries)
-                again[index] = _with_complaint(request, requests[index], answer.text, value.text, tries)
+                again[index] = _with_complaint(requests[index], answer.text, value.text, tries)
             else:
                 found[index] = Read(value, answer.text, tries)
-        asked = again
-        if not asked:
+        if not (asked := again):
             break
     return [found[index] for index in range(len(requests))]
 
@@ -170,15 +171,12 @@ def read_object(text: str, kind: type[Model], cut_off: bool = False) -> Model | 
         return AnswerFault(f"'{plain.field}': {what}" if plain.field else what)
 
 
-def _with_complaint(request: Request, first: Request, answer: str, complaint: str, tries: int) -> Request:
+def _with_complaint(first: Request, answer: str, complaint: str, tries: int) -> Request:
     """The question again, after the answer that could not be read; older failed answers are left out."""
     mend = f"That cannot be used: {complaint}. Answer again, in exactly the form that was asked for."
-    messages: tuple[Message, ...] = (
-        *first.messages,
-        {"role": "assistant", "content": answer or "(empty)"},
-        {"role": "user", "content": mend},
-    )
-    return replace(request, messages=messages, seed=(first.seed + tries) % 2**31)
+    tried: Message = {"role": "assistant", "content": answer or "(empty)"}
+    messages: tuple[Message, ...] = (*first.messages, tried, {"role": "user", "content": mend})
+    return replace(first, messages=messages, seed=(first.seed + tries) % 2**31)
 
 
 def count_failure(failure: Failure, counts: dict[str, Counter[str]]) -> None:
@@ -190,10 +188,8 @@ def refuse_embedded(model: TextModel, what: str) -> None:
     """Stops a stage whose answers from the embedded model would be worse than none."""
     name = model.name.lower()
     if name == "embedded" or SMOLLM2.title.lower() in name:
-        raise InputError(
-            f"the embedded model is too small to {what}.",
-            do="Name another (--model: an endpoint, or a larger one's folder).",
-        )
+        do = "Name another (--model: an endpoint, or a larger one's folder)."
+        raise InputError(f"the embedded model is too small to {what}.", do=do)
 
 
 class WordEmbedder:

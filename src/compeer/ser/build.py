@@ -10,8 +10,6 @@
 Every file has its manifest beside it. A stage that is done is not done again; one that was stopped goes on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter
@@ -52,8 +50,7 @@ class SerSettings(BuildSettings):
 
 def build_ser(settings: SerSettings, folder: Path, seed: int) -> dict[str, Any]:
     """Builds the records of a recipe's corpus in the folder and returns what was made and what was dropped."""
-    chosen = BuildSettings.model_validate(settings.model_dump(exclude={"corpus"}))
-    build_records([settings.corpus], folder, chosen, seed)
+    build_records([settings.corpus], folder, settings, seed)
     return summary(folder)
 
 
@@ -89,11 +86,9 @@ def build_records(
     missing = [split for split in SPLITS if not made["counts"].get("splits", {}).get(split)]
     if missing and not models:
         why = ", ".join(f"{reason} {count:,}" for reason, count in made["counts"].get("no record", {}).items())
-        raise InputError(
-            f"no record for the {missing[0]} split" + (f" (contexts without one: {why})." if why else "."),
-            file=records,
-            do="Give a larger corpus, one with strategy and emotion labels, or models to write turns (--model).",
-        )
+        what = f"no record for the {missing[0]} split" + (f" (contexts without one: {why})." if why else ".")
+        do = "Give a larger corpus, one with strategy and emotion labels, or models to write turns (--model)."
+        raise InputError(what, file=records, do=do)
     return records
 
 
@@ -104,24 +99,17 @@ def _report(title: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     listed = ", ".join(f"{name} {number:,}" for name, number in list(counts.items())[:8])
     console.print(f"[green]✓[/] {title} ({time.monotonic() - start:.0f} s): {listed}", highlight=False, soft_wrap=True)
     if failed := manifest.get("failed"):
-        raise InputError(
-            f"{failed:,} questions got no answer; what came is kept.",
-            do="Call the same command again to ask those again.",
-        )
+        do = "Call the same command again to ask those again."
+        raise InputError(f"{failed:,} questions got no answer; what came is kept.", do=do)
     return manifest
 
 
 def summary(folder: Path) -> dict[str, Any]:
     """What a build folder holds, in numbers."""
-    false: Counter[str] = Counter()
-    preferences: Counter[str] = Counter()
-    splits: Counter[str] = Counter()
-    strategies: Counter[str] = Counter()
-    histories = 0
+    false, preferences, splits, strategies = (Counter[str]() for _ in range(4))
     for record in read_records(folder / "records.jsonl"):
         splits[record.split] += 1
         if record.author == "corpus":
-            histories += 1
             strategies[record.candidate.strategy.strategy] += 1
         if record.preference and record.labels:
             preferences[record.preference.value] += 1
@@ -130,7 +118,7 @@ def summary(folder: Path) -> dict[str, Any]:
     silver = (read_manifest(folder / "records.jsonl") or {"counts": {}})["counts"]
     return {
         "dialogues": screened.get("screen", {}).get("kept", 0),
-        "histories": histories,
+        "histories": strategies.total(),
         "records": splits.total(),
         "records_by_split": {split: splits[split] for split in SPLITS},
         "false_share": {part: false[part] / max(1, preferences.total()) for part in STEPS},

@@ -2,8 +2,8 @@
 
 *Nothing leaks*: no dialogue, group, near-duplicate history, opening, reply or wording stands in two splits. *Nothing
 betrays the labels*: what is False in one history is True in another, decisions are as frequent on both sides, responses
-are matched in length, all four preferences occur; this is asked of silver labels only. The records are read once; ids,
-hashes and small numbers of each are kept, never its text: a million records take some hundred megabytes.
+are matched in length, all four preferences occur; this is asked of silver labels only. Only ids, hashes and small
+numbers are kept, never a text: a million records take some hundred megabytes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +23,11 @@ from pydantic import Field, computed_field
 from compeer.io import Frozen
 from compeer.reasoning import STEPS, Part, render_step
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord, Split, StepLabel, read_records
-from compeer.ser.split import (
-    OPENINGS,
-    TEXTS,
-    Groups,
-    Hashes,
-    WordSketch,
-    first_message,
-    iter_splits,
-    join_alike,
-    words_hash,
-)
-from compeer.statistics import generator, words
+from compeer.ser.split import OPENINGS, TEXTS, Groups, WordSketch, first_message, iter_splits, join_alike, words_hash
+from compeer.statistics import generator, mean, words
 
 LEAST_MATCHED, MOST_DISTANCE, MOST_LENGTH, MOST_SHARED_WORDINGS = 0.99, 0.05, 0.05, 0.0
-REPLY_WORDS, HISTORY_WORDS = 8, 20
-"""Shorter replies ("I am sorry to hear that.") are common property."""
+REPLY_WORDS, HISTORY_WORDS = 8, 20  # shorter replies ("I am sorry to hear that.") are common property
 HISTORIES, FIRST_MESSAGES = replace(TEXTS, bound=TEXTS.bound + 0.1), replace(OPENINGS, bound=OPENINGS.bound + 0.1)
 """Bounds a little above those of the split: an estimate that falls on the other side of a bound is no leak."""
 ONLY_FALSE = ("reasoning contradicts the decision", "swapped fact", "wrong stage")
@@ -47,6 +36,7 @@ FALSE, TRUE, FALSE_BY_NATURE, NOT_ASKED = range(4)
 """What is kept of a step's label; only silver labels of records with a preference are asked to be matched."""
 _NAMED = 10
 
+Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -78,6 +68,7 @@ def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> C
     for _, those in groupby(read_records(records), key=lambda record: record.dialogue):
         columns.add(list(those))
     there = [split for number, split in enumerate(SPLITS) if number in set(columns.splits)]
+    by_split = (_matched, partial(_distance, seed=seed), _preferences, _lengths)
     findings = [
         _unique(columns),
         _dialogues(columns),
@@ -86,16 +77,10 @@ def check_records(records: Path, splits: Path | None = None, seed: int = 0) -> C
         _apart(columns, columns.openings, FIRST_MESSAGES, "openings", "seekers that open alike in two splits"),
         _replies(columns),
         _wordings(columns),
-        *(_matched(columns, split) for split in there),
-        *(_distance(columns, split, seed) for split in there),
-        *(_preferences(columns, split) for split in there),
-        *(_lengths(columns, split) for split in there),
+        *(check(columns, split) for check in by_split for split in there),
         _sources(columns),
     ]
     return CheckReport(records=len(columns.ids), findings=tuple(findings))
-
-
-# --- what is kept of the records --------------------------------------------------------------------------------------
 
 
 class Columns:
@@ -110,7 +95,7 @@ class Columns:
         self.preferences: Counter[tuple[Split, str]] = Counter()
         self.lengths: dict[str, tuple[array[int], array[int]]] = {}
         self.without_source: list[int] = []
-        self.histories, self.openings, self._longest = bytearray(), bytearray(), array("L")
+        self.histories, self.openings, self._longest = list[bytes](), list[bytes](), array("L")
 
     def add(self, records: list[SerRecord]) -> None:
         """Adds records of one dialogue, and keeps the sketch of its longest history."""
@@ -129,21 +114,19 @@ class Columns:
             label: StepLabel | None = getattr(record.labels, part, None)
             self.steps.append(words_hash(render_step(part, step)))
             self.wordings.append(words_hash(step.text))
+            asked = NOT_ASKED
             if label and label.source == "silver" and record.preference:
-                wrong = FALSE_BY_NATURE if label.kind in ONLY_FALSE else FALSE
-                self.labels.append(TRUE if label.value else wrong)
+                asked = TRUE if label.value else FALSE_BY_NATURE if label.kind in ONLY_FALSE else FALSE
                 self.decisions[record.split, part, label.value, step.decision] += 1
-            else:
-                self.labels.append(NOT_ASKED)
+            self.labels.append(asked)
             if label and not label.how.strip():
                 self.without_source.append(len(self.ids))
 
     def _add_responses(self, record: SerRecord) -> None:
         texts, preference = (record.candidate.response, record.reference), record.preference
         counts = [len(words(text)) for text in texts]
-        self.replies.extend(
-            words_hash(text) if count >= REPLY_WORDS else 0 for text, count in zip(texts, counts, strict=True)
-        )
+        pairs = zip(texts, counts, strict=True)
+        self.replies.extend(words_hash(text) if count >= REPLY_WORDS else 0 for text, count in pairs)
         if preference and not preference.how.strip():
             self.without_source.append(len(self.ids))
         if preference and preference.source == "silver":
@@ -157,19 +140,15 @@ class Columns:
         index = self.indices[record.dialogue]
         if index == len(self._longest):
             self._longest.append(0)
-            self.histories += bytes(HISTORIES.width)
-            self.openings += bytes(FIRST_MESSAGES.width)
+            self.histories.append(bytes(HISTORIES.width))
+            self.openings.append(bytes(FIRST_MESSAGES.width))
         if length <= self._longest[index]:
             return
         self._longest[index] = length
         text = "\n".join(utterance.text for utterance in record.history)
         if len(words(text)) >= HISTORY_WORDS:
-            _put(self.histories, index, HISTORIES.of(text).tobytes())
-        _put(self.openings, index, FIRST_MESSAGES.of(first_message(record.history)).tobytes())
-
-
-def _put(rows: bytearray, index: int, sketch: bytes) -> None:
-    rows[index * len(sketch) : (index + 1) * len(sketch)] = sketch
+            self.histories[index] = HISTORIES.of(text).tobytes()
+        self.openings[index] = FIRST_MESSAGES.of(first_message(record.history)).tobytes()
 
 
 def _hashes(values: array[int]) -> Hashes:
@@ -208,8 +187,7 @@ def _none(name: str, count: int, says: str, at_fault: Iterable[str]) -> CheckFin
 
 def _named(columns: Columns, rows: Iterable[int]) -> tuple[str, ...]:
     """The ids of the first few of these records, each once."""
-    found = dict.fromkeys(columns.ids[row] for row in islice(rows, 5 * _NAMED))
-    return tuple(found)[:_NAMED]
+    return tuple(dict.fromkeys(columns.ids[row] for row in islice(rows, 5 * _NAMED)))[:_NAMED]
 
 
 def _unique(columns: Columns) -> CheckFinding:
@@ -243,9 +221,9 @@ def _groups(splits: Path) -> CheckFinding:
     return _none("groups", len(shared), says, shared[:_NAMED])
 
 
-def _apart(columns: Columns, rows: bytearray, sketch: WordSketch, name: str, what: str) -> CheckFinding:
+def _apart(columns: Columns, rows: list[bytes], sketch: WordSketch, name: str, what: str) -> CheckFinding:
     """Whether dialogues whose sketches are alike are in one split; a dialogue that is in two is named elsewhere."""
-    matrix = np.frombuffer(rows, dtype=np.uint8).reshape(-1, sketch.width)
+    matrix = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, sketch.width)
     groups = Groups(len(matrix))
     joined = join_alike(groups, sketch, matrix.__getitem__)
     split_of = dict(zip(columns.dialogues, columns.splits, strict=True))
@@ -293,11 +271,12 @@ def _matched(columns: Columns, split: Split) -> CheckFinding:
         "false": float(false.sum()),
         "matched": float(1 - unmatched.sum() / false.sum()) if false.any() else 1.0,
         "true for one false": float(true[false > 0].sum() / false.sum()) if false.any() else 0.0,
-        "false share": _mean(wrong),
+        "false share": mean(wrong) or 0.0,
         "can only be false": float((given == FALSE_BY_NATURE).sum() / max(1, wrong.sum())),
     }
     for column, part in enumerate(STEPS):
-        metrics[f"false share, {part}"] = _mean(labels[column :: len(STEPS)][judged[column :: len(STEPS)]] != TRUE)
+        own = labels[column :: len(STEPS)][judged[column :: len(STEPS)]]
+        metrics[f"false share, {part}"] = mean(own != TRUE) or 0.0
     rows = np.flatnonzero(judged & (labels == FALSE) & np.isin(steps, different[unmatched > 0])) // len(STEPS)
     says = (
         f"{split}: {metrics['matched']:.1%} of {false.sum():.0f} False steps are True in another history as often; "
@@ -308,16 +287,8 @@ def _matched(columns: Columns, split: Split) -> CheckFinding:
     return CheckFinding(name=f"matched, {split}", passed=passed, says=says, figures=metrics, at_fault=at_fault)
 
 
-def _mean(values: npt.NDArray[Any]) -> float:
-    return float(values.mean()) if len(values) else 0.0
-
-
 def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:
-    """Whether decisions are as frequent among True as among False steps.
-
-    The total variation distance of small samples is above 0 by chance alone: what labels given by chance stay below
-    in 19 of 20 cases is taken off.
-    """
+    """Whether decisions are as frequent among True as among False steps, beyond what chance does in 19 of 20 cases."""
     rng = generator(seed, "decisions", split)
     metrics: dict[str, float] = {}
     for part in STEPS:

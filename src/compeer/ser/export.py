@@ -1,7 +1,6 @@
-"""What is made of records: Parquet files for any tool and any trainer.
+"""What is made of records: Parquet files for any tool and any trainer, a file a split.
 
-A split's records lie in a file of their own. All formats but `parquet` have the layout that
-`datasets.load_dataset(folder)` expects, also offline:
+All formats but `parquet` have the layout that `datasets.load_dataset(folder)` expects, also offline:
 
     parquet       reward.parquet, policy.parquet, test.parquet: flat columns, so that any tool for tables reads them
     datasets      the same columns in data/reward-00000-of-00001.parquet …
@@ -9,14 +8,9 @@ A split's records lie in a file of their own. All formats but `parquet` have the
     messages      messages: the conversation so far and the corpus' own turn, steps and response, for SFT
     sharegpt      conversations: the same as `from` (human, gpt) and `value`
 
-`tables/columns.toml` says what each column holds; the same words stand in the files' schema and in the README beside
-them. A preference pair is a record in which one response was found better; where both are good, or neither is, there is
-no pair. Histories are chats: the seeker is `user`, the supporter `assistant`, and messages in a row are one. Every row
-has the record's id, so that it can be followed back. Records are read and written a few thousand at a time, so memory
-does not grow with their number. The folder takes its name when it is whole.
+`tables/columns.toml` says what each column holds, in the files' schema and README too. Only records in which one
+response was found better are pairs. Memory does not grow with the records, and every row has its record's id.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -33,10 +27,8 @@ from compeer.ser.record import SPLITS, SerRecord, read_records
 
 Format = Literal["parquet", "datasets", "preferences", "messages", "sharegpt"]
 Row = dict[str, Any]
-RECORDS_A_GROUP = 4096
-"""Records of a split that are held in memory, and that one row group of a file holds."""
-COLUMNS: dict[str, str] = table("columns")
-"""What each column holds."""
+RECORDS_A_GROUP = 4096  # records of a split that are held in memory, and that one row group of a file holds
+COLUMNS: dict[str, str] = table("ser/tables/columns")  # what each column holds
 _NOT_TEXT = {"round": "int32", "intensity": "int8", "candidate_first": "bool"} | {f"{s}_label": "bool" for s in STEPS}
 _PLAIN = [*("id", "dialogue", "round", "language", "source", "split", "author", "response_strategy", "reference")]
 _PLAIN += ["candidate_first", "rewritten"]
@@ -46,10 +38,7 @@ _NO_CARD = "---\nlicense: other\n---\n\n# SER records\n\nThe licences of the cor
 
 
 def export_records(records: Path, out: Path, format: Format) -> dict[str, Any]:
-    """Writes a file of records as a folder; returns rows by split, records without one, and the files' hashes.
-
-    With all columns, the card of the records, if it lies beside them, becomes the folder's README.
-    """
+    """Writes records as a folder, their card as its README; returns rows by split, records without one, and hashes."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError("this is there already.", file=out, do="Remove it, or give another name.")
     if not out.parent.is_dir():
@@ -100,11 +89,11 @@ def _write_splits(records: Path, files: Mapping[str, Path], format: Format) -> t
         for split, rows in waiting.items():
             if rows:
                 write(split)
-    if not any(counts.values()) and format in FORMS:
+    if not any(counts.values()):
+        if format not in FORMS:
+            raise InputError("there is no record in this file.", file=records)
         do = "Give records that were judged, or another --format."
         raise InputError(f"there is nothing in this file for '{format}'.", file=records, do=do)
-    if not any(counts.values()):
-        raise InputError("there is no record in this file.", file=records)
     return counts, left_out
 
 
@@ -158,16 +147,11 @@ def _with_columns(card: Path) -> str:
 
 def _with_configs(card: str, files: Mapping[Any, str]) -> str:
     """A card whose metadata block names the file of each split, as the hub and `load_dataset` read it."""
-    lines = ["configs:", "- config_name: default", "  data_files:"]
-    for split, name in files.items():
-        lines += [f"  - split: {split}", f"    path: {name}"]
-    block = "\n".join(lines)
+    block = "configs:\n- config_name: default\n  data_files:"
+    block += "".join(f"\n  - split: {split}\n    path: {name}" for split, name in files.items())
     if card.startswith("---\n"):
         return card.replace("---\n", f"---\n{block}\n", 1)
     return f"---\n{block}\n---\n\n{card}"
-
-
-# --- the forms that trainers take -------------------------------------------------------------------------------------
 
 
 def chat_messages(history: Sequence[Utterance]) -> list[dict[str, str]]:
@@ -179,11 +163,9 @@ def _preference_row(record: SerRecord) -> Row | None:
     """The two responses of a record, the better one as chosen; None where neither is better."""
     if record.preference is None or record.preference.value not in ("candidate", "reference"):
         return None
-    responses = [record.candidate.response, record.reference]
+    responses = [[{"role": "assistant", "content": text}] for text in (record.candidate.response, record.reference)]
     chosen, rejected = responses if record.preference.value == "candidate" else responses[::-1]
-    answers = {"chosen": chosen, "rejected": rejected}
-    messages = {name: [{"role": "assistant", "content": text}] for name, text in answers.items()}
-    return _named_row(record, prompt=chat_messages(record.history), **messages)
+    return _named_row(record, prompt=chat_messages(record.history), chosen=chosen, rejected=rejected)
 
 
 def _messages_row(record: SerRecord) -> Row | None:
@@ -196,19 +178,14 @@ def _messages_row(record: SerRecord) -> Row | None:
 
 def _sharegpt_row(record: SerRecord) -> Row | None:
     """The same in ShareGPT's words."""
-    if (found := _messages_row(record)) is None:
-        return None
-    messages = [{"from": _SHAREGPT[one["role"]], "value": one["content"]} for one in found["messages"]]
-    return _named_row(record, conversations=messages)
+    found = _messages_row(record)
+    messages = [{"from": _SHAREGPT[one["role"]], "value": one["content"]} for one in (found or {}).get("messages", ())]
+    return _named_row(record, conversations=messages) if found else None
 
 
 def _named_row(record: SerRecord, **columns: Any) -> Row:
     return {"id": record.id, "dialogue": record.dialogue, "language": record.language, **columns}
 
 
-FORMS: Mapping[Format, Callable[[SerRecord], Row | None]] = {
-    "preferences": _preference_row,
-    "messages": _messages_row,
-    "sharegpt": _sharegpt_row,
-}
-"""The row that a record gives, or None, by format."""
+Form = Callable[[SerRecord], Row | None]  # the row that a record gives, or None
+FORMS: dict[str, Form] = {"preferences": _preference_row, "messages": _messages_row, "sharegpt": _sharegpt_row}

@@ -7,8 +7,6 @@ Names of other people, mentioned in passing, are not found. Each rule for faults
 wrong seldom rather than to find everything: short chats, dialect, slang and people who talk about machines must pass.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections import Counter
@@ -19,16 +17,10 @@ from compeer.dialogue import Dialogue, Notes, Utterance
 from compeer.ser.asking import regex, table
 from compeer.statistics import words
 
-_HELP_LINES = frozenset({"01082951332", "02164383562", "85223892222", "23892222"})
-"""Digits of crisis lines that look like anybody's number; short ones (988, 116 123, 12320) never do."""
-_TOLL_FREE = re.compile(r"1?8(?:00|88|77|66|55|44|33)\d{7}|(?:0|44)80[08]\d{4,7}|(?:61)?1?800\d{6}|(?:86)?[48]00\d{7}")
-_HELP_SITES = re.compile(
-    r"(?:988lifeline|suicidepreventionlifeline|samaritans|crisistextline|befrienders)\.org", re.IGNORECASE
-)
-EARLY = 8
-"""Utterances; people say "I'm Rob" when they begin. Later on it is more likely "I'm Catholic"."""
-
-# --- personal data ----------------------------------------------------------------------------------------------------
+_TABLE, _FAULTS = table("ser/tables/masking"), table("ser/tables/faults")
+_HELP_LINES, _TOLL_FREE = frozenset(_TABLE["helps"]["lines"]), re.compile(_TABLE["helps"]["toll_free"])
+_HELP_SITES = re.compile(_TABLE["helps"]["sites"], re.IGNORECASE)
+EARLY = 8  # utterances; people say "I'm Rob" when they begin. Later on it is more likely "I'm Catholic"
 
 
 def _digits(text: str) -> str:
@@ -77,16 +69,8 @@ def _is_link(text: str) -> bool:
 
 
 Rule = tuple[str, re.Pattern[str], Callable[[str], bool] | None]
-_CHECKS: dict[str, Callable[[str], bool]] = {
-    "phone": _is_phone,
-    "called": _is_called,
-    "card": _is_card,
-    "iban": _is_iban,
-    "chinese_id": _is_chinese_id,
-    "ip": _is_ip,
-    "link": _is_link,
-}
-_TABLE = table("masking")
+_FUNCTIONS = (_is_phone, _is_called, _is_card, _is_iban, _is_chinese_id, _is_ip, _is_link)
+_CHECKS: dict[str, Callable[[str], bool]] = {check.__name__.removeprefix("_is_"): check for check in _FUNCTIONS}
 
 
 def _compiled(pattern: str | Sequence[str]) -> re.Pattern[str]:
@@ -109,8 +93,8 @@ _NO_NAMES, _NAMES_AND_WORDS = frozenset(_NAMES["no_names"].split()), frozenset(_
 def names_in(utterances: Sequence[Utterance]) -> list[str]:
     """The names by which the two present, answer or greet each other, longest first."""
     found: set[str] = set()
-    before: Utterance | None = None
     for index, utterance in enumerate(utterances):
+        before = utterances[index - 1] if index else None
         text = utterance.text.strip()
         matches = [match for pattern in _PRESENTED for match in pattern.finditer(text)]
         asked = before is not None and before.speaker != utterance.speaker and _ASKED.search(before.text)
@@ -121,12 +105,11 @@ def names_in(utterances: Sequence[Utterance]) -> list[str]:
         for match in matches:
             if match["name"].lower() not in _NO_NAMES:
                 found.update(name for name in match.groupdict().values() if name)
-        before = utterance
     return sorted(found, key=lambda name: (-len(name), name))
 
 
 def _name_pattern(name: str) -> str:
-    edge_before, edge_after = ("", "") if not name.isascii() else ("(?<![A-Za-z])", "(?![A-Za-z])")
+    edge_before, edge_after = ("(?<![A-Za-z])", "(?![A-Za-z])") if name.isascii() else ("", "")
     if name.lower() in _NAMES_AND_WORDS or (len(name) < 3 and name.isascii()):
         return f"{regex(_NAMES['addressed'])}{re.escape(name)}{edge_after}"
     return f"{edge_before}(?i:{re.escape(name)}){edge_after}"
@@ -161,7 +144,7 @@ def mask_dialogue(dialogue: Dialogue) -> tuple[Dialogue, Counter[str]]:
         elif isinstance(value, dict):
             value = {key: masked(inner) for key, inner in value.items()}
         elif isinstance(value, list):
-            value = [masked(inner) for inner in value]
+            value = [*map(masked, value)]
         elif isinstance(value, Notes):
             value = Notes(**{part: masked(text) for part, text in value})
         return value
@@ -174,16 +157,7 @@ def mask_dialogue(dialogue: Dialogue) -> tuple[Dialogue, Counter[str]]:
     return dialogue.model_copy(update=update), counts
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------
-
-_FAULTS = table("faults")
-_CONTINUED = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"  # the bytes 80 to BF as Latin-1 or Windows-1252 show them
-_MOJIBAKE = re.compile(
-    "\ufffd|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]"  # the mark of a lost character; controls that are no white space
-    # UTF-8 read as Latin-1, of two, three and four bytes; two bytes of other scripts only if twice in a row
-    f"|[ÂÃ][{_CONTINUED}]|[â-ï][{_CONTINUED}]{{2}}|ð[{_CONTINUED}]{{3}}|(?:[Ä-ß][{_CONTINUED}]){{2}}"
-    "|锟斤|斤拷|烫烫烫|屯屯屯|[锛銆鈥]"  # lost characters, unset memory, and UTF-8 punctuation, each read as GBK
-)
+_MOJIBAKE = re.compile("|".join(regex(pattern, _FAULTS["fragments"]) for pattern in _FAULTS["encoding"]["patterns"]))
 _LATIN_RUN = re.compile("[\xa1-\xff]{4,}")
 
 
@@ -203,10 +177,8 @@ def _is_gbk(run: str) -> bool:
     return len(set(run)) > 3 and all("\u4e00" <= character <= "\u9fff" for character in found)
 
 
-_LABELLED = {
-    speaker: re.compile(rf"(?:^|[.!?。！？…~\n])\s*(?:{labels}) ?[:：]")
-    for speaker, labels in _FAULTS["labels"].items()
-}
+_BEFORE = r"(?:^|[.!?。！？…~\n])\s*"
+_LABELLED = {one: re.compile(f"{_BEFORE}(?:{labels}) ?[:：]") for one, labels in _FAULTS["labels"].items()}
 
 
 def speaks_for_both(utterance: Utterance) -> bool:
@@ -223,14 +195,10 @@ def is_machine_phrase(text: str) -> bool:
     return any(pattern.search(text.replace("’", "'")) for pattern in _MACHINE)
 
 
-_IN_SCRIPT = {
-    language: re.compile(f"[{letters}]")
-    for languages, letters in _FAULTS["scripts"].items()
-    for language in languages.split()
-}
+_SCRIPTS = {languages: re.compile(f"[{letters}]") for languages, letters in _FAULTS["scripts"].items()}
+_IN_SCRIPT = {language: script for languages, script in _SCRIPTS.items() for language in languages.split()}
 _ENGLISH_WORDS = frozenset(_FAULTS["english"]["words"].split())
-FEWEST_WORDS, FEWEST_ENGLISH_WORDS = 12, 30
-"""Below these nothing can be decided."""
+FEWEST_WORDS, FEWEST_ENGLISH_WORDS = 12, 30  # below these nothing can be decided
 
 
 def is_other_language(texts: Sequence[str], language: str) -> bool:

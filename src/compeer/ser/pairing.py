@@ -4,18 +4,16 @@ Two contexts *exchange* a step: each shows the other's. Both texts then stand as
 so that nobody can tell them apart without the history. Exchanges stay within a *cell*, the contexts that agree in
 everything shown beside the step; and every value of a decision is exchanged in equal shares.
 
-A strategy is wrong where it is improbable, by the corpus' own statistics of *moments* (how far the conversation is,
-what the supporter did last, what the seeker just wrote). For each feature of a moment the corpus says how much more or
-less often than usual a strategy follows (its *lift*); the lift at a moment is their product, scaled so that the shares
-add up to one.
+A strategy is wrong where it is improbable: for each feature of a moment (how far the conversation is, what the
+supporter did last, what the seeker wrote) the corpus says how much more or less often than usual a strategy follows
+(its *lift*); the lift at a moment is their product, scaled so that the shares add up to one.
 """
 
-from __future__ import annotations
-
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ import numpy.typing as npt
 from compeer.dialogue import Emotion, Stage, Strategy, last_seeker
 from compeer.models.embedder import Embeds
 from compeer.reasoning import STEPS, STRATEGIES, EmotionStep, Part, SupportTurn, sentiment_of
+from compeer.ser.asking import regex, table
 from compeer.ser.record import StepLabel, StepLabels, silver_label
 from compeer.ser.sampling import Context
 from compeer.ser.wording import Reference, content_words
@@ -30,8 +29,7 @@ from compeer.statistics import words
 
 Allowed = npt.NDArray[np.bool_]
 Vector = npt.NDArray[np.float64]
-_NOISE = 0.15
-"""How much chance there is in who is near: without it the same few pairs would always meet."""
+_NOISE = 0.15  # how much chance there is in who is near: without it the same few pairs would always meet
 
 
 def exchange(
@@ -45,10 +43,9 @@ def exchange(
 ) -> list[tuple[int, int]]:
     """Disjoint pairs that exchange: at most `share` of the contexts that have each value.
 
-    `values` are those of each context, of one decision or several. `allowed[i, j]` says that what is j's is wrong in i;
-    a pair needs both directions. Only `free` contexts take part. Contexts choose a near partner in random order, those
-    whose values have few possible partners first: if the nearest pairs went first, common topics would be False more
-    often than rare ones.
+    `allowed[i, j]` says that what is j's is wrong in i; a pair needs both directions. Contexts choose a near partner in
+    random order, those whose values have few possible partners first: if the nearest pairs went first, common topics
+    would be False more often than rare ones.
     """
     _, numbers = np.unique(np.array([str(cell) for cell in cells]), return_inverse=True)
     possible = allowed & allowed.T & (numbers[:, None] == numbers[None, :]) & free[:, None] & free[None, :]
@@ -86,66 +83,41 @@ def closeness_of(texts: Sequence[str], embedder: Embeds) -> npt.NDArray[np.float
 
 def differ(values: Sequence[str]) -> Allowed:
     """For each two contexts whether their values differ."""
-    known: dict[str, int] = {}
-    numbers = np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
-    found: Allowed = numbers[:, None] != numbers[None, :]
-    return found
+    _, numbers = np.unique(np.array(values, dtype=object), return_inverse=True)
+    return np.asarray(numbers[:, None] != numbers[None, :])
 
 
-# --- how usual a strategy is at a moment ------------------------------------------------------------------------------
-
-IMPROBABLE = 0.75
-"""A strategy is improbable where it is used less than three quarters as often as usual."""
-
-_PRIOR = 20.0
-"""Each lift is shrunk toward 1 as if so many moments without any tendency had been counted as well."""
-
-
-_TOPICS = {
-    "goodbye": r"\b(bye|good ?night|take care|nice talking|good talking)\b|再见|晚安",
-    "advice": r"\b(should i|what (can|do|should|would) (i|you)|how (can|do|should) i|advice|suggest\w*|any (ideas|tips)"
-    r")\b|怎么办|建议",
-    "thanks": r"\b(thanks?|thank you|thx|appreciate|helpful|helped)\b|谢谢|感谢",
-    "feeling": r"\b(feel|feeling|felt|sad|scared|afraid|depress\w*|anxi\w*|upset|hurts?|angry|lonely|cry\w*|worr\w+|"
-    r"stress\w*)\b|难过|害怕|焦虑|伤心|压力|生气",
-    "greeting": r"^\W*(hi|hello|hey|good (morning|afternoon|evening))\b|你好",
-}
-_PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _TOPICS.items()}
+IMPROBABLE = 0.75  # a strategy is improbable where it is used less than three quarters as often as usual
+_PRIOR = 20.0  # each lift is shrunk toward 1 as if so many moments without any tendency had been counted as well
+_TABLE = table("ser/tables/pairing")
+_TOPICS = {name: re.compile(regex(pattern), re.IGNORECASE) for name, pattern in _TABLE["topics"].items()}
+_ROUNDS = ((1, "1"), (3, "2-3"), (6, "4-6"), (10, "7-10"), (1 << 30, "11+"))
 
 
 def features(context: Context) -> tuple[str, ...]:
     """What describes the moment of a context, by name and value."""
-    number = context.round
-    far = next(name for bound, name in _ROUNDS if number <= bound)
+    far = next(name for bound, name in _ROUNDS if context.round <= bound)
     before = context.earlier_strategies[-1] if context.earlier_strategies else None
-    last = last_seeker(context.history)
-    text = last.text if last else ""
+    text = last.text if (last := last_seeker(context.history)) else ""
     asks = "asks" if "?" in text or "？" in text else "tells"
     length = len(words(text)) // (16 if context.language == "zh" else 8)
-    topic = next((name for name, pattern in _PATTERNS.items() if pattern.search(text)), "else")
+    topic = next((name for name, pattern in _TOPICS.items() if pattern.search(text)), "else")
     return f"round {far}", f"after {before}", asks, f"length {min(4, length)}", f"says {topic}"
-
-
-_ROUNDS = ((1, "1"), (3, "2-3"), (6, "4-6"), (10, "7-10"), (1 << 30, "11+"))
-
-
-_NOTHING: Counter[str] = Counter()
 
 
 @dataclass
 class Moments:
     """Counts of strategies by feature; nothing else of the corpus is kept."""
 
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    counts: defaultdict[str, Counter[str]] = field(default_factory=partial(defaultdict, Counter))
     usual: Counter[str] = field(default_factory=Counter)
 
     def add(self, context: Context) -> None:
-        strategy = context.reply.strategy
-        if strategy is None:
+        if (strategy := context.reply.strategy) is None:
             return
         self.usual[strategy] += 1
         for feature in features(context):
-            self.counts.setdefault(feature, Counter())[strategy] += 1
+            self.counts[feature][strategy] += 1
 
     def lifts(self, context: Context) -> Vector:
         """For each strategy of the vocabulary how much more often than usual it is used at this moment."""
@@ -153,7 +125,7 @@ class Moments:
         usual /= usual.sum()
         shares = usual.copy()
         for feature in features(context):
-            here = np.array([self.counts.get(feature, _NOTHING)[strategy] for strategy in STRATEGIES])
+            here = np.array([self.counts[feature][strategy] for strategy in STRATEGIES])
             shares *= (here + _PRIOR * usual) / ((here.sum() + _PRIOR) * usual)
         found: Vector = shares / shares.sum() / usual
         return found
@@ -164,23 +136,16 @@ class Moments:
         return STRATEGIES[int(np.argmax(self.lifts(context) * np.array(shares)))]
 
 
-# --- silver pairs -----------------------------------------------------------------------------------------------------
-
 ENOUGH = 0.7
 """Share of the exchanges wanted below which, in a small set, the rest are made without regard to cells and values."""
-
-TOO_NEAR = 0.85
-"""Contexts more alike than this may share an issue: they do not exchange it."""
+TOO_NEAR = 0.85  # contexts more alike than this may share an issue: they do not exchange it
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What a pair exchanges, and in which share of the contexts, relative to the others.
+    """What a pair exchanges; `tables/pairing.toml` has all there are."""
 
-    `kind` names what is wrong then; None: each step has a name of its own.
-    """
-
-    steps: tuple[Part, ...]
+    steps: Sequence[Part]
     weight: float
     kind: str | None = None
 
@@ -190,36 +155,15 @@ class Pattern:
         return "strategy" in self.steps and self.kind is None
 
 
-WHOLE = Pattern(STEPS, 20)
 WRONG_STAGE, SWAPPED_FACT, CONTRADICTS = "wrong stage", "swapped fact", "reasoning contradicts the decision"
-PATTERNS = (
-    WHOLE,
-    Pattern(("history", "strategy"), 7),
-    Pattern(("emotion", "strategy"), 7),
-    Pattern(("strategy",), 11),
-    Pattern(("history", "emotion"), 7),
-    Pattern(("emotion",), 11),
-    Pattern(("history",), 7, WRONG_STAGE),
-    Pattern(("history",), 3),
-    Pattern(("history",), 2, SWAPPED_FACT),
-    Pattern(("emotion",), 1, CONTRADICTS),
-    Pattern(("strategy",), 1, CONTRADICTS),
-)
+PATTERNS = [Pattern(**pattern) for pattern in _TABLE["patterns"]]
 FALSE_BY_WEIGHT = {part: sum(p.weight for p in PATTERNS if part in p.steps) for part in STEPS}
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """Each context's partner (-1: none) and what they exchange (None: nothing)."""
-
-    partner: list[int]
-    pattern: list[Pattern | None]
 
 
 def pair_up(
     references: Sequence[Reference], moments: Moments, embedder: Embeds, false_share: float, rng: np.random.Generator
-) -> Pairing:
-    """Pairs the contexts; about twice `false_share` of each step is exchanged, as one candidate in two is spoiled."""
+) -> tuple[list[int], list[Pattern | None]]:
+    """Each context's partner (-1: none) and what they exchange: about twice `false_share`, as one in two is spoiled."""
     count = len(references)
     closeness = closeness_of([f"{r.quotes.issue} {r.quotes.last}" for r in references], embedder)
     wrong = _wrong(references, moments, closeness)
@@ -243,7 +187,7 @@ def pair_up(
             pairs = exchange(cells, values, _allowed(pattern, wrong, references), closeness, wanted, free, rng)
             meet(pairs if strict else pairs[: round((wanted - there) * count / 2)], pattern)
     meet(exchange([""] * count, [()] * count, wrong["history"], closeness, 1.0, free, rng), None)
-    return Pairing(partner, patterns)
+    return partner, patterns
 
 
 def _wrong(references: Sequence[Reference], moments: Moments, closeness: npt.NDArray[np.float32]) -> dict[str, Allowed]:
@@ -276,17 +220,11 @@ def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequenc
         return np.asarray(responses_differ & detailed[:, None] & detailed[None, :])
     if pattern.kind == CONTRADICTS:
         return wrong[f"other {pattern.steps[0]}"] & responses_differ
-    found = responses_differ
-    for part in pattern.steps:
-        found = found & wrong[part]
-    return found
+    return np.asarray(np.logical_and.reduce([responses_differ, *(wrong[part] for part in pattern.steps)]))
 
 
 def _cell(reference: Reference, pattern: Pattern) -> str:
-    """What is shown beside what is exchanged and goes with it: only contexts that agree in it exchange.
-
-    Stage and strategy go together (one asks early and suggests late); the emotion goes with neither.
-    """
+    """What is shown beside what is exchanged and goes with it, as stage and strategy do: it is the same in both."""
     if "history" in pattern.steps and "strategy" not in pattern.steps:
         return reference.turn.strategy.strategy
     if "strategy" in pattern.steps and "history" not in pattern.steps:
@@ -303,17 +241,7 @@ def _values(reference: Reference, pattern: Pattern) -> list[str]:
 
 # --- what the corpus' labels say about a step: right, wrong and how, or nothing ---------------------------------------
 
-FAMILIES: tuple[frozenset[Emotion], ...] = (
-    frozenset(("anxiety", "fear", "stress", "confusion")),
-    frozenset(("sadness", "depression", "hurt", "loneliness")),
-    frozenset(("anger", "frustration", "disgust")),
-    frozenset(("shame", "guilt")),
-    frozenset(("relief", "hope", "joy", "gratitude")),
-)
-"""Emotions that lie near each other."""
-
-HEARD = 0.3
-"""Share of a step's content words that must occur in the history for its issue to count as this seeker's."""
+HEARD = 0.3  # share of a step's content words that must occur in the history for its issue to count as this seeker's
 
 
 def wrong_emotion(context: Context, right: EmotionStep, given: EmotionStep) -> str:
@@ -331,7 +259,7 @@ def wrong_emotion(context: Context, right: EmotionStep, given: EmotionStep) -> s
 
 def are_near(one: Emotion, other: Emotion) -> bool:
     """Whether two emotions are of one family."""
-    return any(one in family and other in family for family in FAMILIES)
+    return any(one in family and other in family for family in _TABLE["families"])
 
 
 def compare_turn(turn: SupportTurn, context: Context, moments: Moments, stage: Stage) -> StepLabels | None:
@@ -358,12 +286,9 @@ def _emotion(turn: SupportTurn, context: Context) -> StepLabel | None:
     if context.emotion is None:
         return None
     given = turn.emotion
-    right = EmotionStep(
-        text=given.text,
-        sentiment=sentiment_of(context.emotion),
-        emotion=context.emotion,
-        intensity=context.intensity or given.intensity,
-    )
+    intensity = context.intensity or given.intensity
+    own = {"sentiment": sentiment_of(context.emotion), "emotion": context.emotion, "intensity": intensity}
+    right = given.model_copy(update=own)
     if given.emotion == right.emotion and abs(given.intensity - right.intensity) < 2:
         return silver_label(True, "the corpus' emotion")
     kind = wrong_emotion(context, right, given)

@@ -1,10 +1,4 @@
-"""How each participant of a dialogue speaks: a profile of DISC traits, with a description in words.
-
-Supporters that can be asked for a manner learn it from such a file (`compeer.policy.sft`). It is made by
-`research/personality/profiles.py`.
-"""
-
-from __future__ import annotations
+"""How each participant of a dialogue speaks, from which supporters learn a manner (`compeer.policy.sft`)."""
 
 from collections.abc import Iterator
 from pathlib import Path

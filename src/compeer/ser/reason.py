@@ -1,16 +1,11 @@
 """Candidate turns: for each sampled history, what one or more models would think and say next.
 
-A model is asked for the four lines of `compeer.reasoning`, under a grammar where it can decode under one. What cannot
-be read is asked for again with the parser's complaint, at most `retries` times, and then kept as it is, unparsed: how
-often a model fails belongs to what is known of it. A part that merely repeats the task's own example counts as
-unreadable too. Every turn says who wrote it.
+A model is asked for the four lines of `compeer.reasoning`, under a grammar where it can be. What cannot be read, or
+repeats the task's own example, is asked for again with the complaint, and then kept unparsed: how often a model fails
+belongs to what is known of it.
 """
 
-from __future__ import annotations
-
 import asyncio
-import base64
-import mimetypes
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,43 +13,15 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from compeer import reasoning
 from compeer.dialogue import Utterance, transcript
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line
-from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, in_blocks
-from compeer.reasoning import (
-    EMOTIONS,
-    LABELS,
-    SENTIMENTS,
-    STAGES,
-    STRATEGIES,
-    EmotionStep,
-    HistoryStep,
-    ParsedTurn,
-    Part,
-    StrategyStep,
-    SupportTurn,
-    parse_turn,
-    render_turn,
-    turn_grammar,
-)
-from compeer.ser.asking import AnswerFault, Read, ask_stage, ask_until_read, count_failure, prompt
+from compeer.reasoning import LABELS, ParsedTurn, Part, SupportTurn, parse_turn, turn_grammar
+from compeer.ser import asking
 from compeer.ser.sampling import Context, read_contexts
-from compeer.statistics import generator
-
-EXAMPLE = SupportTurn(
-    history=HistoryStep(text="New here and has not said yet what is wrong.", stage="exploration"),
-    emotion=EmotionStep(
-        text="Unsure and a little tense about opening up.", sentiment="negative", emotion="anxiety", intensity=3
-    ),
-    strategy=StrategyStep(text="A plain welcome lowers the bar before any question.", strategy="Others"),
-    response="No form to fill in here. What brings you tonight?",
-)
-_OTHER_LANGUAGE = (
-    " Write the text of the steps and the response in the language of the conversation;"
-    " labels and decisions stay English."
-)
 
 
 class ReasonSettings(Frozen):
@@ -87,9 +54,6 @@ class CandidateTurn(Frozen):
     tries: int = Field(default=1, ge=1)
 
 
-# --- the stage --------------------------------------------------------------------------------------------------------
-
-
 async def reason_stage(
     contexts: Path, out: Path, models: Sequence[TextModel], settings: ReasonSettings, seed: int = 0
 ) -> dict[str, Any]:
@@ -108,18 +72,13 @@ async def reason_stage(
     async def work(block: list[Context]) -> Done:
         """All models at once; what they wrote for one context stands together, in the models' order."""
         answers = await asyncio.gather(*(ask(model, block) for model in models))
-        per = settings.candidates
-        found = [
-            (name, turn)
-            for index in range(len(block))
-            for name, written in zip(names, answers, strict=True)
-            for turn in written[index * per : (index + 1) * per]
-        ]
-        return _done(found)
+        per, by_model = settings.candidates, list(zip(names, answers, strict=True))
+        starts = range(0, per * len(block), per)
+        return _done([(name, turn) for at in starts for name, given in by_model for turn in given[at : at + per]])
 
     size = max(1, max(model.batch_size for model in models) // settings.candidates)
     units = in_blocks(read_contexts(contexts), size)
-    return await ask_stage(stage, units, work, max(model.at_once for model in models))
+    return await asking.ask_stage(stage, units, work, max(model.at_once for model in models))
 
 
 async def candidate_turns(
@@ -129,25 +88,21 @@ async def candidate_turns(
     asked = [(context, number) for context in contexts for number in range(1, settings.candidates + 1)]
     missing: dict[int, dict[Part, str]] = {}
 
-    def read(index: int, answer: Generation) -> SupportTurn | AnswerFault:
+    def read(index: int, answer: Generation) -> SupportTurn | asking.AnswerFault:
         parsed = parse_turn(answer.text, cut_off=answer.cut_off)
         missing[index] = {**parsed.missing, **_copied(parsed)}
-        return AnswerFault(_complaint(missing[index])) if parsed.turn is None or missing[index] else parsed.turn
+        return asking.AnswerFault(_complaint(missing[index])) if parsed.turn is None or missing[index] else parsed.turn
 
-    sampling = Sampling(
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        max_tokens=settings.max_tokens,
-        stop=("\nSeeker:", "\nSupporter:"),  # a model that plays on both sides
-    )
+    how = settings.model_dump(include={"temperature", "top_p", "max_tokens"})
+    sampling = Sampling(**how, stop=("\nSeeker:", "\nSupporter:"))  # a model that plays on both sides
     requests = [_request(context, model.name, number, settings, seed) for context, number in asked]
     found: list[CandidateTurn | Failure] = []
-    for index, answer in enumerate(await ask_until_read(model, requests, read, sampling, settings.retries)):
+    for index, answer in enumerate(await asking.ask_until_read(model, requests, read, sampling, settings.retries)):
         if isinstance(answer, Failure):
             found.append(answer)
             continue
         context, number = asked[index]
-        written = {"turn": answer.value} if isinstance(answer, Read) else {"text": answer.text}
+        written = {"turn": answer.value} if isinstance(answer, asking.Read) else {"text": answer.text}
         names = {"context": context.id, "model": model.name, "number": number}
         found.append(CandidateTurn(**names, missing=missing[index], tries=answer.tries, **written))
     return found
@@ -171,7 +126,7 @@ def _done(found: Sequence[tuple[str, CandidateTurn | Failure]]) -> Done:
     for model, turn in found:
         counts["reason"]["asked"] += 1
         if isinstance(turn, Failure):
-            count_failure(turn, counts)
+            asking.count_failure(turn, counts)
             continue
         counts["reason"]["written"] += 1
         counts["reason"]["asked again"] += turn.tries > 1
@@ -181,28 +136,21 @@ def _done(found: Sequence[tuple[str, CandidateTurn | Failure]]) -> Done:
     return Done(lines, counts=counts)
 
 
-# --- what a model is asked --------------------------------------------------------------------------------------------
-
-
 def _request(context: Context, model: str, number: int, settings: ReasonSettings, seed: int) -> Request:
-    own = int(generator(seed, "reason", context.id, model, str(number)).integers(2**31))
     visible = context.history[-settings.history :] if settings.history else context.history
     content: str | list[dict[str, Any]] = _with_images(visible) if settings.images else transcript(visible)
-    messages: tuple[Message, ...] = (
-        {"role": "system", "content": _task(context.language)},
-        {"role": "user", "content": content},
-    )
-    return Request(messages, seed=own, grammar=turn_grammar())
+    names = ("reason", context.id, model, str(number))
+    return asking.ask_user(content, seed, *names, grammar=turn_grammar(), system=_task(context.language))
 
 
 def _task(language: str) -> str:
-    return prompt("reason").format(
-        stages=", ".join(STAGES),
-        sentiments=", ".join(SENTIMENTS),
-        emotions=", ".join(EMOTIONS),
-        strategies=", ".join(STRATEGIES),
-        language="" if language == "en" else _OTHER_LANGUAGE,
-        example=render_turn(EXAMPLE),
+    return asking.prompt("reason").format(
+        stages=", ".join(reasoning.STAGES),
+        sentiments=", ".join(reasoning.SENTIMENTS),
+        emotions=", ".join(reasoning.EMOTIONS),
+        strategies=", ".join(reasoning.STRATEGIES),
+        language="" if language == "en" else f" {asking.prompt('other_language')}",
+        example=asking.prompt("example"),
     )
 
 
@@ -212,20 +160,17 @@ def _with_images(history: Sequence[Utterance]) -> str | list[dict[str, Any]]:
     lines: list[str] = []
     for utterance in history:
         lines.append(transcript([utterance]))
-        images = [media.path for media in utterance.media if media.kind == "image"]
-        if images:
+        if images := [Path(media.path) for media in utterance.media if media.kind == "image"]:
             blocks.append({"type": "text", "text": "\n".join(lines)})
-            blocks += [{"type": "image_url", "image_url": {"url": _data_url(Path(path))}} for path in images]
+            blocks += [{"type": "image_url", "image_url": {"url": _data_url(path)}} for path in images]
             lines = []
-    if not blocks:
-        return "\n".join(lines)
-    return [*blocks, {"type": "text", "text": "\n".join(lines)}] if lines else blocks
+    rest = "\n".join(lines)
+    return [*blocks, *([{"type": "text", "text": rest}] if lines else [])] if blocks else rest
 
 
 def _data_url(path: Path) -> str:
     try:
-        data = base64.b64encode(path.read_bytes()).decode()
+        return asking.data_url(path)
     except OSError as error:
         do = "Give the folder of the media when the corpus is read, or leave the images out."
         raise InputError(f"this picture cannot be read: {error.strerror}", file=path, do=do) from None
-    return f"data:{mimetypes.guess_type(path.name)[0] or 'image/png'};base64,{data}"

@@ -4,8 +4,6 @@
 preference (a reference turn itself, say) has nothing to compare; one without labels waits for people to judge it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, get_args

@@ -4,14 +4,14 @@ A sampled round is a `Context`: what was said before, the reply that the corpus 
 moment. It holds all that later stages need, so that they can read contexts one at a time.
 """
 
-from __future__ import annotations
-
 import math
+import random
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from compeer.corpora import read_corpus
@@ -54,27 +54,27 @@ def contexts_of(dialogue: Dialogue, split: Split, count: int, seed: int) -> list
     for number in sample_rounds(len(rounds), count, generator(seed, "rounds", dialogue.id)):
         round_ = rounds[number - 1]
         seeker = last_seeker(round_.history)
-        derived = [] if round_.reply.stage else ["stage"]
-        derived += [] if seeker and seeker.emotion else ["emotion"]
-        derived += [] if seeker and seeker.intensity else ["intensity"]
+        emotion, intensity = (seeker.emotion, seeker.intensity) if seeker else (None, None)
+        given = {"stage": round_.reply.stage, "emotion": emotion, "intensity": intensity}
         earlier = [u for u in round_.history if u.speaker == "seeker" and u is not seeker]
-        context = Context(
-            id=f"{dialogue.id}:{number}",
-            dialogue=dialogue.id,
-            round=number,
-            language=dialogue.language,
-            source=dialogue.source,
-            split=split,
-            history=tuple(Utterance(speaker=u.speaker, text=u.text, media=u.media) for u in round_.history),
-            reply=round_.reply,
-            emotion=(seeker.emotion if seeker else None) or dialogue.emotion,
-            intensity=(seeker.intensity if seeker else None) or before,
-            derived=tuple(derived),
-            earlier_emotions=tuple(u.emotion for u in earlier if u.emotion),
-            earlier_strategies=tuple(u.strategy for u in round_.history if u.speaker == "supporter"),
-            helped=None if before is None or after is None else after < before,
+        found.append(
+            Context(
+                id=f"{dialogue.id}:{number}",
+                dialogue=dialogue.id,
+                round=number,
+                language=dialogue.language,
+                source=dialogue.source,
+                split=split,
+                history=tuple(Utterance(speaker=u.speaker, text=u.text, media=u.media) for u in round_.history),
+                reply=round_.reply,
+                emotion=emotion or dialogue.emotion,
+                intensity=intensity or before,
+                derived=tuple(name for name, value in given.items() if not value),
+                earlier_emotions=tuple(u.emotion for u in earlier if u.emotion),
+                earlier_strategies=tuple(u.strategy for u in round_.history if u.speaker == "supporter"),
+                helped=None if before is None or after is None else after < before,
+            )
         )
-        found.append(context)
     return found
 
 
@@ -116,12 +116,6 @@ def read_contexts(path: Path) -> Iterator[Context]:
     return read_stage(path, Context, "contexts", "Make it with: compeer ser sample")
 
 
-class Random(Protocol):
-    """A source of numbers in [0, 1): `random.Random` or a NumPy generator."""
-
-    def random(self) -> float: ...
-
-
 def round_weights(rounds: int) -> list[float]:
     """Equation 1: p(i) ∝ exp(−(i − μ)² / 2σ²) with μ = N/2 and σ = N/4, for i = 1 … N, summing to 1."""
     mean, deviation = rounds / 2, rounds / 4
@@ -130,7 +124,7 @@ def round_weights(rounds: int) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def sample_rounds(rounds: int, count: int, rng: Random) -> list[int]:
+def sample_rounds(rounds: int, count: int, rng: random.Random | np.random.Generator) -> list[int]:
     """Up to `count` of the rounds 1 … `rounds`, sampled by equation 1 without replacement, in ascending order."""
     left = dict(enumerate(round_weights(rounds), 1)) if rounds > 0 else {}
     chosen: list[int] = []

@@ -1,15 +1,10 @@
 """Which dialogues are fit to learn from: rules that look for what is broken, personal data masked, a model's verdict.
 
-The rules drop only what is plainly no good, and each says why. What is only slightly off is mended: an empty utterance
-goes, and so does a message that was sent twice in a row.
-
-A model, where there is one, is then asked whether each dialogue that is left is coherent. The answer is one small JSON
-object, constrained by a grammar where the model can be; anything else is a complaint, and the model is asked again. A
-dialogue whose verdict could not be read, or that is too long to be asked about, is kept and counted: it passed the
-rules, and dropping it would punish it for the model's mistake. `verdicts.jsonl` holds every verdict.
+The rules drop only what is plainly no good, and each says why. An empty utterance goes, and so does a message that was
+sent twice in a row. A model, where there is one, is then asked whether each dialogue that is left is coherent, under a
+grammar where it can be. A dialogue whose verdict could not be read is kept and counted: it passed the rules, and
+dropping it would punish it for the model's mistake. `verdicts.jsonl` holds every verdict.
 """
-
-from __future__ import annotations
 
 import re
 from collections import Counter
@@ -26,7 +21,7 @@ from compeer.corpora import BadDialogues, corpus_path, read_corpus
 from compeer.dialogue import Dialogue, Utterance, rounds_of, transcript
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line
-from compeer.models.base import Failure, Generation, Sampling, TextModel
+from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.ser import asking
 from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, speaks_for_both
@@ -35,8 +30,7 @@ from compeer.statistics import words
 DROPPED, VERDICTS = "dropped.jsonl", "verdicts.jsonl"
 DIALOGUES_A_UNIT = 200
 _TEXTS = (".jsonl", ".json", ".csv", ".txt")
-MONOLOGUE = 0.95
-"""Share of the words; where one speaker has more, the other only nods."""
+MONOLOGUE = 0.95  # share of the words; where one speaker has more, the other only nods
 
 
 class ScreenSettings(Frozen):
@@ -44,9 +38,7 @@ class ScreenSettings(Frozen):
 
     languages: tuple[str, ...] = Field(default=(), description="languages to take; empty takes all")
     rounds: int = Field(default=2, ge=1, description="fewest rounds of a dialogue")
-    empty: float = Field(
-        default=0.2, ge=0, le=1, description="share of empty utterances that is mended; above it, dropped"
-    )
+    empty: float = Field(default=0.2, ge=0, le=1, description="share of empty utterances up to which it is mended")
     repeated: float = Field(default=0.25, ge=0, le=1, description="share of a speaker's lines that may be repeats")
 
 
@@ -73,21 +65,15 @@ def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogu
     filled = [utterance for utterance in dialogue.utterances if not _is_empty(utterance)]
     empty = len(dialogue.utterances) - len(filled)
     once = [*filled[:1], *(after for before, after in pairwise(filled) if not _sent_twice(before, after))]
-    reasons = []
-    if empty > settings.empty * len(dialogue.utterances):
-        reasons.append("empty utterances")
+    reasons = ["empty utterances"] if empty > settings.empty * len(dialogue.utterances) else []
     if once:
         mended = dialogue.model_copy(update={"utterances": tuple(once)})
-        reasons += _structure(mended, settings.rounds)
-        reasons += _wording(mended, settings.repeated)
+        reasons += [*_structure(mended, settings.rounds), *_wording(mended, settings.repeated)]
     if reasons:
         return DroppedDialogue(tuple(reasons))
     masked, counts = mask_dialogue(mended)
     changes = Counter({"empty utterances": empty, "sent twice": len(filled) - len(once)})
     return KeptDialogue(masked, counts, +changes)
-
-
-# --- the rules --------------------------------------------------------------------------------------------------------
 
 
 def _is_empty(utterance: Utterance) -> bool:
@@ -108,10 +94,10 @@ def _sent_twice(before: Utterance, after: Utterance) -> bool:
 
 def _structure(dialogue: Dialogue, rounds: int) -> list[str]:
     """What keeps it from being a dialogue."""
-    length = Counter({"seeker": 0, "supporter": 0})
+    length: Counter[str] = Counter()
     for utterance in dialogue.utterances:
         length[utterance.speaker] += len(words(utterance.text))
-    if len({utterance.speaker for utterance in dialogue.utterances}) < 2:
+    if len(length) < 2:
         return ["one speaker"]
     if len(rounds_of(dialogue)) < rounds:
         return ["too few rounds"]
@@ -142,9 +128,6 @@ def _repeats(dialogue: Dialogue, speaker: str, allowed: float) -> bool:
     return repeats >= 2 and repeats > allowed * len(texts)
 
 
-# --- the stage --------------------------------------------------------------------------------------------------------
-
-
 def screen_stage(
     corpora: Sequence[str], out: Path, settings: ScreenSettings, workers: int = 1, skip_bad: bool = False
 ) -> dict[str, Any]:
@@ -161,11 +144,8 @@ def _inputs(corpora: Sequence[str], out: Path) -> dict[str, Path]:
     for number, corpus in enumerate(corpora, 1):
         folder = Path(corpus)
         inside = corpus != "sample" and folder.is_dir()
-        files = (
-            sorted(file for file in folder.iterdir() if file.suffix.casefold() in _TEXTS)
-            if inside
-            else [corpus_path(corpus)]
-        )
+        found_here = folder.iterdir() if inside else [corpus_path(corpus)]
+        files = sorted(file for file in found_here if not inside or file.suffix.casefold() in _TEXTS)
         if (inside and folder.resolve() == out.parent.resolve()) or out.resolve() in [file.resolve() for file in files]:
             raise InputError("this would be written over or into a corpus.", file=out, do="Write it to another folder.")
         found.update({f"corpus {number}: {file.name}": file for file in files})
@@ -187,17 +167,13 @@ def _dialogues(corpora: Sequence[str], skip_bad: bool) -> Iterator[Dialogue | Co
 
 
 def _free_id(own: str, corpus: int, known: set[str]) -> str:
-    prefix = f"{corpus}"
-    while f"{prefix}-{own}" in known:
-        prefix += "x"
-    return f"{prefix}-{own}"
+    return next(name for count in range(len(known) + 1) if (name := f"{corpus}{'x' * count}-{own}") not in known)
 
 
 def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> Done:
     lines, dropped = [], []
-    screen: Counter[str] = Counter({"read": 0, "kept": 0, "dropped": 0})
-    groups = ("dropped", "masked", "mended", "unreadable")
-    counts: dict[str, Counter[str]] = {"screen": screen, **{name: Counter() for name in groups}}
+    screen = Counter(read=0, kept=0, dropped=0)
+    counts = {"screen": screen, **{name: Counter[str]() for name in ("dropped", "masked", "mended", "unreadable")}}
     for item in block:
         if isinstance(item, Counter):
             counts["unreadable"] += item
@@ -215,8 +191,6 @@ def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> D
             lines.append(json_line(found.dialogue))
     return Done(lines, {DROPPED: dropped}, counts)
 
-
-# --- a model's verdict ------------------------------------------------------------------------------------------------
 
 Kind = Literal["coherent", "incoherent", "machine-styled", "not a dialogue", "other"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -242,15 +216,7 @@ class ScreenVerdict(BaseModel):
 def verdict_grammar(reason_characters: int = 200) -> str:
     """A Lark grammar of the answer, in which `keep` cannot contradict `kind`."""
     bad = " | ".join(rf'"{kind}"' for kind in KINDS if kind != "coherent")
-    return "\n".join(
-        [
-            # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
-            r'start: "{\"reason\": \"" reason ", \"kind\": \"" (good | poor)',
-            rf'reason: /[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"/',
-            r'good: "coherent\", \"keep\": true}"',
-            rf'poor: ({bad}) "\", \"keep\": false}}"',
-        ]
-    )
+    return asking.prompt("screen_grammar").replace("<bad>", bad).replace("<most>", str(reason_characters))
 
 
 def read_verdict(text: str, cut_off: bool = False) -> ScreenVerdict | asking.AnswerFault:
@@ -270,20 +236,19 @@ async def verdict_stage(
     def read(_: int, answer: Generation) -> ScreenVerdict | asking.AnswerFault:
         return read_verdict(answer.text, answer.cut_off)
 
+    def question(one: Dialogue) -> Request:
+        text = asking.prompt("screen").format(conversation=transcript(one.utterances))
+        return asking.ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar())
+
     async def ask(block: list[Dialogue]) -> Done:
-        requests = []
-        for one in block:
-            text = asking.prompt("screen").format(conversation=transcript(one.utterances))
-            requests.append(asking.ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar()))
-        answers = await asking.ask_until_read(model, requests, read, SAMPLING, retries)
-        return _done(block, answers)
+        return _done(block, await asking.ask_until_read(model, [*map(question, block)], read, SAMPLING, retries))
 
     return await asking.ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
 
 
 def _done(block: list[Dialogue], answers: list[asking.Answer[ScreenVerdict]]) -> Done:
     lines, verdicts = [], []
-    counts: dict[str, Counter[str]] = {name: Counter() for name in ("screen", "dropped", "verdicts", "failed")}
+    counts = {name: Counter[str]() for name in ("screen", "dropped", "verdicts", "failed")}
     for dialogue, answer in zip(block, answers, strict=True):
         counts["screen"]["read"] += 1
         if isinstance(answer, Failure) and answer.kind != "refused":

@@ -2,20 +2,14 @@
 
 A context's *reference turn* carries the decisions that the corpus gives for the moment, and the corpus' reply. Contexts
 are paired, and each pair *exchanges* one thing, which is then False in its new place and True at home
-(`compeer.ser.pairing`). Each context gives three records:
+(`compeer.ser.pairing`). Each context gives three records: `reference`, its reference turn with nothing to compare;
+`true`, with its response against one of the partner's; `spoiled`, in other words, with what the pair exchanged.
 
-- `reference`: its reference turn, with nothing to compare;
-- `true`: the reference turn, its response against one of the partner's;
-- `spoiled`: the same in other words, with what the pair exchanged.
-
-Where the strategy is exchanged, in a share of the pairs (`coherent`) the response goes with it: the wrong plan is
-carried out, as a model would. In all other records which of the two replies is the candidate's has nothing to do with
-its steps. A turn that a model wrote is compared with what the corpus knows; where that cannot decide, the record has no
-labels and waits for people. Contexts are taken in blocks of one split, and exchanges happen within a block: so memory
-stays bounded however large the corpus, and the workers change nothing.
+Where the strategy is exchanged, in a share of the pairs (`coherent`) the wrong plan is carried out, as a model would;
+in all other records which reply is the candidate's has nothing to do with its steps. Turns that models wrote are
+compared with what the corpus knows; where that cannot decide, the record waits for people. Contexts are taken in blocks
+of one split: so memory stays bounded however large the corpus, and the workers change nothing.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,47 +26,30 @@ from compeer.io import Frozen, json_line, read_lines
 from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
-from compeer.ser import wording
+from compeer.ser import pairing, wording
 from compeer.ser.asking import one_thread, run_stage
 from compeer.ser.check import shared_texts
-from compeer.ser.pairing import (
-    CONTRADICTS,
-    SWAPPED_FACT,
-    WRONG_STAGE,
-    Moments,
-    Pattern,
-    compare_turn,
-    pair_up,
-    wrong_emotion,
-)
+from compeer.ser.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Moments, Pattern
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, Split, StepLabel, StepLabels, silver_label
 from compeer.ser.sampling import Context, read_contexts
 from compeer.ser.split import words_hash
 from compeer.statistics import generator, words
 
-BLOCK = 1000
-"""Contexts that are at least taken together, where there are so many."""
+BLOCK = 1000  # contexts that are at least taken together, where there are so many
 
 
 class SilverSettings(Frozen):
     """How labels are made by rule."""
 
     false_share: float = Field(default=0.23, gt=0, lt=0.5, description="share of False among candidates' step labels")
-    coherent: float = Field(
-        default=0.8,
-        ge=0,
-        le=1,
-        description="share of the wrong strategies that the response carries out; of the others it knows nothing",
-    )
+    coherent: float = Field(default=0.8, ge=0, le=1, description="share of wrong strategies that responses carry out")
     embedder: str = Field(
-        default="embedded",
-        description="who is near: by 'embedded', a sentence-transformers folder, or 'words' (fast, for huge sets)",
+        default="embedded", description="who is near: 'embedded', a sentence-transformers folder, or 'words' (fast)"
     )
 
 
-Written = tuple[Context, Sequence[CandidateTurn]]
-"""A context with the turns that models wrote for it."""
+Written = tuple[Context, Sequence[CandidateTurn]]  # a context with the turns that models wrote for it
 
 
 def silver_stage(
@@ -105,13 +82,11 @@ def _texts(context: Context) -> tuple[str, ...]:
     return (context.reply.text, *(wording.halves(context.reply.text) or ()))
 
 
-def _work(
-    moments: Moments, shared: frozenset[int], settings: SilverSettings, seed: int, block: Sequence[Written]
-) -> Done:
+def _work(moments: Moments, shared: frozenset[int], how: SilverSettings, seed: int, block: Sequence[Written]) -> Done:
     contexts = [context for context, _ in block if not any(words_hash(text) in shared for text in _texts(context))]
     turns = {context.id: written for context, written in block if written}
     dropped = Counter({"the same reply in another split": len(block) - len(contexts)})
-    embedder, shares = one_thread(settings.embedder), (settings.false_share, settings.coherent)
+    embedder, shares = one_thread(how.embedder), (how.false_share, how.coherent)
     records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
     counts: dict[str, Counter[str]] = {
         "records": Counter(record.author for record in records),
@@ -141,14 +116,9 @@ def _with_turns(contexts: Path, turns: Path | None) -> Iterator[Written]:
     written = groupby(read_lines(turns, CandidateTurn) if turns else (), key=lambda turn: turn.context)
     ahead = next(written, None)
     for context in read_contexts(contexts):
-        found: Sequence[CandidateTurn] = ()
-        if ahead is not None and ahead[0] == context.id:
-            found = list(ahead[1])
-            ahead = next(written, None)
-        yield context, found
-
-
-# --- records by rule --------------------------------------------------------------------------------------------------
+        here = ahead is not None and ahead[0] == context.id
+        yield context, list(ahead[1]) if ahead and here else ()
+        ahead = next(written, None) if here else ahead
 
 
 def silver_records(
@@ -162,37 +132,30 @@ def silver_records(
     dropped: Counter[str],
 ) -> Iterator[SerRecord]:
     """The records of contexts of one split; what gives none is counted in `dropped`, by reason."""
-    references, left = [], []
-    for context in contexts:
-        reason = wording.why_not(context)
-        if reason is None:
-            references.append(wording.reference_of(context, seed))
-        else:
-            dropped[reason] += 1
-            left.append(context)
+    reasons = [wording.why_not(context) for context in contexts]
+    dropped.update(filter(None, reasons))
+    left = [context for context, reason in zip(contexts, reasons, strict=True) if reason]
+    kept = (context for context, reason in zip(contexts, reasons, strict=True) if not reason)
+    references = [wording.reference_of(context, seed) for context in kept]
     if references:
         rng = generator(seed, "silver", references[0].context.id)
-        pairing = pair_up(references, moments, embedder, false_share, rng)
-        halved = wording.choose_halved(references, pairing.partner, rng)
+        partners, patterns = pairing.pair_up(references, moments, embedder, false_share, rng)
+        halved = wording.choose_halved(references, partners, rng)
         bad = [context.reply.text for context in left if _is_bad_reply(context)]
         for index, reference in enumerate(references):
             turn, meant = reference.turn, reference.context.reply.strategy
             more = {"author": "corpus", "response_strategy": meant}
             yield _record(reference.context, "reference", turn, _labels({}), turn.response, None, True, **more)
-            if pairing.partner[index] < 0:
+            if partners[index] < 0:
                 dropped["no partner to exchange with"] += 1
                 continue
-            partner = references[pairing.partner[index]]
-            pattern = pairing.pattern[index]
-            carried_out = pattern is not None and pattern.plans and _pair_number(reference, partner, seed) < coherent
+            partner, pattern = references[partners[index]], patterns[index]
+            both = sorted((reference.context.id, partner.context.id))  # so that both sides get the same number
+            number = generator(seed, "coherent", *both).random()
+            carried_out = pattern is not None and pattern.plans and number < coherent
             yield from _candidates(reference, partner, pattern, index in halved, carried_out, rng)
         yield from _badly_rated(left, references, bad, moments, seed, rng)
     yield from _by_models(contexts, turns, moments, seed)
-
-
-def _pair_number(one: wording.Reference, other: wording.Reference, seed: int) -> float:
-    """A number in [0, 1) that belongs to the pair: both sides get the same."""
-    return float(generator(seed, "coherent", *sorted((one.context.id, other.context.id))).random())
 
 
 def _candidates(
@@ -207,7 +170,7 @@ def _candidates(
     if carried_out:
         pairs = wording.own_first(reference, partner, pairs)
     for kind, (response, other, preference) in zip(("true", "spoiled"), pairs, strict=True):
-        own = reference.turns[0 if kind == "true" else 1]
+        own = reference.turns[kind == "spoiled"]
         steps: dict[Part, Step] = {part: own.step(part) for part in STEPS}
         false: dict[Part, StepLabel] = {}
         if kind == "spoiled" and pattern is not None:
@@ -228,10 +191,8 @@ def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, p
         text = wording.HistoryWords(own.history[0].issue, partner.history[0].stage).text
         return HistoryStep(text=text, stage=partner.turn.history.stage)
     if pattern.kind == SWAPPED_FACT:
-        template = own.history[0].template
-        assert template is not None
-        swapped = replace(own.quotes, detail=partner.quotes.detail)
-        text = wording.HistoryWords(wording.fill_history(template, swapped), own.history[0].stage).text
+        issue, swapped = own.history[0].template or "", replace(own.quotes, detail=partner.quotes.detail)
+        text = wording.HistoryWords(wording.fill_history(issue, swapped), own.history[0].stage).text
         return HistoryStep(text=text, stage=own.turn.history.stage)
     if pattern.kind == CONTRADICTS:
         return mine.model_copy(update={"text": theirs.text})
@@ -239,16 +200,10 @@ def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, p
 
 
 def _false(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> StepLabel:
-    whole = pattern.kind is None
     kind = pattern.kind or {"history": "another seeker's issue", "strategy": "improbable strategy"}.get(part)
-    if kind is None:
-        kind = wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
-    what = (
-        "the reference step of"
-        if whole
-        else {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of"}.get(pattern.kind or "", "the reasoning of")
-    )
-    return silver_label(False, f"{what} {partner.context.id}", kind)
+    kind = kind or pairing.wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
+    named = {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of", CONTRADICTS: "the reasoning of"}
+    return silver_label(False, f"{named.get(kind, 'the reference step of')} {partner.context.id}", kind)
 
 
 def _record(
@@ -261,11 +216,10 @@ def _record(
     candidate_first: bool,
     **more: Any,
 ) -> SerRecord:
-    of_context = {name: getattr(context, name) for name in ("dialogue", "round", "language", "source", "split")}
+    names = ("dialogue", "round", "language", "source", "split", "history")
     return SerRecord(
         id=f"{context.id}:{kind}",
-        **of_context,
-        history=context.history,
+        **{name: getattr(context, name) for name in names},
         candidate=turn,
         reference=other,
         labels=labels,
@@ -281,9 +235,6 @@ def _labels(given: Mapping[Part, StepLabel]) -> StepLabels:
     return StepLabels(**{part: given.get(part, true) for part in STEPS})
 
 
-# --- replies that were rated badly, and turns that models wrote -------------------------------------------------------
-
-
 def _is_bad_reply(context: Context) -> bool:
     return wording.why_not(context) == "badly rated reply" and context.emotion is not None
 
@@ -296,22 +247,16 @@ def _badly_rated(
     seed: int,
     rng: np.random.Generator,
 ) -> Iterator[SerRecord]:
-    """At a moment whose own reply was rated badly: that reply, or two such, are not acceptable.
-
-    Beside it stands a reply to another history, or another badly rated one, of about the same length.
-    """
+    """A badly rated reply beside one to another history, or a badly rated one, of about its length: neither will do."""
     for context in left:
         if not _is_bad_reply(context):
             continue
         usual = moments.most_usual(context)
-        mended = context.model_copy(
-            update={"reply": context.reply.model_copy(update={"strategy": usual, "notes": None})}
-        )
-        reference = wording.reference_of(mended, seed)
+        reply = context.reply.model_copy(update={"strategy": usual, "notes": None})
+        reference = wording.reference_of(context.model_copy(update={"reply": reply}), seed)
         own = context.reply.text
         others = [r.turn.response for r in references if r.context.dialogue != context.dialogue]
-        others += [text for text in bad if text != own]
-        if not others:
+        if not (others := [*others, *(text for text in bad if text != own)]):
             continue
         size = len(words(own))
         near = sorted(others, key=lambda text: abs(len(words(text)) - size))[:8]
@@ -339,15 +284,12 @@ def _by_models(
     for (model, number), those in sorted(written.items(), key=lambda entry: entry[0]):
         rng = generator(seed, "models", model, str(number), those[0][0].id)
         for index, (context, turn) in enumerate(those):
-            labels = compare_turn(turn, context, moments, wording.derived_stage(context.round))
+            labels = pairing.compare_turn(turn, context, moments, wording.derived_stage(context.round))
             kind, how = f"{model}:{number}", "this model's reply to this history against its reply to "
             partner = those[index ^ 1] if (index ^ 1) < len(those) else None
-            pair: wording.ResponsePair | None = None
-            if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != turn.response:
-                pair = wording.decisive(turn.response, partner[1].response, how + partner[0].id, rng)
-            written_turn = turn.model_copy(update={"response": pair[0]}) if pair else turn
-            other = pair[1] if pair else context.reply.text.strip()
-            if not other:
-                continue
-            first, preference = bool(rng.random() < 0.5), pair[2] if pair else None
-            yield _record(context, kind, written_turn, labels, other, preference, first, author=model)
+            own, other, preference = turn.response, context.reply.text.strip(), None
+            if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != own:
+                own, other, preference = wording.decisive(own, partner[1].response, how + partner[0].id, rng)
+            if other:
+                first, shown = bool(rng.random() < 0.5), turn.model_copy(update={"response": own})
+                yield _record(context, kind, shown, labels, other, preference, first, author=model)

@@ -1,19 +1,16 @@
 """Which dialogues train the judge, which train the supporter, and which only measure: no dialogue serves two.
 
-Dialogues that tell the same story stay together, else a test would ask what training has answered. They form a group
-when one of these joins them, directly or through others: the same situation, as the corpus gives it; texts that have
-half of their word sequences in common; openings that do (the seeker's first message of at least 12 words). Groups are
-put into an order by the seed and fill one split after the other up to its share of the dialogues.
+Dialogues that tell the same story stay together, else a test would ask what training has answered: those of the same
+situation, and those whose texts, or whose openings (the seeker's first message of at least 12 words), have half of
+their word sequences in common. Groups are put into an order by the seed and fill one split after the other up to its
+share.
 
-Near-duplicates are found in time that grows with the number of texts. A text becomes a *sketch*, a short row of bytes:
-two texts agree in about as many of them as they are alike. Sketches are cut into bands; texts that share a whole band
-are candidates, and the whole sketch then says how alike the two are, to about 0.04 at the bounds used here. Unrelated
-dialogues of ESConv have at most 0.05 of their word sequences in common, re-tokenised copies at least 0.93.
+A text becomes a *sketch*, a short row of bytes: two texts agree in about as many of them as they are alike. Texts that
+share a whole band of it are candidates, and the whole sketch then says how alike the two are, to about 0.04; so the
+time grows with the number of texts. Unrelated dialogues of ESConv have at most 0.05 of their word sequences in common,
+re-tokenised copies at least 0.93. Sketches stand in files beside the splits, so that a stopped run goes on.
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +25,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError
 
 from compeer.corpora import read_corpus
-from compeer.corpora.items import KnownIds
+from compeer.corpora.items import id_hash
 from compeer.dialogue import Dialogue, Utterance
 from compeer.errors import InputError, from_validation
 from compeer.io import Frozen, read_json_lines
@@ -42,8 +39,7 @@ Hashes = npt.NDArray[np.uint64]
 Keys = npt.NDArray[np.uint32]
 Indices = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
-ReadRows = Callable[[slice | Indices], Bytes]
-"""Gives the sketches of some texts, a row a text."""
+ReadRows = Callable[[slice | Indices], Bytes]  # gives the sketches of some texts, a row a text
 
 LETTERS, CHARACTERS = 20, 6
 OPENING_WORDS = 12
@@ -54,17 +50,9 @@ _NEIGHBOURS = 16
 _DIALOGUES_A_UNIT, _LINES_A_UNIT, _HEAD = 200, 5_000, 16
 
 
-# --- sketches ---------------------------------------------------------------------------------------------------------
-
-
 def words_hash(text: str) -> int:
     """Eight bytes that stand for a text's words, whatever its case, spacing and punctuation; never 0."""
     return id_hash(" ".join(words(text))) or 1
-
-
-def id_hash(name: str) -> int:
-    """Eight bytes that stand for an id."""
-    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def mixed(hashes: Hashes) -> Hashes:
@@ -84,10 +72,7 @@ def _kinds() -> Bytes:
 
 
 def shingles(text: str) -> Keys:
-    """Hashes of the 20 letters that follow each beginning of a word, in their order; of Chinese 6 characters.
-
-    What stands between the letters does not count, so that other punctuation or tokens change little.
-    """
+    """Hashes of the 20 letters (of Chinese 6) from each beginning of a word, whatever stands between the letters."""
     text = text.lower().replace("'", "").replace("’", "")
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     kinds = _kinds()[np.where(codes < 2**16, codes, 0)]
@@ -224,15 +209,8 @@ def _candidates(sketch: WordSketch, read: ReadRows, count: int, first: int) -> I
         yield np.divmod(np.unique(np.concatenate(found)), count)
 
 
-# --- the stage --------------------------------------------------------------------------------------------------------
-
-
 def split_stage(dialogues: Path, out: Path, shares: Sequence[float], seed: int, workers: int = 1) -> dict[str, Any]:
-    """Writes the split and the group of each dialogue, in the file's order; returns the stage's manifest.
-
-    `shares` are those of the dialogues for judge, supporter and test. A group is named by its first dialogue. The
-    sketches stand in files beside the splits until these are written, so that a stopped run goes on.
-    """
+    """Writes split and group of each dialogue, in order, by shares for judge, supporter, test; returns the manifest."""
     if len(shares) != len(SPLITS) or min(shares) < 0 or not sum(shares) > 0:
         raise InputError(f"{len(SPLITS)} shares are needed, for {', '.join(SPLITS)}, none below 0.", field="shares")
     bounds = {"texts": TEXTS.bound, "openings": OPENINGS.bound}
@@ -258,10 +236,9 @@ def split_stage(dialogues: Path, out: Path, shares: Sequence[float], seed: int, 
         names = {number: name for number, name in enumerate(_ids(ids)) if sizes[number] > 1}
         lines = zip(_ids(ids), groups.firsts.tolist(), splits.tolist(), strict=True)
         work_through(stage, in_blocks(lines, _LINES_A_UNIT), partial(_lines_of, names))
-        single = int(np.count_nonzero(sizes == 1))
-        stage.counts["groups"] = Counter(
-            {"groups": int(np.count_nonzero(sizes)), "largest": int(sizes.max(initial=0)), "together": count - single}
-        )
+        together = count - int(np.count_nonzero(sizes == 1))
+        groups_of = {"groups": int(np.count_nonzero(sizes)), "largest": int(sizes.max(initial=0)), "together": together}
+        stage.counts["groups"] = Counter(groups_of)
         stage.counts["joined by"] = Counter(joined)
         manifest = stage.finish()
     for path in (rows, ids, rows.with_name(f"{rows.name}.manifest.json")):
@@ -297,10 +274,7 @@ def _fill(firsts: Indices, hashes: Hashes, shares: Sequence[float], seed: int) -
 
 
 def _sketch(ids: str, block: list[Dialogue]) -> Done:
-    """For each dialogue hashes of its id and situation (0 where it has none), and its sketches, as hexadecimal digits.
-
-    All lines are of one length, so that any dialogue's can be read without the others'.
-    """
+    """Hashes of ids and situations (0: none) and sketches, as hexadecimal digits, a line of one length a dialogue."""
     columns = (
         [f"{id_hash(one.id):016x}{words_hash(one.situation) if one.situation else 0:016x}" for one in block],
         [TEXTS.of("\n".join(u.text for u in one.utterances)).tobytes().hex() for one in block],
@@ -337,14 +311,15 @@ def iter_splits(path: Path) -> Iterator[SplitLine]:
     """The lines of a file of splits, one at a time; an error names the file, line and field."""
     if not path.is_file():
         raise InputError("there is no such file of splits.", file=path, do="Make it with: compeer ser split")
-    known = KnownIds()
+    known: set[int] = set()
     for number, value in read_json_lines(path):
         try:
             line = SplitLine.model_validate(value)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
-        if known.before(line.dialogue, number) is not None:
+        if (mark := id_hash(line.dialogue)) in known:
             raise InputError("this dialogue has a line already.", file=path, line=number, field="dialogue")
+        known.add(mark)
         yield line
 
 

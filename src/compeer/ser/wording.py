@@ -1,18 +1,12 @@
 """The reference turn of a context: what the corpus knows of the moment, put into words, and the corpus' reply.
 
-What the corpus does not label is derived by rules that look at the history only, and the record says so: the stage from
-the round, the emotion and intensity from the dialogue. A step is composed from a wording of `wordings/<language>.toml`
-and the seeker's own words, or is the corpus' own note. The test split has wordings of its own, so that a judge cannot
-pass by knowing phrases.
-
-Responses come in pairs: a reply at home against its partner's, or the halves of one reply, both good at home and
-neither acceptable elsewhere. So the same texts, of the same length, stand on both sides of every verdict.
+A step is composed from a wording of `wordings/<language>.toml` and the seeker's own words, or is the corpus' own note;
+the test split has wordings of its own, so that a judge cannot pass by knowing phrases. What the corpus does not label
+is derived from the history, and the record says so. Responses come in pairs: a reply at home against its partner's, or
+the halves of one reply, both good at home and neither elsewhere: the same texts stand on both sides of every verdict.
 """
 
-from __future__ import annotations
-
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,32 +16,16 @@ from typing import Any
 import numpy as np
 
 from compeer.dialogue import Emotion, Notes, Rating, Stage, Strategy, Utterance, last_seeker
-from compeer.reasoning import (
-    MAX_RESPONSE,
-    MAX_STEP,
-    EmotionStep,
-    HistoryStep,
-    StrategyStep,
-    SupportTurn,
-    one_line,
-    sentiment_of,
-)
+from compeer.reasoning import MAX_RESPONSE, MAX_STEP, SupportTurn, one_line, sentiment_of
+from compeer.ser.asking import table
 from compeer.ser.record import PreferenceLabel, Preferred
 from compeer.ser.sampling import Context
 from compeer.statistics import generator, words
 
-LONGEST_QUOTE = 14
-"""Words; for Chinese twice as many characters."""
-
+LONGEST_QUOTE = 14  # words; for Chinese twice as many characters
+_BREAK = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
 _SENTENCE = re.compile(r"(?<=[.!?…。！？；;])\s*|\n+")
-_WITHOUT_MEANING = """
-    a about actually all also am an and any are as at be because been but by can could did do does doing don't even
-    for from get go good got had has have he hello her hey hi him his how i i'd i'll i'm i've if in is it it's its
-    just know like lol me more much my no not now of oh ok okay on one or our really right she should so some sure
-    thank thanks that that's the their them then there they this to too up us very was we well were what when which
-    who why will with would yeah yes you your
-"""
-_EMPTY = frozenset(_WITHOUT_MEANING.split())
+_EMPTY = frozenset(table("ser/tables/faults")["english"]["without_meaning"].split())
 
 
 @dataclass(frozen=True)
@@ -80,23 +58,16 @@ class HistoryWords:
 @cache
 def wordings(language: str) -> dict[str, Any]:
     """The wordings of a language; English where there are none."""
-    folder = files("compeer.ser").joinpath("wordings")
-    file = folder.joinpath(f"{language}.toml")
-    if not file.is_file():
-        file = folder.joinpath("en.toml")
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    there = files("compeer").joinpath(f"ser/wordings/{language}.toml").is_file()
+    return table(f"ser/wordings/{language if there else 'en'}")
 
 
 def quotes_of(history: Sequence[Utterance]) -> Quotes:
     """What to quote of a history: its most informative sentence, a later one, and one of the seeker's last message."""
     last = last_seeker(history) or history[-1]
     quote = max(_sentences(last.text), key=_weight)
-    earlier = [
-        sentence
-        for utterance in history
-        if utterance.speaker == "seeker" and utterance is not last
-        for sentence in _sentences(utterance.text)
-    ]
+    before = [utterance.text for utterance in history if utterance.speaker == "seeker" and utterance is not last]
+    earlier = [sentence for text in before for sentence in _sentences(text)]
     meaningful = [sentence for sentence in earlier if _weight(sentence) >= 2 and sentence != quote]
     others = [sentence for sentence in _sentences(last.text) if _weight(sentence) >= 2 and sentence != quote]
     if not meaningful:
@@ -150,10 +121,8 @@ def emotion_words(
     known = wordings(language)
     feeling, strength = _sample(known["feeling"][emotion], rng), _sample(known["strength"][str(intensity)], rng)
     templates = [f for f in known["emotion"][part]["text"] if quotes.last != quotes.issue or "{said}" not in f]
-    text = _sample(templates, rng).format(
-        said=quotes.last, feeling=feeling, Feeling=feeling[0].upper() + feeling[1:], strength=strength
-    )
-    return text[:MAX_STEP]
+    shown = {"said": quotes.last, "feeling": feeling, "Feeling": feeling[0].upper() + feeling[1:], "strength": strength}
+    return _sample(templates, rng).format(**shown)[:MAX_STEP]
 
 
 def strategy_words(quotes: Quotes, strategy: Strategy, language: str, part: str, rng: np.random.Generator) -> str:
@@ -164,9 +133,6 @@ def strategy_words(quotes: Quotes, strategy: Strategy, language: str, part: str,
 
 def _sample(choices: Sequence[str], rng: np.random.Generator) -> str:
     return choices[int(rng.integers(len(choices)))]
-
-
-# --- the reference turn -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -191,19 +157,15 @@ def derived_stage(number: int) -> Stage:
 def why_not(context: Context) -> str | None:
     """Why a context has no reference turn, or None."""
     reply = context.reply
-    if reply.strategy is None:
-        return "no strategy label"
-    if not reply.text.strip():
-        return "empty reply"
-    if len(reply.text) > MAX_RESPONSE:
-        return "over-long reply"
-    if reply.feedback is not None and reply.feedback <= 2:
-        return "badly rated reply"
-    if context.helped is False and (reply.feedback or 0) < 4:
-        return "dialogue did not help"
-    if context.emotion is None:
-        return "no emotion label"
-    return None
+    reasons = {
+        "no strategy label": reply.strategy is None,
+        "empty reply": not reply.text.strip(),
+        "over-long reply": len(reply.text) > MAX_RESPONSE,
+        "badly rated reply": reply.feedback is not None and reply.feedback <= 2,
+        "dialogue did not help": context.helped is False and (reply.feedback or 0) < 4,
+        "no emotion label": context.emotion is None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def reference_of(context: Context, seed: int) -> Reference:
@@ -217,32 +179,21 @@ def reference_of(context: Context, seed: int) -> Reference:
     quotes = quotes_of(context.history)
     histories, turns = [], []
     for _ in range(2):
-        history = (
-            HistoryWords(one_line(notes.history), "")
-            if notes.history
-            else history_words(quotes, stage, language, part, rng)
-        )
-        feeling, plan = notes.emotion and one_line(notes.emotion), notes.strategy and one_line(notes.strategy)
-        feeling = feeling or emotion_words(quotes, emotion, intensity, language, part, rng)
-        plan = plan or strategy_words(quotes, strategy, language, part, rng)
-        sentiment = sentiment_of(emotion)
-        turn = SupportTurn(
-            history=HistoryStep(text=history.text, stage=stage),
-            emotion=EmotionStep(text=feeling, sentiment=sentiment, emotion=emotion, intensity=intensity),
-            strategy=StrategyStep(text=plan, strategy=strategy),
-            response=context.reply.text,
-        )
+        own = HistoryWords(one_line(notes.history), "") if notes.history else None
+        history = own or history_words(quotes, stage, language, part, rng)
+        feeling = one_line(notes.emotion or "") or emotion_words(quotes, emotion, intensity, language, part, rng)
+        plan = one_line(notes.strategy or "") or strategy_words(quotes, strategy, language, part, rng)
+        felt = {"sentiment": sentiment_of(emotion), "emotion": emotion, "intensity": intensity}
+        steps = {"emotion": {"text": feeling, **felt}, "strategy": {"text": plan, "strategy": strategy}}
+        steps |= {"history": {"text": history.text, "stage": stage}}
         histories.append(history)
-        turns.append(turn)
+        turns.append(SupportTurn.model_validate({**steps, "response": context.reply.text}))
     return Reference(context, quotes, (histories[0], histories[1]), (turns[0], turns[1]))
 
 
-# --- pairs of responses -----------------------------------------------------------------------------------------------
-
-HALVED = 0.4
-"""Share of pairs whose replies are halved, where so many can be."""
-
+HALVED = 0.4  # share of pairs whose replies are halved, where so many can be
 ResponsePair = tuple[str, str, PreferenceLabel]
+ResponsePairs = tuple[ResponsePair, ResponsePair]
 
 
 def choose_halved(references: Sequence[Reference], partner: Sequence[int], rng: np.random.Generator) -> set[int]:
@@ -254,9 +205,7 @@ def choose_halved(references: Sequence[Reference], partner: Sequence[int], rng: 
     return {index for chosen in rng.permutation(len(could))[:wanted].tolist() for index in could[chosen]}
 
 
-def response_pairs(
-    own: Reference, partner: Reference, halved: bool, rng: np.random.Generator
-) -> tuple[ResponsePair, ResponsePair]:
+def response_pairs(own: Reference, partner: Reference, halved: bool, rng: np.random.Generator) -> ResponsePairs:
     """Two pairs of responses for a context: the candidate's, the other one, and which is better."""
     mine, theirs = halves(own.turn.response), halves(partner.turn.response)
     if halved and mine and theirs:
@@ -264,24 +213,17 @@ def response_pairs(
         neither = _halved(theirs, "neither", f"two halves of the reply of {partner.context.id}", rng)
         return (both, neither) if rng.random() < 0.5 else (neither, both)
     how = f"{_rated(own.context)} reply to this history against that of {partner.context.id}"
-    return (
-        decisive(own.turn.response, partner.turn.response, how, rng),
-        decisive(own.turn.response, partner.turn.response, how, rng),
-    )
+    one, other = (decisive(own.turn.response, partner.turn.response, how, rng) for _ in range(2))
+    return one, other
 
 
-def own_first(
-    own: Reference, partner: Reference, pairs: tuple[ResponsePair, ResponsePair]
-) -> tuple[ResponsePair, ResponsePair]:
+def own_first(own: Reference, partner: Reference, pairs: ResponsePairs) -> ResponsePairs:
     """The two pairs such that the first has the context's own reply as candidate, and the second its partner's."""
     good, bad = sorted(pairs, key=lambda pair: pair[2].value not in ("both", "candidate"))
     if good[2].value == "both":
         return good, bad
     mine, theirs, how = own.turn.response, partner.turn.response, good[2].how
-    return (
-        (mine, theirs, PreferenceLabel(value="candidate", source="silver", how=how)),
-        (theirs, mine, PreferenceLabel(value="reference", source="silver", how=how)),
-    )
+    return (mine, theirs, _preference("candidate", how)), (theirs, mine, _preference("reference", how))
 
 
 def is_of(response: str, reference: Reference) -> bool:
@@ -292,31 +234,30 @@ def is_of(response: str, reference: Reference) -> bool:
 def decisive(better: str, worse: str, how: str, rng: np.random.Generator) -> ResponsePair:
     """The two responses, the better one as candidate or as the other by chance."""
     if rng.random() < 0.5:
-        return better, worse, PreferenceLabel(value="candidate", source="silver", how=how)
-    return worse, better, PreferenceLabel(value="reference", source="silver", how=how)
+        return better, worse, _preference("candidate", how)
+    return worse, better, _preference("reference", how)
+
+
+def _preference(value: Preferred, how: str) -> PreferenceLabel:
+    return PreferenceLabel(value=value, source="silver", how=how)
 
 
 def _halved(parts: tuple[str, str], value: Preferred, how: str, rng: np.random.Generator) -> ResponsePair:
     one, other = parts if rng.random() < 0.5 else parts[::-1]
-    return one, other, PreferenceLabel(value=value, source="silver", how=how)
+    return one, other, _preference(value, how)
 
 
 def _rated(context: Context) -> str:
     return "the well-rated" if (context.reply.feedback or 0) >= 4 else "the"
 
 
-_BREAK = re.compile(r"\n+|(?<=[.!?…])\s+|(?<=[。！？])")
-
-
 def halves(text: str) -> tuple[str, str] | None:
     """A reply cut in two that both say something, of about equal length; None where it cannot be."""
     parts = [part.strip() for part in _BREAK.split(text) if part and part.strip()]
     sizes = [len(words(part)) for part in parts]
-    best: tuple[float, int] | None = None
-    for cut in range(1, len(parts)):
-        one, other = sum(sizes[:cut]), sum(sizes[cut:])
-        if min(one, other) >= 3 and max(one, other) <= 3 * min(one, other):
-            best = min(best or (9.0, cut), (max(one, other) / min(one, other), cut))
-    if best is None:
+    sums = {cut: sorted((sum(sizes[:cut]), sum(sizes[cut:]))) for cut in range(1, len(parts))}
+    even = {cut: most / least for cut, (least, most) in sums.items() if least >= 3 and most <= 3 * least}
+    if not even:
         return None
-    return " ".join(parts[: best[1]]), " ".join(parts[best[1] :])
+    best = min(even, key=even.__getitem__)
+    return " ".join(parts[:best]), " ".join(parts[best:])
