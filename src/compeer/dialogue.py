@@ -4,8 +4,6 @@ A `Dialogue` is what every reader of a corpus yields and every later stage reads
 are `None`. `compeer.corpora.labels` maps other vocabularies; what has no place in ours is kept in `extra`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """What this machine can do, line by line, and what to do where something is wrong."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """The one kind of error that a person caused and can mend: it is shown as a message, without a traceback."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import ValidationError

@@ -1,7 +1,5 @@
 """Files: written whole or not at all, JSON lines read into models, hashes, locks, and the frozen base class."""
 
-from __future__ import annotations
-
 import codecs
 import fcntl
 import hashlib

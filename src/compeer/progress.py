@@ -1,7 +1,5 @@
 """Progress of long work: a bar with the time left on a terminal, a line now and then in a log."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

@@ -13,8 +13,6 @@ part, with the reason. The parser never raises and never guesses: a decision out
 missing, and so do two differing versions of one step.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass, field

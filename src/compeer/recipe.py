@@ -13,8 +13,6 @@
 what differs: `extends = "../h200.toml"`, from its own folder. Tables are merged key by key; all else is replaced.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import tomllib

@@ -9,8 +9,6 @@ which is never refused: after too many wrong guesses people wait in a short line
 that knows the account has a count of its own. Few guesses are checked at a time, since each takes much memory.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable

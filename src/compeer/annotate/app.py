@@ -4,8 +4,6 @@ Nothing is kept in this process but counts of wrong guesses and metrics that can
 any moment and started anew.
 """
 
-from __future__ import annotations
-
 import math
 import mimetypes
 import shutil

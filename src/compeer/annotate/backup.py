@@ -4,8 +4,6 @@ A backup is an SQLite file, whatever the database: one moment of it, checked bef
 itself, or fills an empty one. `verify` follows the chain of events, looks up their texts, and rebuilds all tables.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ both labels are frozen), adjudicate (two labels that differ), adjudicating, clos
 deleted. Items that wait stand in *lanes*, one for each stage, language, crisis mark and set of people already on them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ models every pair becomes an item), or from whole conversations (`rating`), one 
 and nobody can tell that it is one). Histories in which a seeker seems to be in danger are marked and can be declined.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -6,8 +6,6 @@ taken if the seat is free. The same label twice is one label, and to give back w
 a page may send again what it is not sure has arrived.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Literal

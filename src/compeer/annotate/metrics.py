@@ -4,8 +4,6 @@ Agreement is of first labels only, those given without seeing another's, once bo
 its second label. Names do not occur, only pseudonyms.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections import Counter, defaultdict

@@ -5,8 +5,6 @@ and programs join by an invitation that works once. Others never see a name, onl
 and password along, and the labels stay. The audit log is the chain of events itself.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import unicodedata

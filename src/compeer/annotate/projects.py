@@ -6,8 +6,6 @@ dimensions). Each annotator gets the two responses in a random order and answers
 the response itself. A label keeps the version of the guidelines it was given by.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ do, so that agreement is known for each pair. Nobody gets an item twice, in a la
 passed. The cost is a look at the first item of each lane (see `events.py`).
 """
 
-from __future__ import annotations
-
 import json
 import random
 import secrets

@@ -4,8 +4,6 @@ Of an export, `records.jsonl` holds SER records as a judge is trained on, of ite
 `annotations.jsonl` every label by itself, for all tasks, with annotators by pseudonym; `agreement.json` the metrics.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -7,8 +7,6 @@ other tables but `sessions` are the state that the events lead to: only `events.
 rebuilt. Times are milliseconds since 1970.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial

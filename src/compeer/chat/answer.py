@@ -5,8 +5,6 @@ One that knows us reads `compeer` too: steps as they are decided, candidates, wi
 came about.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ and with it the supporter's work and the files of the images. Conversations are 
 it (`Keeper`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import fcntl

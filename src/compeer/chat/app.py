@@ -5,8 +5,6 @@
 Nothing is kept between two requests but counts: a conversation lives with its client.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from importlib.resources import files

@@ -6,8 +6,6 @@ that breaks a rule is withdrawn and written again from the same steps, and repla
 that begins as an earlier one did, though the last attempt is shown whatever it says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence

@@ -3,8 +3,6 @@
 On a CPU, and for text only, llama.cpp computes; on a GPU, and for multimodal models, torch does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 All labels come from short lists of our own, so that nobody can fill the server's memory with new ones.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from importlib.resources import files

@@ -8,8 +8,6 @@ The seeker reads nothing that the guard has not read in the same words. A step i
 again: what does not parse is not shown, and neither is what stands around it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

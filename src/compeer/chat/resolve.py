@@ -4,8 +4,6 @@ It is a name that `compeer.models.resolve` lists, or `best`: the large packaged 
 small one. All but what is behind a server runs in this process.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from compeer.chat.conversation import GuardedSupporter

@@ -4,8 +4,6 @@ Fields of OpenAI's that have no meaning here are ignored, so that common clients
 them in `compeer.ignored`; so a misspelt field of ours is noticed too.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator

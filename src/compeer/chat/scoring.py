@@ -6,8 +6,6 @@ batch. A score is UnifiReward's total, −5 to 5. Where the judge failed there i
 says why.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A session keeps the utterances, the control that holds until it is changed, and 
 `TurnRequest` for the next turn and takes in how that turn ended. It is kept in memory only, until somebody saves it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -11,8 +11,6 @@ joined, are exactly the reply of `TurnDone`.
             case Retracted(): ...        # take back what was printed
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Protocol

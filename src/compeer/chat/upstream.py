@@ -7,8 +7,6 @@ turn. A server that is silent, never stops or floods is left after a time and a 
 are talking too. The key is read from the environment and appears in no log and no error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

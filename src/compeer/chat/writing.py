@@ -4,8 +4,6 @@ A decision is forced by fixing the line that holds it. A writer that decodes und
 fixed, and writes its own lines around it. Any other writes up to the line, is given it, and goes on from there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncGenerator

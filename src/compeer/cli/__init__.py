@@ -3,8 +3,6 @@
 Heavy imports happen inside the commands, so that help and mistakes are answered at once.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`compeer corpus`: look at corpora and convert them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import typer

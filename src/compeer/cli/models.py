@@ -1,7 +1,5 @@
 """`compeer models`: which bases there are, which are here, and how to get one; how a command opens the one named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A parameter of a command is declared as `name: type = option("Its help.", defaul
 together are the fields of a dataclass; a command that `grouped` made takes them as one parameter.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass

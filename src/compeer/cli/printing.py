@@ -1,7 +1,5 @@
 """What the commands share when they read what is piped in, and when they print."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping

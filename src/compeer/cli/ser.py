@@ -1,7 +1,5 @@
 """`compeer ser`: build the dataset. A command a stage, each on its own files; `build` does them all in one folder."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ real tokens only. On a CPU's engine one row is asked after the other: it remembe
 little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any

@@ -5,8 +5,6 @@ For one new token a row (`GROUPED`), or for a few at a time after a long prefix 
 few tokens; on a GPU that takes about as long as the attention itself.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -8,8 +8,6 @@ is sampled: such tokens are fed together, on backends that can. Questions of whi
 as a judge's, are answered by the same thread between two steps, on the same weights.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence

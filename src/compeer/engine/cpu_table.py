@@ -12,8 +12,6 @@ Both round, and round otherwise when they compute one token or many. So prompts 
 the same tokens, and whole blocks alone are used again: what a prompt comes to does not depend on what was read before.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections import Counter, OrderedDict

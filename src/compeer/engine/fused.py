@@ -7,8 +7,6 @@ numbers of eight bits and adds them up, is asked for by name.
 """
 
 # mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

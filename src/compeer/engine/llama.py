@@ -7,8 +7,6 @@ handed over by value whose layout may change from version to version: they are f
 which must be those we know, and what came of them is asked for afterwards; else the version is refused by name.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.metadata
 import importlib.util

@@ -6,8 +6,6 @@ its matrices stand in the precision that training casts them to, adapters merged
 Everything else, and on a CPU all of it, is shared with the network in training and takes no memory.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence

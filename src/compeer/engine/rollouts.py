@@ -12,8 +12,6 @@ first `width` columns and computes the first `rows` rows only, and there is a gr
 same steps are taken one kernel at a time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The number comes from the row's own generator, so what is sampled does not depen
 but for rounding. Grammars are followed token by token by llguidance.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any

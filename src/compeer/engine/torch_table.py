@@ -6,8 +6,6 @@ tensors of a table stay at their addresses, so a CUDA graph can repeat a step. W
 computed once (`PromptMemory`).
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any

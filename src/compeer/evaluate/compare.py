@@ -11,8 +11,6 @@ ESC-Eval's scores are shown on its scale, 0 to 100, a judge's score on a pair co
 shares of 0 to 100.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean

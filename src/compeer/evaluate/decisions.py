@@ -13,8 +13,6 @@ It is what one loses by taking the model's spread for the humans', and is never 
 mean if the model drew its strategies from the humans' own spread.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

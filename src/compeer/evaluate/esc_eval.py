@@ -1,7 +1,5 @@
 """ESC-Eval end to end: seekers that play role cards talk with the supporter, and judges score the conversations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ rows that say so, which differ from those that it wrote something unreadable for
 of work, composed by their order alone: the same conversations and seed ask the same questions in the same batches.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence

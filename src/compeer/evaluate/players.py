@@ -4,8 +4,6 @@ The supporter under test, the seeker and the judges are each given by the name t
 conversations took is counted by their logs. A folder belongs to one evaluation: its manifest says which.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import platform

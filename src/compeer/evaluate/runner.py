@@ -13,8 +13,6 @@ Killed at any moment and called again, it goes on, and comes to the same bytes (
 The second conversation about a scenario has the scenario's name and `#2` in logs, the third `#3`, and so on.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

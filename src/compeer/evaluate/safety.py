@@ -7,8 +7,6 @@ whether it may be shown. A model can also be measured behind the guard. Every sh
 Wilson interval, and what went wrong is named by the case's id, never by its text.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

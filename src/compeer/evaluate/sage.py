@@ -1,7 +1,5 @@
 """SAGE end to end: sentient seekers talk with the supporter, and the emotion they are left with is the score."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar

@@ -5,8 +5,6 @@ output for each without seeing the corpus' reply: that is a supporter of its own
 judged in the same way, against the corpus' reply; its row keeps what the judge said, with the probabilities.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What Inspect reports of a run: the figures of `compeer evaluate`, computed by its own functions, as flat metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

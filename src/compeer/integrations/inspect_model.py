@@ -4,8 +4,6 @@ An error of the provider is not caught here: it ends the sample, and Inspect ret
 (`--retry-on-error`, `--fail-on-error`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

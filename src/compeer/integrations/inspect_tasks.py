@@ -6,8 +6,6 @@ numbers are those of `compeer evaluate`: the tasks call the same functions, a sa
 could not be scored is `Score.unscored` with its reason, and stays out of the metrics.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -4,8 +4,6 @@ Every model answers through `TextModel`. One that could not be asked gives a `Fa
 the answer; it never raises for one request and never invents an answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ what it had not received. (A power cut may take the last few rows.) A row carrie
 an answer that stands under another's key, or was altered, is asked for again. That finds mistakes, not forgeries.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

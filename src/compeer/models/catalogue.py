@@ -9,8 +9,6 @@ Nothing is used before the SHA-256 of the whole file is right. What was right on
 and time, so that a gigabyte is not read at every start.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import tomllib

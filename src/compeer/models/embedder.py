@@ -5,8 +5,6 @@ does not cover (more than a third of its letters outside Latin script) falls bac
 own dimensions beside MiniLM's. Texts of the two kinds have similarity 0.
 """
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ requests share the batch (but for the last bits of floating point: the same byte
 order). What a prompt has in common with earlier ones is not computed again, which changes no bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

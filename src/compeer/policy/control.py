@@ -9,8 +9,6 @@ A persona is one of four manners of speaking, after the DISC traits. It is not w
 asked for but neither forced nor checked here.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Sequence

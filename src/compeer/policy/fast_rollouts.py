@@ -4,8 +4,6 @@ Outputs are sampled fast wherever the weights stand whole on each device: one GP
 Elsewhere TRL generates as ever, with vLLM best of all.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -10,8 +10,6 @@ gathered, and whole groups are reweighted on every process alike. It is a privat
 holds the contract. A judge that stays away stops all processes, after a checkpoint from which training goes on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

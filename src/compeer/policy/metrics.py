@@ -5,8 +5,6 @@ groups (`variance/…`), the mean of each source (`source/…`), and redundancy 
 within a group teaches nothing: `variance/still` counts those that have not for the last steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The processors of transformers read pictures with torchvision or want a video pr
 has the few methods that TRL calls, and reads pictures as judge and fine-tuning do. Histories with and without mix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ well; an untrained model gets two examples on top (`shown`). A history holds utt
 Pictures stand inside an utterance's line, before the words. A direct supporter is asked for its words only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files

@@ -9,8 +9,6 @@ Dividing a negative reward makes it larger, so as published the formula favours 
 `negatives="paper"` keeps that, `"mirrored"` multiplies negative rewards instead, `"off"` leaves all rewards unchanged.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args

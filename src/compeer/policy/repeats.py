@@ -5,8 +5,6 @@ such a thing too. One that comes again alone ("Hold for four.") may, unless it i
 what is very short, and anything in the steps.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@
 can also be made elsewhere, an object a line (`Candidate`). `best_candidates` picks what is good enough to imitate.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

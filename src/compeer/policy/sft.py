@@ -5,8 +5,6 @@ the samples asks in the prompt for what the turn is anyway, so that the trained 
 words. A direct supporter learns the responses only: the difference is what the steps are worth.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path

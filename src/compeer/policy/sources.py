@@ -1,7 +1,5 @@
 """The sources of rewards that a recipe names, opened; the simulated seeker among them; and servers that go away."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ judge `reference`, the response to compare with (None: only the steps are judged
 groups that straddle processes, several sources, the safety floor, metrics and resuming.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

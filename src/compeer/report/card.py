@@ -4,8 +4,6 @@
 text stands in the records to look at, and nowhere else. Every file but the records may be missing or broken.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The exception is a handful of records to look at: one is drawn at random from ea
 what), and of these the ones that differ most are chosen.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ too, for those who do not see the colours. A value that is not known leaves a ga
 same numbers give the same bytes everywhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby

@@ -13,8 +13,6 @@ What was said is escaped everywhere, and the page's policy lets no script run bu
 transcripts; without it they stand closed, one below the other.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ A report is most needed when something went wrong, so what is missing or unreada
 A page needs nothing from outside, holds no clock time and no path of the machine, and is the same for the same files.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,8 +3,6 @@
 The prose and the tables are in `run.html.jinja`; here are the charts, and a few histories with all outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the stages of a run recorded, read leniently, and the intervals of what was measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

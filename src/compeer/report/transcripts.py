@@ -4,8 +4,6 @@
 `judged.jsonl` what the judges wrote. What is missing or torn is left out or becomes a dash.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How figures are put into words: numbers, shares, intervals, lists, and the names that people read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath, PureWindowsPath

@@ -11,8 +11,6 @@ it to a concern and no further. A concern ends after many messages without any s
 `Risk.degraded`. A reader that is late is waited for; if it does not come, the answer is a concern.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ sent by a thread of its own, a hand-over gets a few seconds to answer, and what 
 No seeker's words are in any log; they are in a webhook only if the service asked for them.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -6,8 +6,6 @@ unless such a word is among them. It is a rough measure: it is there so that nob
 language in which danger would pass unseen.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ second adapter (`second/` in its folder), trained otherwise, is asked too, and t
 be plainer than a long message to count. They also read what the supporter is about to say, and name its fault.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -6,8 +6,6 @@ wrote just before, since much depends on it ("yes" to "are you a person?"). Each
 shown" and one for each category; the sums are log-odds. `research/guard/train.py replies` trains the weights.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import combinations, pairwise
 

@@ -8,8 +8,6 @@ installed, the meaning of the messages. It reads single messages, and the last m
 asks the large one, and the small one where it fails, and waits for the answer.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import re

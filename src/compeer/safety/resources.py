@@ -5,8 +5,6 @@ argument or by the environment variable `COMPEER_RESOURCES`: a country in it rep
 no longer works can be taken out. Where the country is not known, a neutral text says how to find help anywhere.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

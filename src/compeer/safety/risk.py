@@ -3,8 +3,6 @@
 A trigger names a rule and the message it was found in, and never holds the seeker's words: it may be logged.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

@@ -7,8 +7,6 @@ faster. Of a very long message (`shortened`) the beginning, the end and the stre
 even these are too many, or it is too long to look for them, it is said that not all was read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

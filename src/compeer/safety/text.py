@@ -7,8 +7,6 @@ digits for letters ("su1cide"), stars ("k*ll"), letters apart, by blanks, lines 
 spelling are data, beside the rules. Everything here takes time in proportion to the text.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import tomllib

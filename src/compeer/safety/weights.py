@@ -4,8 +4,6 @@ A weights file holds arrays under names, compressed, beside its hash, which is c
 are small whole numbers with a scale for each column. It needs numpy alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re

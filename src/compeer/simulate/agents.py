@@ -13,8 +13,6 @@ The simplest seeker asks once a turn and says what it was answered:
             return (yield Ask(chat(view, f"You are {view.facts['who']}. Say one sentence."), read_plain))
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Generator, Sequence

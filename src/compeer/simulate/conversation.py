@@ -6,8 +6,6 @@ What was asked of a model, and what it answered, is kept turn by turn as `Call`s
 again later from either side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

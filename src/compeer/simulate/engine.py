@@ -15,8 +15,6 @@ A run that was killed takes up each dialogue after its last whole line. Lock-ste
 there already are not saved again, but their requests still fill their places in a batch of which a part is missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

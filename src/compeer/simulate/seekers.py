@@ -10,8 +10,6 @@ A card becomes a `Scenario` whose facts are the player's alone: `card`, all that
 `problem`, which results can be grouped by.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Sequence

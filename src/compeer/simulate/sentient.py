@@ -11,8 +11,6 @@ A message may end the conversation: by the mark `[goodbye]` that the prompt offe
 Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say whether the last reply is still scored.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every web application has: the door in front, refusals as answers, static files and pages, its description."""
 
-from __future__ import annotations
-
 import mimetypes
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 An answer to a broken request never repeats what was sent: it may be somebody's words.
 """
 
-from __future__ import annotations
-
 import math
 import tomllib
 from dataclasses import KW_ONLY, dataclass

@@ -4,8 +4,6 @@ A body is read here, within a size, a time and a budget for all bodies together.
 line in the log with its place, never its text.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

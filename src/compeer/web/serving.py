@@ -4,8 +4,6 @@ The first Ctrl-C or SIGTERM stops new connections and lets open answers finish; 
 and half-open connections are closed, and there are never so many that no file can be opened.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import resource
