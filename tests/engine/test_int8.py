@@ -127,9 +127,10 @@ def test_a_turned_model_computes_the_same_and_hidden_states_of_any_shape_well(
     (tmp_path / "adapter.gguf").write_bytes(b"the pairs are those above")
     ids = [int(one) for one in rng.integers(300, size=24)]
 
-    def computed(kind: str, adapter: Path | None) -> np.ndarray:
+    def computed(kind: str, adapter: Path | None, is_exact: bool = False) -> np.ndarray:
         monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / kind))
         model = Int8(path, sequences=1, width=40)
+        model.exact |= {adapter} if is_exact else set()
         model.use(adapter)
         return model.decode([0] * 24, range(24), ids, [True] * 24)
 
@@ -141,6 +142,7 @@ def test_a_turned_model_computes_the_same_and_hidden_states_of_any_shape_well(
         with monkeypatch.context() as eight_bits:
             eight_bits.setattr(int8, "_SMALL", 0)
             turned = apart(exact, computed("turned", adapter))
+            assert apart(exact, computed("turned", adapter, is_exact=True)) < turned
             eight_bits.setattr(Rotation, "of", lambda *_: None)
             assert turned < 0.05
             assert 1.5 * turned < apart(exact, computed("straight", adapter))

@@ -282,6 +282,8 @@ class CpuEngine:
                 _loaded[self._key] = model, table, Batcher(table, end)
             model, self.table, self.batcher = _loaded[self._key]
             _users[self._key] += 1
+            if files.exact and isinstance(model, Int8):
+                model.exact.add(files.adapter)
         self.vocabulary, self.width = model.vocabulary, model.width
 
     def keep(self, ids: Sequence[int]) -> None:

@@ -59,7 +59,7 @@ def cache_folder() -> Path:
 def int8_folder(path: Path) -> Path:
     """Where a file's weights lie in eight bits, once `int8.py` has made them."""
     found = path.stat()  # by size and time: a gigabyte is not read at every start
-    return cache_folder() / "engine" / f"int8-3-{text_hash(f'{path} {found.st_size} {found.st_mtime_ns}')[:16]}"
+    return cache_folder() / "engine" / f"int8-4-{text_hash(f'{path} {found.st_size} {found.st_mtime_ns}')[:16]}"
 
 
 @contextmanager

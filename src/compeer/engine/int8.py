@@ -75,7 +75,7 @@ class Int8:
 
     def __init__(self, path: Path, sequences: int, width: int) -> None:
         self.path, self.sequences = path, sequences
-        self.mark = f"int8 3 {torch.__version__}"
+        self.mark = f"int8 4 {torch.__version__}"
         self._shape, self._embedding, weights = _weights(path)
         self._turn = Rotation.taken(weights)
         shape = self._shape
@@ -91,6 +91,9 @@ class Int8:
         self.block = 128 if self._few else 64  # tokens of a block of a prompt: small models read large ones faster
         self._used: dict[str, Narrow] = {}
         self._variants: dict[Path | None, _Variant] = {None: (self._matrices, self._used, self._few)}
+        self.exact: set[Path | None] = set()
+        """Adapters with which all that matrices are given comes in two parts of eight bits."""
+        self._fine = False
 
     def close(self) -> None:
         """Gives all memory back."""
@@ -104,6 +107,7 @@ class Int8:
             with torch.inference_mode(False):  # the threads that unpack a file do not inherit it
                 self._variants[adapter] = self._variant(adapter)
         self._matrices, self._used, self._few = self._variants[adapter]
+        self._fine = adapter in self.exact
 
     @torch.inference_mode()
     def decode(
@@ -173,7 +177,7 @@ class Int8:
         return functional.rms_norm(hidden, hidden.shape[-1:], self._vectors[name], self._shape.eps)
 
     def _times(self, name: str, numbers: torch.Tensor) -> torch.Tensor:
-        found = self._matrices[name].times(numbers)
+        found = self._matrices[name].times(numbers, self._fine)
         return self._used[name].added(numbers, found) if name in self._used else found
 
     def _embedded(self, tokens: Sequence[int]) -> torch.Tensor:
@@ -225,7 +229,7 @@ class Int8:
                 start, whole = 0, self._variants[None][0][f"blk.{layer}.{name}"]
                 for part in parts:
                     if pair := pairs.pop(f"blk.{layer}.{part}", None):
-                        own.append((start, *self._turned(f"blk.{layer}.{name}", part, pair)))
+                        own.append((start, *self._turned(f"blk.{layer}.{name}", f"blk.{layer}.{part}", pair)))
                     start += rows.get(part, whole.outputs // len(parts))
                 if any(down.shape[1] != whole.inputs or at + len(up) > whole.outputs for at, down, up in own):
                     raise InputError(f"these adapters do not fit {self.path.name}: blk.{layer}.{name}", file=adapter)
@@ -355,8 +359,9 @@ def _made(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
 
     def rows(name: str) -> torch.Tensor:
         values = unpacked(tensors[name], torch.float32 if small else torch.bfloat16)
-        if turn and ".attn_v." in name:
-            return turn.outputs("attn_v", values.float().view(len(values), -1)).view(values.shape)
+        part = name.rpartition(".")[0]
+        if turn and part.endswith(("attn_v", "ffn_up")):
+            return turn.outputs(part, values.float().view(len(values), -1)).view(values.shape)
         return values
 
     with progress_in_bytes("Preparing it in eight bits (once)", 0 if small else size) as advance:
@@ -384,7 +389,7 @@ def _named(tensors: dict[str, Any], shape: _Shape, rows: Any) -> Iterator[tuple[
         name = f"blk.{layer}"
         for norm in ("attn_norm", "ffn_norm"):
             yield f"{name}.{norm}", rows(f"{name}.{norm}.weight")
-        for matrix, parts in _PARTS.items():
+        for matrix, parts in reversed(_PARTS.items()):  # what is done to `ffn_down` decides about `ffn_up`
             yield f"{name}.{matrix}", torch.cat([rows(f"{name}.{part}.weight") for part in parts])
             if f"{name}.{parts[0]}.bias" in tensors:
                 yield f"{name}.{matrix}.bias", torch.cat([rows(f"{name}.{part}.bias") for part in parts])

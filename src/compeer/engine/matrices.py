@@ -47,13 +47,13 @@ class Matrix:
         self._rows = few_rows(weight, self.scale) if self.packed else None
         self._zeros = torch.zeros(self.outputs, dtype=torch.long)
 
-    def times(self, numbers: torch.Tensor) -> torch.Tensor:
+    def times(self, numbers: torch.Tensor, fine: bool = False) -> torch.Tensor:
         if self.plain:
             return numbers @ self.weight
         top = numbers.abs().amax(1, keepdim=True).clamp_min_(1e-30)
         scaled = numbers * (TOP / top)
         whole = scaled.round()
-        if not self._fine:
+        if not (fine or self._fine):
             return self._product(whole).mul_(top)
         rest = scaled.sub_(whole).mul_(2 * TOP).round_()
         found = self._product(torch.cat([whole, rest]))
@@ -115,7 +115,8 @@ class Rotation:
     A few numbers of a hidden state are hundreds of times as large as the others, and leave these next to nothing of
     eight bits. Turned by a random orthogonal matrix all are of one size, and the model computes the same: the root mean
     square of a hidden state stays, and norms' weights go into the matrices behind them. Values are turned in each head.
-    (QuaRot, arXiv 2404.00456.)
+    (QuaRot, arXiv 2404.00456.) What `ffn_down` is given is not turned, but its columns are made equally large, at the
+    expense of the rows of `ffn_up`, which have a scale each.
     """
 
     def __init__(self, hidden: torch.Tensor, head: torch.Tensor, norms: Mapping[str, torch.Tensor]) -> None:
@@ -143,6 +144,11 @@ class Rotation:
         if name.endswith("norm"):
             self._norms[name] = values
             return torch.ones_like(values)
+        if name.endswith("ffn_down"):
+            values = self.outputs(name, values)
+            largest = values.abs().amax(0)
+            self._norms[name] = largest / largest.mean()
+            return self.inputs(name, values)
         if name.endswith(".bias"):
             return self.outputs(name.removesuffix(".bias"), values[:, None])[:, 0]
         return self.outputs(name, self.inputs(name, values))
@@ -154,11 +160,15 @@ class Rotation:
             return rows @ self._hidden
         if norm := {"qkv": f"{layer}.attn_norm", "gate_up": f"{layer}.ffn_norm", "output": "output_norm"}.get(part):
             return (rows * self._norms[norm]) @ self._hidden
+        if part == "ffn_down":
+            return rows / self._norms[name]
         return _by_heads(rows, self._head) if part == "attn_output" else rows
 
     def outputs(self, name: str, rows: torch.Tensor) -> torch.Tensor:
-        """Columns of a matrix, or of what adapters add to its outputs; `attn_v` is the part of `qkv` that is turned."""
-        part = name.rpartition(".")[2]
+        """Columns of a matrix, or of what adapters add to its outputs; of `qkv` and `gate_up` parts are turned."""
+        layer, _, part = name.rpartition(".")
+        if part == "ffn_up":
+            return rows * self._norms[f"{layer}.ffn_down"][:, None]
         if part in ("attn_output", "ffn_down"):
             return self._hidden.T @ rows
         return _by_heads(rows.T, self._head).T if part == "attn_v" else rows

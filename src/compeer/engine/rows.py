@@ -45,6 +45,7 @@ class ModelFiles:
     tokenizer: Path
     card: Path | None = None
     states: Path | None = None  # the folder for computed beginnings of prompts; None keeps none
+    exact: bool = False  # a judge's: in eight bits, all that a matrix is given comes in two parts
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,8 @@ def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
     base = PACKAGED_MODELS[name].base if name in PACKAGED_MODELS else name
     quantised = base in BASES or name.endswith(".gguf") or _are_adapters(Path(model))
     if quantised or use == "chat" or (use == "serve" and (platform.machine() != "x86_64" or _has_eight_bits())):
-        return prepare(model)
+        prepared = prepare(model)
+        return prepared and replace(prepared, exact=use == "judge")
     return None
 
 
