@@ -119,6 +119,14 @@ def labelled_groups(contexts: dict[str, Any], number: int = 4) -> list[dict[str,
     ]
 
 
+def ranked_groups(contexts: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """Outputs of the packaged supporter, of which the packaged judge's first is to be preferred to its last."""
+    for row in _rows(HERE / "ranked.jsonl"):
+        ends = {max(row["wins"]): 1.0, min(row["wins"]): 0.0}
+        scores = [ends.get(won, 0.5) for won in row["wins"]]
+        yield {"prompt": guided_prompt(contexts[row["id"]]["history"]), "outputs": row["outputs"], "scores": scores}
+
+
 def written(corpora: Path) -> list[SerRecord]:
     """The turns of ser_llm on whose verdicts two votes agree."""
     found = []
@@ -235,8 +243,7 @@ def prepare(corpora: Path, work: Path) -> None:
             print(len(asked), "chats of", kind.replace("judge", name))
     _write(work / "groups.jsonl", labelled_groups(contexts))
     _write(work / "groups-5.jsonl", labelled_groups(moments | talks, 5))
-    if (HERE.parent / "judge" / "labels-6.jsonl").is_file():
-        _write(work / "groups-6.jsonl", labelled_groups(moments, 6))
+    _write(work / "groups-ranked.jsonl", ranked_groups(moments))
     for name, plan in plans(work, strategy_shares(taught)).items():
         (work / f"plan-{name}.json").write_text(json.dumps(plan, indent=1), encoding="utf-8")
     print(len(taught), "chats of the supporter,", len(used), "fresh moments")
@@ -293,8 +300,8 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
     labelled of the first round's outputs in the judge, the response counted twice, and a price on strategies that are
     used too often; preference training on labelled groups of the second round's outputs, then 23 steps of GRPO with a
     judge that goes on from the same labels, the response counted three times. Then once more preference training, on
-    labelled groups of the third round's outputs, amid conversations too, and a last time on groups of what came of
-    that (`again-3`).
+    labelled groups of the third round's outputs, amid conversations too (`again`). `ranked` goes on from the packaged
+    `again-3` with what the judge ranks first and last among four of its own outputs; it is not packaged yet.
     """
 
     def path(name: str) -> str:
@@ -352,9 +359,9 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
                 {"grpo": f"third-{seed}", **third, "seed": seed + 20},
                 {"prefer": f"again-{seed}", "start": f"third-{seed}", "after": f"third-{seed}", "seed": seed}
                 | {"groups": path("groups-5"), "likelihood": 0.1},
-                {"prefer": f"better-{seed}", "start": "again-3", "after": "again-3", "seed": seed}
-                | {"groups": path("groups-6"), "likelihood": 0.1},
-                *(write(f"{name}-{seed}", "use", f"use-{name}-{seed}") for name in ("third", "again", "better")),
+                {"prefer": f"ranked-{seed}", "start": "again-3", "after": "again-3", "seed": seed}
+                | {"groups": path("groups-ranked"), "likelihood": 0.1},
+                *(write(f"{name}-{seed}", "use", f"use-{name}-{seed}") for name in ("third", "again", "ranked")),
                 write(f"again-{seed}", "decided", f"decided-again-{seed}", **likeliest),
             ]
             for seed in (1, 2, 3)
