@@ -172,9 +172,6 @@ def _deleted(event: Event) -> None:
         _move(event.connection, item)
 
 
-# --- stages and lanes -------------------------------------------------------------------------------------------------
-
-
 def _lane(
     project: int, stage: str, language: str, crisis: bool, occupants: Sequence[int]
 ) -> tuple[str, dict[str, Any]]:

@@ -167,9 +167,6 @@ def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str
     return bar_chart(key, title, bars, list(series.values()), percent)
 
 
-# --- the other files of a build ---------------------------------------------------------------------------------------
-
-
 def _checked(probes: list[dict[str, Any]], findings: list[dict[str, Any]]) -> dict[str, Any]:
     """What can be guessed without the history, and what the check found."""
     rows = []
