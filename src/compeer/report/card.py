@@ -64,9 +64,8 @@ def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict
     preferences = []
     for better in PREFERENCES if sources else ():
         given = [(counts.preferences[source, better], totals[source]) for source in sources]
-        preferences.append(
-            [WORDS["preferences"][better], *(f"{count(n)} ({percent(n / total)})" for n, total in given)]
-        )
+        cells = [f"{count(number)} ({percent(number / total)})" for number, total in given]
+        preferences.append([WORDS["preferences"][better], *cells])
     agreed = []
     for name, found in as_dict(find(agreement, "questions")).items():
         low, value, high = (decimal(found["alpha"][key], 3) for key in ("low", "value", "high"))
@@ -105,14 +104,9 @@ def _measured(counts: RecordCounts) -> dict[str, Any]:
         charts.append(_histogram("pairs", "Better and worse responses, in words: share of each", counts, pair))
     else:
         charts.append(_histogram("responses", "Responses, in words", counts, {"response": "responses"}))
-    return {
-        "length_charts": charts,
-        "lengths": Table(
-            "Lengths in words (in Chinese, characters) unless said otherwise.",
-            ["what", "5th percentile", "median", "95th percentile", "longest", "mean"],
-            lengths,
-        ),
-    }
+    caption = "Lengths in words (in Chinese, characters) unless said otherwise."
+    head = ["what", "5th percentile", "median", "95th percentile", "longest", "mean"]
+    return {"length_charts": charts, "lengths": Table(caption, head, lengths)}
 
 
 def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str]) -> Markup:

@@ -80,15 +80,11 @@ def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
 def supporter_charts(run: RunMetrics) -> list[Markup]:
     if not run.supporters:
         return []
-
-    def points(value: float | None) -> str:
-        return signed(value).removesuffix(".00")
-
-    charts = [dot_chart("score", "Mean score (higher is better)", _dots(run.scores), SCORES, words=points)]
+    title, first = "Mean score (higher is better)", _dots(run.scores)
+    charts = [dot_chart("score", title, first, SCORES, words=lambda value: signed(value).removesuffix(".00"))]
     for decision in DECISIONS:
         title = f"{decision.capitalize()} as in the corpus (higher is better)"
-        first = run.supporter(run.supporters[0], "decisions", decision, "majority")
-        mark = ("always the most frequent", first)
+        mark = ("always the most frequent", run.supporter(run.supporters[0], "decisions", decision, "majority"))
         charts.append(dot_chart(decision, title, _dots(run.decisions(decision)), SHARES, mark, percent))
     return charts
 
