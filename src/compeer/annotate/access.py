@@ -31,7 +31,7 @@ from compeer.annotate.queue import today
 from compeer.annotate.schema import PEOPLE, SESSIONS, one_row, remove_rows
 from compeer.annotate.store import Refused, Store, needed_row, text_of
 from compeer.io import text_hash
-from compeer.web.errors import Refusal, busy
+from compeer.web.errors import Refusal, refusal
 from compeer.web.limits import Rate, client_of
 
 COOKIE, DEVICE = "compeer_session", "compeer_device"
@@ -125,13 +125,13 @@ class Guesses:
         """The outcome of a check; a wrong guess is counted. `device` is a browser that knows the account."""
         own, name = f"device {device}" if device else f"from {address}", f"as {account}"
         if self._hashing.statistics().tasks_waiting >= _MOST_WAITING:
-            raise busy(2)
+            raise refusal("busy", 2)
         async with self._hashing:
             if device or self._wait(own) or not self._wait(name):
                 return await self._check(check, own, name)
         turn, line = self._lines.setdefault(account, (anyio.Lock(), []))
         if address in line or len(line) >= LONGEST_LINE:
-            raise _too_many(60 / WRONG_A_MINUTE)
+            raise refusal("guesses", 60 / WRONG_A_MINUTE)
         line.append(address)
         try:
             async with turn:
@@ -145,7 +145,7 @@ class Guesses:
 
     async def _check(self, check: Callable[[], T], own: str, name: str) -> T:
         if wait := self._wait(own):
-            raise _too_many(wait)
+            raise refusal("guesses", wait)
         try:
             return await run_in_threadpool(check)
         except Refused as error:
@@ -156,11 +156,6 @@ class Guesses:
 
     def _wait(self, key: str) -> float:
         return self._wrong.peek(key, monotonic())
-
-
-def _too_many(wait: float) -> Refusal:
-    what = "Too many wrong attempts. Try again after the seconds that Retry-After says."
-    return Refusal(429, what, code="rate_limit_exceeded", retry_after=wait)
 
 
 def token_of(request: Request) -> tuple[str, bool]:
@@ -182,13 +177,11 @@ class Access:
         token, by_header = token_of(request)
         person = person_of(self.store, token) if token else None
         if person is None or person.program != by_header:
-            what = "Nobody is logged in. POST /api/login, or send the header Authorization: Bearer TOKEN."
-            raise Refusal(401, what, code="not_logged_in")
+            raise refusal("login")
         if not by_header and request.method not in ("GET", "HEAD", "OPTIONS"):
             sent = request.headers.get("x-csrf-token", "").encode("utf-8", "replace")
             if not hmac.compare_digest(sent, csrf_of(token).encode()):
-                what = "The header X-CSRF-Token is missing or wrong: send the token from /api/me."
-                raise Refusal(403, what, code="csrf")
+                raise refusal("csrf")
         return person
 
     async def sign_in(
@@ -196,7 +189,7 @@ class Access:
     ) -> forms.SignedIn:
         """Begins the session of whoever passes a check of what can be guessed, and sets the cookies of a person."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise Refusal(403, "This can only be asked from the workbench's own page.", code="csrf")
+            raise refusal("foreign")
         device = request.cookies.get(DEVICE, "")
         right = await run_in_threadpool(device_token, self.store, name, device.partition(".")[0]) if device else ""
         known = device if hmac.compare_digest(right.encode(), device.encode("utf-8", "replace")) else ""

@@ -8,6 +8,8 @@ import math
 import mimetypes
 import shutil
 import tempfile
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +22,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from compeer import __version__
 from compeer.annotate import forms, labels, people, projects, results
-from compeer.annotate.access import COOKIE, Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
+from compeer.annotate.access import Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.forms import ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
@@ -28,25 +30,14 @@ from compeer.annotate.queue import next_task, next_task_anywhere, progress, toda
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
 from compeer.web.application import Files, Health, application, refusals
-from compeer.web.errors import Refusal, from_input_error
+from compeer.web.errors import Refusal, from_input_error, refusal
 
-TITLE = "compeer annotate"
-TEXT = """Annotation of emotional support by people and programs: blind, double, adjudicated.
-
-A person's session is a cookie, set by `/api/login`; calls that change something carry the header `X-CSRF-Token` with
-the token from `/api/me`. A program sends `Authorization: Bearer TOKEN` with the token that `/api/login` gave it; its
-labels have the source `llm`. Times are milliseconds since 1970. What belongs to somebody else is answered as if it were
-not there."""
+_TABLE: dict[str, Any] = tomllib.loads(files("compeer.annotate").joinpath("api.toml").read_text("utf-8"))
 PAGES = {"/": "annotate.html", "/login": "login.html", "/join": "login.html", "/admin": "admin.html"}
 ROWS_A_PAGE = 25
-STATUS = {"forbidden": 403, "missing": 404, "conflict": 409, "invalid": 400, None: 400}
 
 api = APIRouter()
 _REFUSALS = refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503)
-_MEDIA: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}, "video/*": {}, "audio/*": {}}}}
-_FILE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/zip": {}, "application/x-ndjson": {}}, "description": "A file"}
-}
 
 
 @api.get("/projects", tags=["work"])
@@ -115,7 +106,7 @@ def list_mine(
 _Index = Annotated[int, InPath(ge=0, le=100_000)]
 
 
-@api.get("/media/{item}/{utterance}/{number}", tags=["work"], response_class=Response, responses=_MEDIA)
+@api.get("/media/{item}/{utterance}/{number}", tags=["work"], response_class=Response, responses=_TABLE["media"])
 def read_media(
     item: ItemNumber, utterance: _Index, number: _Index, request: Request, store: StoreHere, me: Me
 ) -> Response:
@@ -126,13 +117,10 @@ def read_media(
     kind = mimetypes.guess_type(media.path)[0] or ""
     # An admin may import any path: only files of these kinds in the folder that the server was given are sent.
     if folder is None or found is None or not found.is_relative_to(folder.resolve()) or not found.is_file():
-        raise Refusal(404, "This server does not have the file.", code="missing")
+        raise refusal("no_file")
     if kind.partition("/")[0] not in ("image", "video", "audio") or "svg" in kind:
-        raise Refusal(404, "This is no picture, clip or recording.", code="missing")
+        raise refusal("no_media")
     return FileResponse(found, media_type=kind, headers={"Cache-Control": "private, no-store"})
-
-
-# --- projects and people, for admins ----------------------------------------------------------------------------------
 
 
 @api.post("/projects", status_code=201, tags=["admin"])
@@ -206,9 +194,6 @@ def read_audit(
     return {"rows": people.audit_log(store, me, before, limit)}
 
 
-# --- labels, for admins -----------------------------------------------------------------------------------------------
-
-
 @api.get("/agreement", tags=["admin"])
 def read_agreement(project: WhichProject, store: StoreHere, me: Admin) -> dict[str, Any]:
     """All metrics of a project as it stands: agreement, gold, balance, pace, and what is left."""
@@ -237,9 +222,6 @@ def list_passed(project: WhichProject, store: StoreHere, me: Admin) -> dict[Lite
     return {"rows": labels.passed_items(store, me, project=project)}
 
 
-# --- files in and out -------------------------------------------------------------------------------------------------
-
-
 @api.post("/projects/{project}/items", tags=["transfer"])
 def import_file(
     project: Number,
@@ -251,7 +233,7 @@ def import_file(
 ) -> dict[Literal["counts"], dict[str, int]]:
     """Adds the items of a file, or nothing of it where it is wrong somewhere; items that are there are left out."""
     if not file:
-        raise Refusal(400, "The body is empty: send the file's bytes.", code="invalid_body")
+        raise refusal("no_body")
     chosen = project_by_number(store, project)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.jsonl"
@@ -259,7 +241,7 @@ def import_file(
         return {"counts": import_items(store, chosen, path, kind, priority, me)}
 
 
-@api.get("/export", tags=["transfer"], response_class=Response, responses=_FILE)
+@api.get("/export", tags=["transfer"], response_class=Response, responses=_TABLE["file"])
 def export_file(project: WhichProject, store: StoreHere, me: Admin, format: forms.FileFormat = "ours") -> Response:
     """A project's labels as a file: records with the consensus, every label by itself, the agreement."""
     chosen = project_by_number(store, project)
@@ -282,7 +264,9 @@ def workbench_app(store: Store, settings: WorkbenchSettings) -> FastAPI:
     door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
-    app = application(TITLE, TEXT, Files(workbench="compeer.annotate"), pages, _secure, store.close, **door)
+    app = application(
+        _TABLE["title"], _TABLE["description"], Files(workbench="compeer.annotate"), pages, _secure, store.close, **door
+    )
     app.state.access, app.state.media = access, settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
@@ -302,21 +286,16 @@ def workbench_app(store: Store, settings: WorkbenchSettings) -> FastAPI:
 async def _answer_input_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InputError)
     why = error.why if isinstance(error, Refused) else None
-    return from_input_error(error, STATUS[why], code=why).response()
+    return from_input_error(error, _TABLE["status"][why or "invalid"], code=why).response()
 
 
 async def _answer_out_of_reach(_: Request, _error: Exception) -> JSONResponse:
-    what = "The store cannot be reached now. Nothing was changed; try again after the seconds that Retry-After says."
-    return Refusal(503, what, code="out_of_reach", retry_after=5).response()
+    return refusal("out_of_reach", 5).response()
 
 
 def _secure(found: dict[str, Any]) -> None:
     """Adds to the description which routes need a session or a token."""
-    found["components"]["securitySchemes"] = {
-        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
-        "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
-        "token": {"type": "http", "scheme": "bearer"},
-    }
+    found["components"]["securitySchemes"] = _TABLE["security"]
     for name, path in found["paths"].items():
         for method, operation in path.items():
             if name not in ("/api/login", "/api/join", "/healthz"):

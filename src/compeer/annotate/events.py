@@ -15,24 +15,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert
 
-from compeer.annotate.schema import (
-    DAYS,
-    GUIDELINES,
-    INVITATIONS,
-    ITEMS,
-    LABELS,
-    LANES,
-    LEASES,
-    PAIRS,
-    PASSES,
-    PEOPLE,
-    PROJECTS,
-    all_rows,
-    change_rows,
-    count_up,
-    one_row,
-    remove_rows,
-)
+from compeer.annotate import schema
+from compeer.annotate.schema import ITEMS, LABELS, LANES, LEASES, all_rows, change_rows, count_up, one_row, remove_rows
 
 
 @dataclass(frozen=True)
@@ -82,15 +66,15 @@ def day_of(at: int) -> str:
 
 
 def _guidelines_set(event: Event) -> None:
-    event.add(GUIDELINES, text=event.body["words"]["text"], at=event.at)
-    event.change(PROJECTS, event.body["project"], guideline=event.body["version"])
+    event.add(schema.GUIDELINES, text=event.body["words"]["text"], at=event.at)
+    event.change(schema.PROJECTS, event.body["project"], guideline=event.body["version"])
 
 
 def _joined(event: Event) -> None:
     name = event.texts(event.body["name"]["text"])
-    event.add(PEOPLE, id=event.person, name=name, daily_cap=None, declines_crisis=False, active=True)
+    event.add(schema.PEOPLE, id=event.person, name=name, daily_cap=None, declines_crisis=False, active=True)
     if (invitation := event.body.get("invitation")) is not None:
-        event.change(INVITATIONS, invitation, person=event.person, secret=None)
+        event.change(schema.INVITATIONS, invitation, person=event.person, secret=None)
 
 
 def _items_added(event: Event) -> None:
@@ -119,9 +103,9 @@ def _lease_ended(event: Event) -> None:
     key, why = {"item": event.item, "person": event.person}, event.body["why"]
     remove_rows(event.connection, LEASES, **key)
     if why not in ("expired", "released"):
-        row = {"remark": None, "at": event.at} | _row(PASSES, event.body)
-        if not change_rows(event.connection, PASSES, row, **key):
-            event.connection.execute(insert(PASSES), row | key)
+        row = {"remark": None, "at": event.at} | _row(schema.PASSES, event.body)
+        if not change_rows(event.connection, schema.PASSES, row, **key):
+            event.connection.execute(insert(schema.PASSES), row | key)
     if why == "flagged":
         event.change(ITEMS, event.item, held="flagged")
     _move(event.connection, event.item)
@@ -143,12 +127,14 @@ def _labelled(event: Event) -> None:
     else:
         connection.execute(insert(LABELS), row | key)
     day = {"person": event.person, "day": day_of(event.at)}
-    count_up(connection, DAYS, day, {"labels": 0 if before else 1, "seconds": body["seconds"]})
+    count_up(connection, schema.DAYS, day, {"labels": 0 if before else 1, "seconds": body["seconds"]})
     if body["role"] not in ("first", "adjudication"):
         return
     firsts = _move(connection, event.item)
     if body["role"] == "first" and not before and len(firsts) == 2:
-        count_up(connection, PAIRS, {"project": body["project"], "one": firsts[0], "other": firsts[1]}, {"shared": 1})
+        count_up(
+            connection, schema.PAIRS, {"project": body["project"], "one": firsts[0], "other": firsts[1]}, {"shared": 1}
+        )
 
 
 def _frozen(event: Event) -> None:
@@ -166,13 +152,10 @@ def _held(event: Event) -> None:
 
 def _deleted(event: Event) -> None:
     for item in event.body["items"]:
-        for table in (LEASES, LABELS, PASSES):
+        for table in (LEASES, LABELS, schema.PASSES):
             remove_rows(event.connection, table, item=item)
         event.change(ITEMS, item, record=None, dialogue=None, content=None, answers=None, held="deleted")
         _move(event.connection, item)
-
-
-# --- stages and lanes -------------------------------------------------------------------------------------------------
 
 
 def _lane(
@@ -217,15 +200,17 @@ def _move(connection: Connection, item: int | None) -> list[int]:
 
 
 _HANDLERS: dict[str, Callable[[Event], None]] = {
-    "project_added": lambda event: event.add(PROJECTS, id=event.body["project"], guideline=0),
-    "project_changed": lambda event: event.change(PROJECTS, event.body["project"], settings=event.body["settings"]),
+    "project_added": lambda event: event.add(schema.PROJECTS, id=event.body["project"], guideline=0),
+    "project_changed": lambda event: event.change(
+        schema.PROJECTS, event.body["project"], settings=event.body["settings"]
+    ),
     "guidelines_set": _guidelines_set,
-    "invited": lambda event: event.add(INVITATIONS, id=event.body["invitation"], person=None),
-    "withdrawn": lambda event: event.change(INVITATIONS, event.body["invitation"], secret=None),
+    "invited": lambda event: event.add(schema.INVITATIONS, id=event.body["invitation"], person=None),
+    "withdrawn": lambda event: event.change(schema.INVITATIONS, event.body["invitation"], secret=None),
     "joined": _joined,
-    "person_changed": lambda event: event.change(PEOPLE, event.person, **event.body["values"]),
-    "secret_changed": lambda event: event.change(PEOPLE, event.person, secret=event.body["secret"]["text"]),
-    "left": lambda event: event.change(PEOPLE, event.person, name=None, secret=None, active=False),
+    "person_changed": lambda event: event.change(schema.PEOPLE, event.person, **event.body["values"]),
+    "secret_changed": lambda event: event.change(schema.PEOPLE, event.person, secret=event.body["secret"]["text"]),
+    "left": lambda event: event.change(schema.PEOPLE, event.person, name=None, secret=None, active=False),
     "items_added": _items_added,
     "leased": _leased,
     "lease_ended": _lease_ended,

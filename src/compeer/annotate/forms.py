@@ -138,9 +138,6 @@ class WorkbenchSettings(Frozen):
     media: FilePath | None = Field(default=None, description="folder of the pictures and clips that items name")
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
-
-
 class SignedIn(Frozen):
     """A session that has begun; a person's is kept by a cookie, a program's by its token."""
 

@@ -50,6 +50,7 @@ def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -
     stages = Counter(item.row.stage for item in items)
     real = [item for item in items if item.row.kind == "real"]
     doubled = [item for item in real if item.is_doubled]
+    training = _right([item for item in items if item.row.kind == "training"])
     questions = QUESTIONS[project.task]
     return {
         "project": project.name,
@@ -58,10 +59,7 @@ def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -
         "questions": {question.name: _question(question, project, real, doubled) for question in questions},
         "pairs": _pairs(questions, doubled),
         "gold": _gold([item for item in items if item.row.kind == "gold"], now),
-        "training": {
-            name: _share([right for _, right in answers])
-            for name, answers in _right([item for item in items if item.row.kind == "training"]).items()
-        },
+        "training": {name: _share([right for _, right in answers]) for name, answers in training.items()},
         "pace": _pace(items, real, doubled, now),
     }
 

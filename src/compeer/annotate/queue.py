@@ -99,25 +99,15 @@ _DUE = select(LABELS.c.item, LABELS.c.person).where(LABELS.c.until <= bindparam(
 _DUE = _DUE.order_by(LABELS.c.until).limit(bindparam("limit"))
 # Lanes of every pair that ever disagreed would be many; all others show who is at work, even when nothing waits there.
 _LANES = select(LANES).where(LANES.c.project == bindparam("j"), or_(LANES.c.stage != "adjudicate", LANES.c.waiting > 0))
-_PAIRS = select(PAIRS).where(
-    PAIRS.c.project == bindparam("j"), or_(PAIRS.c.one == bindparam("p"), PAIRS.c.other == bindparam("p"))
-)
+_PAIRS = select(PAIRS).where(or_(PAIRS.c.one == bindparam("p"), PAIRS.c.other == bindparam("p")))
+_PAIRS = _PAIRS.where(PAIRS.c.project == bindparam("j"))
 _OTHER = ITEMS.alias("other")
-_FIRST_NOT_PASSED = (
-    select(_OTHER.c.id)
-    .where(_OTHER.c.lane == LANES.c.key)
-    .where(~exists().where(PASSES.c.person == bindparam("me"), PASSES.c.item == _OTHER.c.id))
-    .order_by(_OTHER.c.priority.desc(), _OTHER.c.content)
-    .limit(1)
-    .correlate(LANES)
-    .scalar_subquery()
-)
-_HEADS = (
-    select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane, ITEMS.c.content)
-    .select_from(LANES.join(ITEMS, ITEMS.c.id == _FIRST_NOT_PASSED))
-    .where(LANES.c.key.in_(bindparam("keys", expanding=True)))
-)
-"""The first item of each lane that this person has not passed."""
+_PASSED = exists().where(PASSES.c.person == bindparam("me"), PASSES.c.item == _OTHER.c.id)
+_FIRST = select(_OTHER.c.id).where(_OTHER.c.lane == LANES.c.key, ~_PASSED).correlate(LANES).limit(1)
+_FIRST = _FIRST.order_by(_OTHER.c.priority.desc(), _OTHER.c.content)  # of each lane that this person has not passed
+_HEADS = select(ITEMS.c.id, ITEMS.c.priority, ITEMS.c.lane, ITEMS.c.content)
+_HEADS = _HEADS.select_from(LANES.join(ITEMS, ITEMS.c.id == _FIRST.scalar_subquery()))
+_HEADS = _HEADS.where(LANES.c.key.in_(bindparam("keys", expanding=True)))
 
 
 def today(store: Store, person: Person, *within: Project) -> Today:

@@ -67,11 +67,6 @@ def _dashboard(store: Store, project: int, _length: int, _minute: int) -> dict[s
     return project_metrics(chosen, items, store.now())
 
 
-# --- single items, for admins -----------------------------------------------------------------------------------------
-# An admin who annotates too gets labels of closed items only: who could look at another's label before giving or
-# changing their own would not judge blindly.
-
-
 def disagreements(store: Store, project: int, question: str, actor: Person | None = None) -> list[dict[str, Any]]:
     """Items on which first labels differ in a question, newest first."""
     require(actor, "admin")
@@ -82,6 +77,7 @@ def disagreements(store: Store, project: int, question: str, actor: Person | Non
         items = labelled_items(connection, ITEMS.c.project == project)
     found: list[dict[str, Any]] = []
     for item in items:
+        # Who could look at another's label before giving or changing their own would not judge blindly.
         if actor is not None and actor.works and item.row.stage != "closed":
             continue
         if item.is_doubled and len({label.answers.get(question) for label in item.firsts}) == 2:

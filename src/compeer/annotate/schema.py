@@ -1,4 +1,4 @@
-"""The tables of an annotation store.
+"""The tables of an annotation store (`schema.toml`), and rows by the values of their columns.
 
 `events` is what happened, each row chained to the one before it by a hash; it is never changed. `texts` holds what
 people may ask to have removed (dialogues, names, remarks, hashed passwords). An event names a text only by its id and
@@ -8,12 +8,13 @@ rebuilt. Times are milliseconds since 1970.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from importlib.resources import files
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import BigInteger, Boolean, Index, Integer, String, Text
 
 METADATA = sa.MetaData()
 
@@ -21,7 +22,7 @@ METADATA = sa.MetaData()
 class _Encoded(sa.TypeDecorator[Any]):
     """A value kept as text; what cannot be read, since somebody changed it, is returned as it is."""
 
-    impl, cache_ok = Text, True
+    impl, cache_ok = sa.Text, True
 
     def __init__(self, encode: Callable[[Any], str], decode: Callable[[str], Any]) -> None:
         super().__init__()
@@ -41,112 +42,34 @@ Json = _Encoded(partial(json.dumps, sort_keys=True), json.loads)
 WordList = _Encoded(",".join, lambda text: tuple(text.split(",")))
 
 
-def _table(
-    name: str,
-    keys: Mapping[str, Any],
-    required: Mapping[str, Any],
-    optional: Mapping[str, Any] | None = None,
-    indexed: Collection[str] = (),
-    unique: Collection[str] = (),
-    together: Collection[str] = (),
-) -> sa.Table:
-    """A table; the columns of `together` are unique as a group."""
-    columns = [sa.Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()]
-    for given, nullable in ((required, False), (optional or {}, True)):
-        columns += [
-            sa.Column(key, kind, nullable=nullable, index=key in indexed or None, unique=key in unique or None)
-            for key, kind in given.items()
-        ]
-    return sa.Table(name, METADATA, *columns, *([sa.UniqueConstraint(*together)] if together else []))
+_KINDS: dict[str, Any] = {"long": sa.BigInteger, "int": sa.Integer, "bool": sa.Boolean, "text": sa.Text}
+_KINDS |= {"json": Json, "words": WordList}
 
 
-EVENTS = _table(
-    "events",
-    {"seq": BigInteger},
-    {"at": BigInteger, "kind": String(40), "body": Text, "hash": String(64)},
-    {"actor": Integer, "item": BigInteger},
-)
-Index("events_item", EVENTS.c.item, EVENTS.c.seq)
-HEAD = _table("head", {"id": Integer}, {"seq": BigInteger, "hash": String(64)})
-TEXTS = _table(
-    "texts",
-    {"id": String(32)},
-    {"salt": String(32), "value": Text},
-    {"item": BigInteger, "person": Integer},
-    indexed=["item", "person"],
-)
-SESSIONS = _table("sessions", {"token": String(64)}, {"person": Integer, "expires": BigInteger}, indexed=["person"])
+def _column(name: str, described: str) -> sa.Column[Any]:
+    kind, *marks = described.split()
+    marked: dict[str, Any] = {"primary_key": "key" in marks, "nullable": "optional" in marks, "autoincrement": False}
+    marked |= {mark: mark in marks or None for mark in ("index", "unique")}
+    return sa.Column(name, _KINDS.get(kind) or sa.String(int(kind)), **marked)
 
-PROJECTS = _table(
-    "projects",
-    {"id": Integer},
-    {"name": String(200), "task": String(20), "settings": Json, "guideline": Integer},
-    unique=["name"],
-)
-GUIDELINES = _table("guidelines", {"project": Integer, "version": Integer}, {"text": String(32), "at": BigInteger})
-PEOPLE = _table(
-    "people",
-    {"id": Integer},
-    {"pseudonym": String(20), "roles": WordList, "languages": WordList}
-    | {"program": Boolean, "declines_crisis": Boolean, "active": Boolean},
-    {"name": String(200), "secret": String(32), "daily_cap": Integer},
-    unique=["pseudonym", "name"],
-)
-INVITATIONS = _table(
-    "invitations",
-    {"id": Integer},
-    {"roles": WordList, "languages": WordList, "program": Boolean, "expires": BigInteger},
-    {"secret": String(32), "person": Integer},
-)
-ITEMS = _table(
-    "items",
-    {"id": BigInteger},
-    {"project": Integer, "kind": String(10), "language": String(20), "crisis": Boolean, "priority": Integer}
-    | {"author": String(200), "stage": String(12)},
-    {"record": String(500), "dialogue": String(500), "content": String(32), "answers": Json}
-    | {"held": String(10), "lane": String(300)},
-    indexed=["dialogue"],
-    together=["project", "record"],
-)
-Index("items_waiting", ITEMS.c.lane, ITEMS.c.priority.desc(), ITEMS.c.content)
-Index("items_stage", ITEMS.c.project, ITEMS.c.stage)
-LANES = _table(
-    "lanes",
-    {"key": String(300)},
-    {"project": Integer, "stage": String(12), "language": String(20), "crisis": Boolean}
-    | {"occupants": String(60), "waiting": Integer},
-    indexed=["project"],
-)
-LEASES = _table(
-    "leases",
-    {"item": BigInteger, "person": Integer},
-    {"project": Integer, "role": String(12), "expires": BigInteger, "shown": Json},
-    {"draft": Json},
-    indexed=["expires"],
-    together=["person", "project"],
-)
-LABELS = _table(
-    "labels",
-    {"item": BigInteger, "person": Integer},
-    {"project": Integer, "role": String(12), "source": String(10), "answers": Json, "guideline": Integer}
-    | {"shown": Json, "seconds": Integer, "at": BigInteger},
-    {"remark": String(32), "until": BigInteger},  # until: when it freezes; none: it is frozen
-    indexed=["until"],
-)
-Index("labels_of_person", LABELS.c.person, LABELS.c.project, LABELS.c.role, LABELS.c.at)
-PASSES = _table(
-    "passes", {"person": Integer, "item": BigInteger}, {"why": String(10), "at": BigInteger}, {"remark": String(32)}
-)
-Index("passes_item", PASSES.c.item)
-PAIRS = _table("pairs", {"project": Integer, "one": Integer, "other": Integer}, {"shared": Integer})
-DAYS = _table("days", {"person": Integer, "day": String(10)}, {"labels": Integer, "seconds": Integer})
 
-# the tables that the events lead to
-STATE = (PROJECTS, GUIDELINES, PEOPLE, INVITATIONS, ITEMS, LANES, LEASES, LABELS, PASSES, PAIRS, DAYS)
-KEPT = (EVENTS, HEAD, TEXTS)  # the tables that cannot be rebuilt
+_TABLES = tuple(
+    sa.Table(name, METADATA, *map(_column, columns.keys(), columns.values()))
+    for name, columns in tomllib.loads(files("compeer.annotate").joinpath("schema.toml").read_text("utf-8")).items()
+)
+EVENTS, HEAD, TEXTS, SESSIONS, *_ = _TABLES
+KEPT, STATE = _TABLES[:3], _TABLES[4:]  # the tables that cannot be rebuilt, and those that the events lead to
+PROJECTS, GUIDELINES, PEOPLE, INVITATIONS, ITEMS, LANES, LEASES, LABELS, PASSES, PAIRS, DAYS = STATE
+ITEMS.append_constraint(sa.UniqueConstraint("project", "record"))
+LEASES.append_constraint(sa.UniqueConstraint("person", "project"))
+sa.Index("events_item", EVENTS.c.item, EVENTS.c.seq)
+sa.Index("items_waiting", ITEMS.c.lane, ITEMS.c.priority.desc(), ITEMS.c.content)
+sa.Index("items_stage", ITEMS.c.project, ITEMS.c.stage)
+sa.Index("labels_of_person", LABELS.c.person, LABELS.c.project, LABELS.c.role, LABELS.c.at)
+sa.Index("passes_item", PASSES.c.item)
 
 REVISION = "0002"  # the version of these tables, which a store keeps in the one row of `VERSION`
-VERSION = sa.Table("alembic_version", sa.MetaData(), sa.Column("version_num", String(32), primary_key=True))
+VERSION = sa.Table("alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
 FROM_0001 = (
     "ALTER TABLE labels ADD COLUMN until BIGINT",
     "CREATE INDEX ix_labels_until ON labels (until)",
@@ -154,10 +77,6 @@ FROM_0001 = (
     "CREATE INDEX items_waiting ON items (lane, priority DESC, content)",
 )
 """Brings an older store up to date: its labels are frozen, its items wait in the order of their contents' ids."""
-
-
-# --- rows by the values of their columns ------------------------------------------------------------------------------
-# Statements are built once: to put one together costs more than to execute it.
 
 
 def one_row(connection: sa.Connection, table: sa.Table, **key: Any) -> sa.Row[Any] | None:
@@ -194,7 +113,7 @@ def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _matching(statement: Callable[[sa.Table], Any], table: sa.Table, *key: str) -> Any:
-    """A statement about the rows whose columns have the values bound to it."""
+    """A statement about rows by values bound to it, built once: that costs more than to execute it."""
     return statement(table).where(*(table.c[name] == sa.bindparam(f"its_{name}") for name in key))
 
 

@@ -182,9 +182,6 @@ def needed_row(connection: Connection, table: Table, what: str, **key: Any) -> R
     return row
 
 
-# --- opening ----------------------------------------------------------------------------------------------------------
-
-
 def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     """Makes a store, or brings an older one up to the newest schema, and opens it."""
     if (file := _file_of(name)) and not file.absolute().parent.is_dir():

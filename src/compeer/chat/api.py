@@ -35,7 +35,7 @@ from compeer.reasoning import STEPS, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Judge, Judgment, Score, Unscored, score
 from compeer.safety.guard import GuardState
-from compeer.web.errors import Refusal, busy, from_input_error, readable
+from compeer.web.errors import Refusal, from_input_error, readable, refusal
 
 _log = logging.getLogger("compeer.web")
 _FIRST_WAIT = 15.0  # seconds in which a busy supporter says so, under load too; then a stream begins, whatever comes
@@ -245,12 +245,12 @@ def _checked(event: Event | Exception) -> Event:
         case Refusal():
             raise event
         case Busy():
-            raise busy(event.retry_after)
+            raise refusal("busy", event.retry_after)
         case InputError():
             raise from_input_error(event)
         case Exception():
             _log.error("%s while a turn was made", type(event).__name__)
-            raise Refusal(500, "Something went wrong on the server.", code="internal")
+            raise refusal("fault")
         case _:
             return event
 
@@ -292,7 +292,7 @@ class Judging:
         """The judge's verdicts on cases and the scores they make, one batch after the other."""
         judge = self.present
         if self._waiting >= _MOST_WAITING:
-            raise busy(_RETRY_AFTER)
+            raise refusal("busy", _RETRY_AFTER)
         self._waiting += 1
         try:
             async with self._turn:

@@ -16,23 +16,11 @@ from compeer.reasoning import EMOTIONS, LABELS, STAGES, STEPS, STRATEGIES
 from compeer.report.card_counts import NONE, RecordCounts, count_records, quantile
 from compeer.report.charts import Bar, Dot, bar_chart, dot_chart, nice_ticks
 from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
-from compeer.report.wording import (
-    DASH,
-    PREFERENCE_WORDS,
-    count,
-    decimal,
-    interval,
-    listing,
-    percent,
-    with_interval,
-    without_folder,
-)
+from compeer.report.wording import DASH, WORDS, count, decimal, listing, percent, with_interval, without_folder
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 
-FILES = (
-    *("screened.jsonl", "splits.jsonl", "contexts.jsonl", "turns.jsonl", "records.jsonl", "profiles.jsonl"),
-    *("clusters.jsonl", "rewritten-plain.jsonl", "rewritten-personality.jsonl", "duplicated.jsonl"),
-)  # what a build may hold, in the order in which it is made
+_STEMS = "screened splits contexts turns records profiles clusters rewritten-plain rewritten-personality duplicated"
+FILES = tuple(f"{stem}.jsonl" for stem in _STEMS.split())  # what a build may hold, in the order in which it is made
 DISPLAYED_UTTERANCES = 8  # of an example's history, the last ones
 MOST_ROWS = 12  # of values or kinds that may be many; the largest are shown
 SOURCES = ("human", "llm", "silver", NONE)
@@ -40,12 +28,6 @@ _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<
 """As hubs of datasets name them."""
 _PROBED = ("balanced_accuracy", "low", "high", "chance", "limit", "tested")
 _LEFT_OUT = {"dropped": "dropped, by reason", "failed": "calls that failed, by kind", "masked": "masked, by kind"}
-_PREFERRED = {
-    "candidate": ("better", "worse"),
-    "reference": ("worse", "better"),
-    "both": ("good", "good too"),
-    "neither": ("not acceptable", "not acceptable either"),
-}
 
 
 def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, Path]:
@@ -58,7 +40,8 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         **{"step_names": STEPS, "sources": SOURCES},
         "size": next((name for bound, name in _SIZES.items() if counts.records < bound), "10M<n<100M"),
         "counts": counts,
-        **_counted(counts),
+        "splits": {split: total for split in SPLITS if (total := counts.in_split(split))},
+        "most_rows": MOST_ROWS,
         **_labelled(counts, read_json(folder / "agreement.json")),
         **_measured(counts),
         **_checked(_rows(folder / "probes.json", "probes"), _rows(folder / "check.json", "findings")),
@@ -74,22 +57,6 @@ def _rows(path: Path, key: str) -> list[dict[str, Any]]:
     return [row for row in as_list(find(read_json(path), key)) if isinstance(row, dict)]
 
 
-def _counted(counts: RecordCounts) -> dict[str, Any]:
-    by_source = counts.by_split["source"].items()
-    by_split = {split: sum(times for (_, of), times in by_source if of == split) for split in SPLITS}
-    splits = {split: records for split, records in by_split.items() if records}
-    by_value = []
-    for aspect, found in counts.by_split.items():
-        values = counts.of(aspect)
-        for value in values[:MOST_ROWS] if values != [NONE] else []:
-            times_by_split = [found[value, split] for split in splits]
-            by_value.append([aspect, value, *map(count, times_by_split), count(sum(times_by_split))])
-    return {
-        "splits": splits,
-        "aspects": Table("Records by what tells them apart, and by split.", ["by", "value", *splits, "all"], by_value),
-    }
-
-
 def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict[str, Any]:
     """Kinds of False verdicts; the four classes of preference; how far annotators agree."""
     totals = {source: sum(counts.preferences[source, value] for value in PREFERENCES) for source in SOURCES}
@@ -97,12 +64,13 @@ def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict
     preferences = []
     for better in PREFERENCES if sources else ():
         given = [(counts.preferences[source, better], totals[source]) for source in sources]
-        preferences.append([PREFERENCE_WORDS[better], *(f"{count(n)} ({percent(n / total)})" for n, total in given)])
+        cells = [f"{count(number)} ({percent(number / total)})" for number, total in given]
+        preferences.append([WORDS["preferences"][better], *cells])
     agreed = []
     for name, found in as_dict(find(agreement, "questions")).items():
-        low, value, high = (_known(found["alpha"][key], lambda a: decimal(a, 3)) for key in ("low", "value", "high"))
-        equal, split = _known(found["percent"], percent), count(found["without_consensus"])
-        agreed.append([name, count(found["items"]), equal, value, f"{low} to {high}", split])
+        low, value, high = (decimal(found["alpha"][key], 3) for key in ("low", "value", "high"))
+        cells = [count(found["items"]), percent(found["percent"]), value, f"{low} to {high}"]
+        agreed.append([name, *(cell.replace(DASH, NONE) for cell in cells), count(found["without_consensus"])])
     head = ["question", "items", "equal", "Krippendorff's α", "95 % interval", "without consensus"]
     return {
         "preferences": Table("Which response is better, by who says so.", ["class", *sources], preferences),
@@ -113,10 +81,6 @@ def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict
         ],
         "agreement": Table("Of first labels.", head, agreed),
     }
-
-
-def _known(value: float | None, words: Any) -> str:
-    return NONE if value is None else str(words(value))
 
 
 def _bars(times: Mapping[str, int]) -> list[Bar]:
@@ -140,14 +104,9 @@ def _measured(counts: RecordCounts) -> dict[str, Any]:
         charts.append(_histogram("pairs", "Better and worse responses, in words: share of each", counts, pair))
     else:
         charts.append(_histogram("responses", "Responses, in words", counts, {"response": "responses"}))
-    return {
-        "length_charts": charts,
-        "lengths": Table(
-            "Lengths in words (in Chinese, characters) unless said otherwise.",
-            ["what", "5th percentile", "median", "95th percentile", "longest", "mean"],
-            lengths,
-        ),
-    }
+    caption = "Lengths in words (in Chinese, characters) unless said otherwise."
+    head = ["what", "5th percentile", "median", "95th percentile", "longest", "mean"]
+    return {"length_charts": charts, "lengths": Table(caption, head, lengths)}
 
 
 def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str]) -> Markup:
@@ -167,16 +126,13 @@ def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str
     return bar_chart(key, title, bars, list(series.values()), percent)
 
 
-# --- the other files of a build ---------------------------------------------------------------------------------------
-
-
 def _checked(probes: list[dict[str, Any]], findings: list[dict[str, Any]]) -> dict[str, Any]:
     """What can be guessed without the history, and what the check found."""
     rows = []
     for probe in probes:
         what, by = (str(probe.get(key, DASH)) for key in ("label", "sees"))
         accuracy, low, high, chance, limit, tested = (number(probe, key) for key in _PROBED)
-        bounded = with_interval(decimal(accuracy, 3), interval(low, high))
+        bounded = with_interval(decimal(accuracy, 3), low, high)
         rows.append([what, by, bounded, decimal(chance), decimal(limit), count(tested), _passed(probe)])
     labels = dict.fromkeys(row[0] for row in rows)
     # The probe that guesses best decides; one without a value comes last.
@@ -261,7 +217,7 @@ def _example(record: SerRecord) -> dict[str, Any]:
     about += [f"rewritten: {record.rewritten}"] if record.rewritten else []
     about += [f"by rule: {listing(record.derived)}"] if record.derived else []
     preference = record.preference
-    ours, theirs = _PREFERRED[preference.value] if preference else ("", "")
+    ours, theirs = WORDS["preferred"][preference.value] if preference else ("", "")
     responses = [("Candidate", ours, record.candidate.response), ("Reference", theirs, record.reference)]
     if record.reference == record.candidate.response:
         responses = [("Response", "", record.reference)]

@@ -26,8 +26,8 @@ class RecordCounts:
     """All figures of a card that come from the records themselves."""
 
     records: int = 0
+    # for each aspect: how many records have a value, by value and split
     by_split: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: {key: Counter() for key in ASPECTS})
-    """For each aspect: how many records have a value, by value and split."""
     dialogues: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # hashes of their ids, by split
     steps: Counter[tuple[str, str, bool]] = field(default_factory=Counter)  # verdicts by step, source and value
     kinds: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # False verdicts by step, source and kind
@@ -44,6 +44,9 @@ class RecordCounts:
     @property
     def all_dialogues(self) -> set[int]:
         return set().union(*self.dialogues.values())
+
+    def in_split(self, split: str) -> int:
+        return sum(times for (_, of), times in self.by_split["source"].items() if of == split)
 
     @property
     def ways(self) -> list[tuple[tuple[str, str, str, str], int]]:

@@ -202,16 +202,11 @@ def emotion_chart(curves: Sequence[Curve]) -> Markup:
         f"{len(known)} conversations; the mean goes from {decimal(means[0], 1)} to {decimal(means[-1], 1)}; "
         f"successes {ends['success']}, failures {ends['failure']}."
     )
-    return _plot(
-        "emotions",
-        title=title,
-        summary=summary,
-        plot=plot,
-        curves=[_curve(curve, x_axis, y_axis) for curve in known],
-        mean=_path(list(enumerate(means)), x_axis, y_axis),
-        opacity=max(0.15, min(0.6, 12 / len(known))),  # many curves must not hide their mean
-        ends=ends,
-    )
+    drawn = [_curve(curve, x_axis, y_axis) for curve in known]
+    mean = _path(list(enumerate(means)), x_axis, y_axis)
+    opacity = max(0.15, min(0.6, 12 / len(known)))  # many curves must not hide their mean
+    common = {"title": title, "summary": summary, "plot": plot, "ends": ends}
+    return _plot("emotions", **common, curves=drawn, mean=mean, opacity=opacity)
 
 
 def spark(curve: Curve) -> Markup:

@@ -30,7 +30,7 @@ from compeer.evaluate.answers import DIMENSIONS, HIGHEST
 from compeer.io import read_json
 from compeer.report.charts import Bar, Curve, Dot, bar_chart, dot_chart, emotion_chart
 from compeer.report.page import Table, as_dict, as_estimate, as_list, as_number, find, number, write_page
-from compeer.report.transcripts import Transcript, read_transcripts
+from compeer.report.transcripts import read_transcripts
 from compeer.report.wording import DASH, count, decimal, listing, without_folder
 from compeer.statistics import mean
 
@@ -43,31 +43,20 @@ def write_evaluation(folder: Path) -> Path:
     transcripts = read_transcripts(folder)
     metrics, is_sage = as_dict(written.get("figures")), written["protocol"] == "sage"
     script = files("compeer.report").joinpath("evaluation.js").read_text(encoding="utf-8")
-    return write_page(
-        folder / "report.html",
-        "evaluation.html.jinja",
-        protocol=PROTOCOLS[written["protocol"]],
-        is_sage=is_sage,
-        written=written,
-        metrics=metrics,
-        supporter=_model(written.get("supporter")),
-        seeker=_model(written.get("seeker")),
-        judges=[_model(judge) for judge in as_list(written.get("judges"))],
-        scenarios=number(written, "scenarios"),
-        main=metrics.get("emotion" if is_sage else "average"),
-        broken=sum(as_number(times) or 0 for times in as_dict(find(written, "failures", "infrastructure")).values()),
-        charts=_charts(is_sage, metrics, transcripts),
-        coverage=_coverage_table(transcripts),
-        mean=mean,
-        dimensions=DIMENSIONS,
-        highest=HIGHEST,
-        folded=_folded(written),
-        transcripts=transcripts,
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        estimate=partial(as_estimate, key="score"),
-        of=_of,
-    )
+    content: dict[str, Any] = {
+        **{"written": written, "metrics": metrics, "is_sage": is_sage, "transcripts": transcripts},
+        **{"protocol": PROTOCOLS[written["protocol"]], "scenarios": number(written, "scenarios")},
+        **{key: _model(written.get(key)) for key in ("supporter", "seeker")},
+        "judges": [_model(judge) for judge in as_list(written.get("judges"))],
+        "main": metrics.get("emotion" if is_sage else "average"),
+        "broken": sum(as_number(times) or 0 for times in as_dict(find(written, "failures", "infrastructure")).values()),
+        **{"charts": _charts(is_sage, metrics, transcripts), "coverage": _coverage_table(transcripts)},
+        **{"folded": _folded(written), "dimensions": DIMENSIONS, "highest": HIGHEST},
+        **{"mean": mean, "of": _of, "estimate": partial(as_estimate, key="score")},
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    return write_page(folder / "report.html", "evaluation.html.jinja", **content)
 
 
 def _read_metrics(path: Path) -> dict[str, Any]:
@@ -104,20 +93,20 @@ def _of(part: float | None, whole: float | None) -> str:
     return f"{count(part)}\u00a0of\u00a0{count(whole)}"
 
 
-def _charts(is_sage: bool, metrics: Mapping[str, Any], transcripts: Sequence[Transcript]) -> list[Markup]:
+def _charts(is_sage: bool, metrics: Mapping[str, Any], transcripts: Sequence[Mapping[str, Any]]) -> list[Markup]:
     """Emotion curves, or a dot with its interval for each dimension; beside them how single conversations came out."""
     if is_sage:
-        first = emotion_chart([Curve(one.emotions, one.kind) for one in transcripts if not one.failed])
+        first = emotion_chart([Curve(one["emotions"], one["kind"]) for one in transcripts if not one["failed"]])
     else:
         found = {name.capitalize(): find(metrics, "dimensions", name) for name in DIMENSIONS}
         found["Average"] = metrics.get("average")
         dots = [Dot(name, *(number(one, key) for key in ("score", "low", "high"))) for name, one in found.items()]
         title = "Score by dimension, with 95 % intervals (higher is better)"
         first = dot_chart("dimensions", title, dots, HUNDRED, words=lambda value: decimal(value, 0))
-    scores = [one.score for one in transcripts if one.score is not None]
+    scores = [one["score"] for one in transcripts if one["score"] is not None]
     title = f"Conversations by {'final emotion' if is_sage else 'mean score'} (higher is better)"
     second = bar_chart("spread", title, [Bar(name, [times]) for name, times in bands(scores).items()] if scores else [])
-    endings = Counter("failed" if one.failed else one.ending for one in transcripts)
+    endings = Counter("failed" if one["failed"] else one["ending"] for one in transcripts)
     if len(endings) > 1:
         bars = [Bar(name, [times]) for name, times in endings.most_common()]
         second += bar_chart("endings", "How the conversations ended", bars)
@@ -130,16 +119,16 @@ def bands(scores: Sequence[float]) -> dict[str, int]:
     return {f"{20 * fifth} to {20 * fifth + 20}": fifths[fifth] for fifth in range(5)}
 
 
-def _coverage_table(transcripts: Sequence[Transcript]) -> Table:
-    judges = list(dict.fromkeys(judge for one in transcripts for judge in one.by_judge))
+def _coverage_table(transcripts: Sequence[Mapping[str, Any]]) -> Table:
+    judges = list(dict.fromkeys(judge for one in transcripts for judge in one["by_judge"]))
     rows = []
     for name in DIMENSIONS:
         cells, reasons = [], Counter[str]()
         for judge in judges:
-            asked = [one for one in transcripts if judge in one.by_judge]
-            scored = sum(number(one.by_judge, judge, name) is not None for one in asked)
+            asked = [one for one in transcripts if judge in one["by_judge"]]
+            scored = sum(number(one["by_judge"], judge, name) is not None for one in asked)
             cells.append(_of(scored, len(transcripts)))
-            reasons.update(str(why) for one in asked if (why := find(one.unscored, judge, name)))
+            reasons.update(str(why) for one in asked if (why := find(one["unscored"], judge, name)))
         rows.append([name.capitalize(), *cells, ", ".join(f"{why} {times}" for why, times in reasons.items()) or DASH])
     caption = "Conversations scored, by dimension and judge. What is unscored is in no figure."
     return Table(caption, ["dimension", *judges, "unscored, why"], rows if judges else [])

@@ -14,57 +14,32 @@ from compeer.reasoning import PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
 from compeer.report.page import Table, as_dict, as_list, as_number, number, write_page
 from compeer.report.run_metrics import DECISIONS, STAGES, RunMetrics, conclusion, read_run
-from compeer.report.wording import (
-    DASH,
-    PREFERENCE_WORDS,
-    count,
-    percent,
-    signed,
-    supporter_name,
-    toml,
-    without_folder,
-)
+from compeer.report.wording import DASH, WORDS, count, percent, signed, supporter_name, toml, without_folder
 from compeer.statistics import Estimate
 
-CHANCE_LEVEL = 0.5
 MOST_EXAMPLES = 5
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SCORES = (-5.0, -3.0, -1.0, 1.0, 3.0, 5.0)
 SCORE_PARTS = ("history", "emotion", "strategy", "response", "format")
-# how a response compares with the corpus' reply, in the judge's four answers
-_COMPARED = {"candidate": "better", "both": "as good", "reference": "worse", "neither": "neither is good"}
 
 
 def write_report(run: Path, recipe: dict[str, Any], path: Path) -> None:
     """Writes what the run found to `path`, one self-contained HTML file, whole or not at all."""
     metrics = read_run(run, recipe)
     settings = without_folder(dict(recipe))
-    accuracy, chance = "Balanced accuracy by step (higher is better)", ("chance", CHANCE_LEVEL)
-    write_page(
-        path,
-        "run.html.jinja",
-        run=metrics,
-        recipe=settings,
-        settings=toml(settings),
-        versions=_recorded(metrics, "versions"),
-        machine=_recorded(metrics, "machine"),
-        stages=STAGES,
-        packaged=lambda name: str(name) in PACKAGED_MODELS,
-        model_name=_model_name,
-        conclusion=conclusion,
-        parts=PARTS,
-        steps=STEPS,
-        chance_level=CHANCE_LEVEL,
-        many_points=MANY_POINTS,
-        counted=counted,
-        preferences=PREFERENCE_WORDS,
-        curves=lambda stage: _curves(metrics, stage),
-        judge_chart=dot_chart("judge-balanced", accuracy, _dots(metrics.balanced), SHARES, chance, percent),
-        decisions=DECISIONS,
-        score_parts=SCORE_PARTS,
-        supporter_charts=supporter_charts(metrics),
-        examples=examples(metrics),
-    )
+    accuracy, chance = "Balanced accuracy by step (higher is better)", ("chance", 0.5)
+    content: dict[str, Any] = {
+        **{"run": metrics, "recipe": settings, "settings": toml(settings)},
+        **{key: _recorded(metrics, key) for key in ("versions", "machine")},
+        **{"stages": STAGES, "parts": PARTS, "steps": STEPS, "decisions": DECISIONS, "score_parts": SCORE_PARTS},
+        **{"many_points": MANY_POINTS, "preferences": WORDS["preferences"], "chance_level": chance[1]},
+        **{"conclusion": conclusion, "counted": counted, "model_name": _model_name},
+        "packaged": lambda name: str(name) in PACKAGED_MODELS,
+        "curves": lambda stage: _curves(metrics, stage),
+        "judge_chart": dot_chart("judge-balanced", accuracy, _dots(metrics.balanced), SHARES, chance, percent),
+        **{"supporter_charts": supporter_charts(metrics), "examples": examples(metrics)},
+    }
+    write_page(path, "run.html.jinja", **content)
 
 
 def _recorded(metrics: RunMetrics, key: str) -> dict[str, str]:
@@ -105,15 +80,11 @@ def _curves(run: RunMetrics, stage: str) -> Callable[..., Markup]:
 def supporter_charts(run: RunMetrics) -> list[Markup]:
     if not run.supporters:
         return []
-
-    def points(value: float | None) -> str:
-        return signed(value).removesuffix(".00")
-
-    charts = [dot_chart("score", "Mean score (higher is better)", _dots(run.scores), SCORES, words=points)]
+    title, first = "Mean score (higher is better)", _dots(run.scores)
+    charts = [dot_chart("score", title, first, SCORES, words=lambda value: signed(value).removesuffix(".00"))]
     for decision in DECISIONS:
         title = f"{decision.capitalize()} as in the corpus (higher is better)"
-        first = run.supporter(run.supporters[0], "decisions", decision, "majority")
-        mark = ("always the most frequent", first)
+        mark = ("always the most frequent", run.supporter(run.supporters[0], "decisions", decision, "majority"))
         charts.append(dot_chart(decision, title, _dots(run.decisions(decision)), SHARES, mark, percent))
     return charts
 
@@ -168,10 +139,10 @@ def _verdict(row: dict[str, Any], part: str) -> tuple[bool, str]:
     if isinstance(probability, dict):
         if void := probabilities.get("void"):
             return good, f"counts for nothing: {void}"
-        answers = {name: known for name in _COMPARED if (known := number(probability, name)) is not None}
+        answers = {name: known for name in WORDS["compared"] if (known := number(probability, name)) is not None}
         if answers:
             answer = max(answers, key=answers.__getitem__)
-            return good, f"{_COMPARED[answer]}, {percent(answers[answer])}"
+            return good, f"{WORDS['compared'][answer]}, {percent(answers[answer])}"
     known = as_number(probability)
     return good, str(good) if known is None else f"{good}, {percent(known if good else 1 - known)}"
 

@@ -6,62 +6,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
 from compeer.report.charts import Curve, spark
 from compeer.report.page import as_dict, as_list, as_number, find, number, read_rows
-from compeer.report.wording import DASH, decimal, signed
+from compeer.report.wording import decimal, signed
 
 Key = tuple[str, int]  # a scenario's id and the repeat, counted from 1
 MARKS = {"success": "▲", "failure": "▼"}  # shapes beside the colours, for those who do not see them
 
 
-@dataclass(frozen=True)
-class Transcript:
-    """A conversation as the page shows it; where a model failed, `unused` holds its answers that could not be used."""
-
-    scenario: str
-    repeat: int
-    language: str
-    turns: list[dict[str, Any]]
-    ending: str
-    facts: dict[str, str]
-    last: dict[str, Any] | None = None
-    score: float | None = None  # for ordering
-    kind: str = ""  # success, failure, failed or nothing
-    failed: str | None = None
-    unused: list[str] = field(default_factory=list)
-    emotions: list[float] = field(default_factory=list)
-    by_judge: dict[str, Any] = field(default_factory=dict)
-    unscored: dict[str, Any] = field(default_factory=dict)
-    judged: list[Mapping[str, Any]] = field(default_factory=list)
-
-    @property
-    def displayed_score(self) -> str:
-        """The final emotion as it is, or the mean of the dimensions with one decimal."""
-        if self.failed or self.score is None:
-            return "failed" if self.failed else DASH
-        return f"{self.score:g}" if self.emotions else decimal(self.score, 1)
-
-    @property
-    def mark(self) -> str:
-        return MARKS.get(self.kind, "")
-
-    @property
-    def spark(self) -> Markup:
-        return spark(Curve(self.emotions, self.kind))
-
-    @property
-    def means(self) -> dict[str, float]:
-        return dimension_means(self.by_judge)
-
-
-def read_transcripts(folder: Path) -> list[Transcript]:
+def read_transcripts(folder: Path) -> list[dict[str, Any]]:
     """All conversations, in the order of the scores; those that have only a log, or only a score, are there too."""
     scores = {(str(row.get("scenario")), _repeat(row)): row for row in read_rows(folder / "scores.jsonl")}
     logs: dict[str, list[dict[str, Any]]] = {}
@@ -85,7 +42,8 @@ def _repeat(row: Mapping[str, Any]) -> int:
 
 def _transcript(
     key: Key, log: Sequence[dict[str, Any]], scores: Mapping[str, Any], written: Sequence[Mapping[str, Any]]
-) -> Transcript:
+) -> dict[str, Any]:
+    """A conversation as the page shows it."""
     head, entries = (as_dict(log[0].get("scenario")), log[1:]) if log else ({}, [])
     turns = [_turn(found) for entry in entries if isinstance(found := entry.get("turn"), dict)]
     closing = next((found for entry in reversed(entries) if (found := entry.get("closing"))), None)
@@ -96,23 +54,22 @@ def _transcript(
         turns[0]["feeling"] = _feeling({"emotion": emotions[0]})
     by_judge, end = as_dict(scores.get("judges")), scores.get("end")
     calls = as_list(entries[-1].get("calls")) if failed and entries else []
-    return Transcript(
-        scenario=key[0],
-        repeat=key[1],
-        language=str(scores.get("language") or head.get("language") or ""),
-        turns=turns,
-        ending=_ending(outcome) or str(failed or "not finished"),
-        facts={str(name): _plain(value) for name, value in as_dict(head.get("facts")).items() if value},
-        last=_feeling(as_dict(closing)),
-        score=number(scores, "final") if emotions or "final" in scores else conversation_score(by_judge),
-        kind="failed" if failed else str(end) if end in MARKS else "",
-        failed=str(failed) if failed else None,
-        unused=[str(call["answer"]) for call in calls if find(call, "complaint") and find(call, "answer")],
-        emotions=emotions,
-        by_judge=by_judge,
-        unscored=as_dict(scores.get("unscored")),
-        judged=[row for row in written if isinstance(row.get("answer"), str) and row["answer"].strip()],
-    )
+    score = number(scores, "final") if emotions or "final" in scores else conversation_score(by_judge)
+    displayed = f"{score:g}" if emotions and score is not None else decimal(score, 1)
+    kind = "failed" if failed else str(end) if end in MARKS else ""
+    return {
+        **{"scenario": key[0], "repeat": key[1], "turns": turns, "last": _feeling(as_dict(closing)), "kind": kind},
+        "language": str(scores.get("language") or head.get("language") or ""),
+        "ending": _ending(outcome) or str(failed or "not finished"),
+        "facts": {str(name): _plain(value) for name, value in as_dict(head.get("facts")).items() if value},
+        **{"score": score, "displayed_score": "failed" if failed else displayed, "mark": MARKS.get(kind, "")},
+        "failed": str(failed) if failed else None,
+        # where a model failed, its answers that could not be used
+        "unused": [str(call["answer"]) for call in calls if find(call, "complaint") and find(call, "answer")],
+        **{"emotions": emotions, "spark": spark(Curve(emotions, kind)) if len(emotions) > 1 else ""},
+        **{"by_judge": by_judge, "means": dimension_means(by_judge), "unscored": as_dict(scores.get("unscored"))},
+        "judged": [row for row in written if isinstance(row.get("answer"), str) and row["answer"].strip()],
+    }
 
 
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:

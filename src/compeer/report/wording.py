@@ -1,7 +1,9 @@
 """How figures are put into words: numbers, shares, intervals, lists, and the names that people read."""
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -10,15 +12,8 @@ from compeer.statistics import Estimate
 
 DASH = "–"
 _BLANK = "\u00a0"  # keeps a number and its sign on one line
-_SUPPORTERS = {"untrained": "Untrained", "packaged": "As packaged", "sft": "SFT", "grpo": "GRPO"}
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(files("compeer.report").joinpath("wording.toml").read_text("utf-8"))
 BEST_OF = "best-of-"  # how the name begins of outputs that the judge chose among several
-_LANGUAGES = {"en": "English", "zh": "Chinese"}
-PREFERENCE_WORDS = {
-    "candidate": "the candidate is better",
-    "reference": "the reference is better",
-    "both": "both are good",
-    "neither": "neither is acceptable",
-}
 
 
 def decimal(value: float | None, digits: int = 2) -> str:
@@ -53,18 +48,18 @@ def interval(low: float | None, high: float | None, digits: int = 2) -> str:
     return "[all alike]" if low == high else f"[{decimal(low, digits)} to {decimal(high, digits)}]"
 
 
-def with_interval(value: str, bounds: str) -> str:
+def with_interval(value: str, low: float | None, high: float | None, digits: int = 2) -> str:
     """A figure and its interval, which may stand on the next line, but is not broken itself."""
-    return f"{value} {bounds.replace(' ', _BLANK)}".strip()
+    return f"{value} {interval(low, high, digits).replace(' ', _BLANK)}".strip()
 
 
 def estimated(estimate: Estimate, digits: int = 2) -> str:
-    return with_interval(decimal(estimate.value, digits), interval(estimate.low, estimate.high, digits))
+    return with_interval(decimal(estimate.value, digits), estimate.low, estimate.high, digits)
 
 
 def estimated_share(estimate: Estimate) -> str:
     low, high = (None if bound is None else 100 * bound for bound in (estimate.low, estimate.high))
-    return with_interval(percent(estimate.value), interval(low, high, digits=0))
+    return with_interval(percent(estimate.value), low, high, digits=0)
 
 
 def listing(names: Sequence[str]) -> str:
@@ -85,7 +80,7 @@ def plural(number: float | None, one: str, many: str) -> str:
 def supporter_name(name: str) -> str:
     if name.startswith(BEST_OF):
         return f"Best of {name.removeprefix(BEST_OF)}"
-    return _SUPPORTERS.get(name, name)
+    return str(WORDS["supporters"].get(name, name))
 
 
 def part_name(name: str) -> str:
@@ -93,7 +88,7 @@ def part_name(name: str) -> str:
 
 
 def language_name(code: str) -> str:
-    return _LANGUAGES.get(code, code)
+    return str(WORDS["languages"].get(code, code))
 
 
 def without_folder(value: Any) -> Any:

@@ -64,9 +64,10 @@ class Refusal(Exception):
         return JSONResponse(self.body(), self.status, headers)
 
 
-def busy(retry_after: float) -> Refusal:
-    what = "The server is busy. Try again after the seconds that Retry-After says."
-    return Refusal(429, what, code="busy", retry_after=retry_after)
+def refusal(name: str, retry_after: float | None = None, **values: object) -> Refusal:
+    """A refusal in the words that `answers.toml` has for it."""
+    status, code, message = TABLE["known"][name]
+    return Refusal(status, message.format(**values), code=code, retry_after=retry_after)
 
 
 def from_input_error(error: InputError, status: int = 400, code: str | None = None) -> Refusal:
@@ -82,12 +83,11 @@ def from_invalid(error: Exception) -> Refusal:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return Refusal(400, "The body is not JSON that can be read.", code="invalid_json")
+        return refusal("no_json")
     parts = [str(part) for part in first["loc"] if part != "body"]
     field = readable(".".join(part for part in parts if not part.startswith(TAG)))[:_LONGEST_FIELD] or None
     if field is None and first["type"] in ("missing", "model_attributes_type", "dict_type"):
-        what = "Send a JSON object, with the header Content-Type: application/json."
-        return Refusal(400, what, code="invalid_body")
+        return refusal("no_object")
     what = f"{field}: {first['msg']}." if field else f"{first['msg']}."
     return Refusal(400, readable(what), field=field, code=first["type"])
 

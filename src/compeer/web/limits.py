@@ -18,7 +18,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from compeer.web.errors import TABLE, Refusal, busy
+from compeer.web.errors import TABLE, Refusal, refusal
 
 _log = logging.getLogger("compeer.web")
 
@@ -93,19 +93,17 @@ class Door:
 
         try:
             await self._enter(scope, receive, sending)
-        except Refusal as refusal:
-            await refusal.response()(scope, receive, sending)
+        except Refusal as error:
+            await error.response()(scope, receive, sending)
         except asyncio.CancelledError:  # the server stops, and has waited long enough
             if not started:
-                what = "The server is stopping."
-                await Refusal(503, what, code="stopping", retry_after=5).response()(scope, receive, sending)
+                await refusal("stopping", 5).response()(scope, receive, sending)
             elif not ended:
                 await sending({"type": "http.response.body", "body": b""})
         except Exception as error:
             _log.error("%s in %s", type(error).__name__, _location(error))
             if not started:
-                what = "Something went wrong on the server."
-                await Refusal(500, what, code="internal").response()(scope, receive, sending)
+                await refusal("fault").response()(scope, receive, sending)
         finally:
             route = str(getattr(scope.get("route"), "path", "other"))  # one name for all that is not there
             self._on_response(route, started or 499)
@@ -113,18 +111,14 @@ class Door:
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         if self._hosts and _host(headers.get("host", "")) not in self._hosts:
-            what = "This server does not go by that name: the Host header is not one that it was started for."
-            raise Refusal(421, what, code="unknown_host")
+            raise refusal("host")
         key = self._key(headers)
         open_to_all = scope["path"] in OPEN_PATHS or scope["path"].startswith("/static/")
-        if self._rate and not open_to_all:
-            wait = self._rate.wait(key or client_of(scope), time.monotonic())
-            if wait:
-                what = "Too many requests from you. Try again after the seconds that Retry-After says."
-                raise Refusal(429, what, code="rate_limit_exceeded", retry_after=wait)
+        limited = self._rate if not open_to_all else None
+        if limited and (wait := limited.wait(key or client_of(scope), time.monotonic())):
+            raise refusal("too_many", wait)
         if self._keys and not key and not open_to_all:
-            what = "A valid API key is needed. Send it in the header Authorization: Bearer KEY."
-            raise Refusal(401, what, code="invalid_api_key")
+            raise refusal("key")
         length = headers.get("content-length", "0")
         if length == "0" and "transfer-encoding" not in headers:
             await self._app(scope, receive, send)
@@ -153,7 +147,7 @@ class Door:
                 while more and size <= _DRAINED:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refusal(400, "The body ended too early.", code="incomplete_body")
+                        raise refusal("cut_body")
                     piece = message.get("body", b"")
                     size, more = size + len(piece), message.get("more_body", False)
                     too_long = too_long or size > longest
@@ -165,14 +159,13 @@ class Door:
                         pieces.append(piece)
                         self._held += len(piece)
             if too_long:
-                what = f"The body is longer than the {longest:,} bytes that this server takes."
-                raise Refusal(413, what, code="body_too_large")
+                raise refusal("long_body", longest=longest)
             if crowded:
-                raise busy(1)
+                raise refusal("busy", 1)
         except BaseException as error:
             self._held -= sum(map(len, pieces))
             if isinstance(error, TimeoutError):
-                raise Refusal(408, "The body took too long to arrive.", code="timeout") from None
+                raise refusal("late_body") from None
             raise
         return b"".join(pieces)
 

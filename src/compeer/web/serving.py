@@ -17,18 +17,13 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from compeer.errors import InputError
+from compeer.web.errors import TABLE
 
 HEAD_SECONDS = 10.0  # so long may a connection take to say what it wants, when it is new and after each answer
 _KEPT_FILES = 256  # files that the server itself may have open; connections share the others that the system allows
 _AT_ONCE = 32  # connections that are taken on before the ones taken on are counted
 _IN_LINE = 1024  # connections that wait with the system until they are taken on
-_FULL = (
-    b'{"error":{"message":"Too many connections. Try again later.","type":"server_error","param":null,"code":"full"}}'
-)
-_REFUSED = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-    b"Retry-After: %d\r\nConnection: close\r\n\r\n%b"
-)
+_HEAD, _FULL = (TABLE["full"][part].encode() for part in ("head", "body"))  # of the answer to one too many
 _LONGEST_HEAD = 2**16
 
 
@@ -40,7 +35,7 @@ class WatchedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > most_connections():
-            transport.write(_REFUSED % (len(_FULL), round(HEAD_SECONDS), _FULL))
+            transport.write(_HEAD % (len(_FULL), round(HEAD_SECONDS)) + _FULL)
             transport.close()
             return
         self._watch_anew()
