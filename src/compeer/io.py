@@ -31,9 +31,6 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
 def check_writable(path: Path) -> Path:
     """The path, if a file can be written there; otherwise an error that says what to do."""
     if path.is_dir():
@@ -113,9 +110,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file, or None where there is none that can be read."""
     try:
@@ -188,9 +182,6 @@ def _unreadable(error: Exception, path: Path, line: int, mend: str) -> InputErro
     return InputError(f"this cannot be read: {error}", file=path, line=line, do=mend)
 
 
-# --- hashes -----------------------------------------------------------------------------------------------------------
-
-
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
@@ -210,9 +201,6 @@ def value_hash(value: Any) -> str:
 def folder_hash(folder: Path) -> str:
     """The SHA-256 of all files that lie directly in a folder, by name and content."""
     return value_hash({path.name: file_hash(path) for path in sorted(folder.iterdir()) if path.is_file()})
-
-
-# --- one at a time ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -190,9 +190,6 @@ def _whole(manifest: dict[str, Any], folder: Path) -> bool:
     return all(path.is_file() and path.stat().st_size == entry["bytes"] for path, entry in files.items())
 
 
-# --- going through the units ------------------------------------------------------------------------------------------
-
-
 def in_blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """The items in lists of `size`, the last one shorter."""
     rest = iter(items)
@@ -239,8 +236,6 @@ async def ask_through(stage: Stage, units: Iterable[T], work: Callable[[T], Awai
             future.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-
-# --- stages that fill a folder ----------------------------------------------------------------------------------------
 
 MANIFEST, STATE = "manifest.json", "state.json"
 _NOT_OUTPUT = ("checkpoints", "tensorboard", "times.jsonl", MANIFEST, STATE)

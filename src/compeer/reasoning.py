@@ -44,9 +44,6 @@ def sentiment_of(emotion: Emotion) -> Sentiment:
     return "neutral" if emotion in get_args(NeutralEmotion) else "negative"
 
 
-# --- a turn ---------------------------------------------------------------------------------------------------------
-
-
 def one_line(text: str) -> str:
     """Text on one line: runs of white space become single blanks."""
     return " ".join(text.split())
@@ -135,9 +132,6 @@ def render_turn(turn: SupportTurn) -> str:
 
 def _needs_escape(line: str) -> bool:
     return line.startswith("\\") or _FENCE.fullmatch(line) is not None or label_of(line) is not None
-
-
-# --- reading what models write --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -324,9 +318,6 @@ def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
             return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
         found["intensity"] = int(intensity.group(1))
     return _STEP_TYPES[part].model_validate({"text": text, **found})
-
-
-# --- for constrained decoding ---------------------------------------------------------------------------------------
 
 
 def turn_grammar(step_characters: int = 160, response_characters: int = 600) -> str:

@@ -141,9 +141,6 @@ def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, s
             yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False), field_.description or ""
 
 
-# --- the run ----------------------------------------------------------------------------------------------------------
-
-
 _VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "sentence-transformers")
 
 

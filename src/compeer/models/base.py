@@ -31,8 +31,7 @@ class Request:
     messages: tuple[Message, ...]
     seed: int = 0
     prefix: str = ""
-    grammar: str | None = None
-    """A Lark grammar that the answer must follow; a model that cannot do this ignores it."""
+    grammar: str | None = None  # a Lark grammar that the answer must follow; a model that cannot do this ignores it
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,7 @@ class Wheels(Frozen):
     package: str
     version: str
     member: str
-    sha256: tuple[str, ...]
-    """Of each wheel, in the order of the parts."""
+    sha256: tuple[str, ...]  # of each wheel, in the order of the parts
 
 
 class Base(Frozen):
@@ -78,8 +77,7 @@ class Base(Frozen):
     file: str
     bytes: int
     sha256: str
-    repository: str
-    """On the Hugging Face hub."""
+    repository: str  # on the Hugging Face hub
     revision: str
     wheels: Wheels
 

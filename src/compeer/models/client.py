@@ -38,12 +38,10 @@ if TYPE_CHECKING:
 _KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limit"}
 _KINDS |= dict.fromkeys((401, 402, 403, 404, 405, 407), "access")
 """What failed, by status; all others are `refused`, from 500 on `server`."""
-_HUNG_UP = ("Server disconnected", "peer closed")
-"""How `httpx` says it where it has no exception of its own for that."""
+_HUNG_UP = ("Server disconnected", "peer closed")  # how `httpx` says it where it has no exception of its own for that
 LARGEST_REPLY = 32 * 2**20
 LONGEST_PAUSE = 60.0
-SHORTEST_SECRET = 8
-"""A shorter "key" is a word such as `none`, which an answer may well contain."""
+SHORTEST_SECRET = 8  # a shorter "key" is a word such as `none`, which an answer may well contain
 
 
 class CallError(Exception):

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     import torch
 
 _CONFIG = "adapter_config.json"
-Use = Literal["chat", "serve", "judge"]
-"""One person talks, many do, or outputs are judged."""
+Use = Literal["chat", "serve", "judge"]  # one person talks, many do, or outputs are judged
 
 
 class ModelSettings(CallSettings):
@@ -165,9 +164,6 @@ def card_folder(model: str | Path) -> Path:
     if str(model) in PACKAGED_MODELS:
         return packaged_adapters(str(model))
     return Path(model) if (Path(model) / _CONFIG).is_file() else model_folder(model)
-
-
-# --- for llama.cpp ----------------------------------------------------------------------------------------------------
 
 
 def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:

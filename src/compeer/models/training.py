@@ -291,9 +291,6 @@ def _line(row: dict[str, Any]) -> str:
     return json.dumps(metrics, sort_keys=True) + "\n"
 
 
-# --- which weights are trained ----------------------------------------------------------------------------------------
-
-
 def trainable_network(model: Path, settings: WeightSettings) -> Any:
     """The model in float32, its lower layers frozen if so set, and its vision tower always.
 

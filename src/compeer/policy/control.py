@@ -27,17 +27,13 @@ from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, 
 from compeer.ser.personality import TRAITS, Profile
 
 Persona = Literal["dominant", "lively", "steady", "careful"]
-PERSONAS: tuple[Persona, ...] = get_args(Persona)
-"""In the order of the traits that they go with."""
-CLEAR = 3.5
-"""The score from which on a trait is marked enough to name a manner after it."""
+PERSONAS: tuple[Persona, ...] = get_args(Persona)  # in the order of the traits that they go with
+CLEAR = 3.5  # the score from which on a trait is marked enough to name a manner after it
 VALUES: dict[str, tuple[str, ...]] = {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS, "persona": PERSONAS}
 PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}
 """The step in which a decision stands."""
-_ANOTHER_FIELD = 0.25
-"""How probable it is that each further field is asked for in a sample: mostly one at a time."""
-_MIDDLE = 3
-"""The intensity of a forced emotion where nothing better is known."""
+_ANOTHER_FIELD = 0.25  # how probable it is that each further field is asked for in a sample: mostly one at a time
+_MIDDLE = 3  # the intensity of a forced emotion where nothing better is known
 
 
 class Control(Frozen):
@@ -71,9 +67,6 @@ def read_control(words: Iterable[str]) -> Control:
             raise InputError(f"unknown {field} '{value}'.", field=field, do=f"Known: {', '.join(known)}")
         found[field] = meant[0]
     return Control.model_validate(found)
-
-
-# --- asking -----------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -112,9 +105,6 @@ def personas(profiles: Iterable[Profile]) -> dict[str, Persona]:
     """The manner of each dialogue's supporter, where there is a marked one."""
     supporters = [one for one in profiles if one.participant == "supporter"]
     return {one.dialogue: persona for one in supporters if (persona := persona_of(one))}
-
-
-# --- forcing ----------------------------------------------------------------------------------------------------------
 
 
 def forced_grammar(control: Control | None = None) -> str:
@@ -159,9 +149,6 @@ def forced_step(part: Part, value: Any, written: Step | str | None) -> Step:
         return reasoning.StrategyStep(**fields, strategy=value)
     fields["intensity"] = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
     return EmotionStep(**fields, sentiment=reasoning.sentiment_of(value), emotion=value)
-
-
-# --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None]) -> dict[str, float]:

@@ -29,8 +29,7 @@ class FastRollouts:
     TRL's own way (`_why_not_fast`).
     """
 
-    rollout_rows = 512
-    """Outputs sampled at a time by a process; each takes memory for its keys and values."""
+    rollout_rows = 512  # outputs sampled at a time by a process; each takes memory for its keys and values
 
     _mirror: Mirror | None = None
     _decoder: Decoder | None = None

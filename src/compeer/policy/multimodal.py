@@ -13,8 +13,7 @@ from transformers import BatchFeature, ProcessorMixin
 from compeer.engine.multimodal import PictureReader
 from compeer.engine.network import defuse
 
-PICTURE_FIELDS = ("pixel_values", "image_grid_thw", "mm_token_type_ids")
-"""What a model is given for pictures."""
+PICTURE_FIELDS = ("pixel_values", "image_grid_thw", "mm_token_type_ids")  # what a model is given for pictures
 
 
 class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]

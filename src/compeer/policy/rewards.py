@@ -50,8 +50,7 @@ class RewardSource(Protocol):
     One that cannot work for the time being waits, and raises `JudgeAway` when it has waited long enough.
     """
 
-    name: str
-    """What to call it in metrics and tables."""
+    name: str  # what to call it in metrics and tables
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output, given the record whose history it answers, in their order."""
@@ -81,9 +80,6 @@ def weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
             total, unscored = None, reason if len(sources) == 1 else f"{name}: {reason}"
     given = {weighted.source.name: found.total for weighted, found in zip(sources, row, strict=True)}
     return Score(total=total, unscored=unscored, more=parts, sources=given)
-
-
-# --- sources ----------------------------------------------------------------------------------------------------------
 
 
 class JudgeSource:
@@ -183,9 +179,6 @@ def completion_text(completion: Any) -> str:
     return completion if isinstance(completion, str) else str(completion[0]["content"])
 
 
-# --- rollouts ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Rollout:
     """One output with all that a group's rewards need; travels between processes."""
@@ -196,8 +189,7 @@ class Rollout:
     length: int
     response: Matrix
     history: Matrix
-    rejected: str | None = None
-    """The rule of the safety guard that the response breaks."""
+    rejected: str | None = None  # the rule of the safety guard that the response breaks
 
     @property
     def raw(self) -> float:
@@ -266,17 +258,13 @@ def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
     return [future.result() for future in futures]
 
 
-# --- groups -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RewardedGroup:
     """The rollouts of one history and what became of their scores, output by output."""
 
     rollouts: Sequence[Rollout]
     rewards: Sequence[float]
-    factors: Sequence[float]
-    """What reweighting multiplied the scores with (equation 5)."""
+    factors: Sequence[float]  # what reweighting multiplied the scores with (equation 5)
     s_in: Sequence[float]
     s_hi: Sequence[float]
     tau: float

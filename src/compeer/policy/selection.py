@@ -132,9 +132,6 @@ def best_candidates(
     return [best[record.id][1] for record in records if record.id in best]
 
 
-# --- the stage --------------------------------------------------------------------------------------------------------
-
-
 def candidate_stage(
     records: Path,
     chosen: Sequence[SerRecord],

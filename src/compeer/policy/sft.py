@@ -96,9 +96,6 @@ def training_chats(
     return found
 
 
-# --- adapters ---------------------------------------------------------------------------------------------------------
-
-
 def merge_adapter(adapter: Path, base: str | Path, out: Path) -> None:
     """Writes a plain model folder: the base model with a LoRA adapter merged in, whole or not at all.
 

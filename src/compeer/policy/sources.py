@@ -26,8 +26,7 @@ from compeer.simulate.seekers import prompt_language
 from compeer.simulate.sentient import SentientSeeker
 from compeer.statistics import generator
 
-_QUICK = ModelSettings(retries=2)
-"""For servers: longer outages are waited for by `Patient`."""
+_QUICK = ModelSettings(retries=2)  # for servers: longer outages are waited for by `Patient`
 
 
 def open_sources(
@@ -73,14 +72,11 @@ def open_sources(
     return found
 
 
-# --- a simulated seeker -----------------------------------------------------------------------------------------------
-#
 # The seeker is any agent that notes its `emotion` in the `extra` of its turns, as SAGE's sentient seeker does. It reads
 # a record's history with the response at its end, and feels `start` before it. Outputs for one history meet the same
 # seeker with the same random numbers.
 
-WORST = -10.0
-"""What a missing response scores: the most that the emotion falls."""
+WORST = -10.0  # what a missing response scores: the most that the emotion falls
 _RETRIES = 2
 
 
@@ -137,11 +133,8 @@ class SeekerSource:
         return Score(total=change, more={"change 1": change, "emotion": float(emotion)})
 
 
-# --- servers that go away ---------------------------------------------------------------------------------------------
-
 _AWAY = ("connection", "timeout", "rate limit", "server", "access")
-_TRIES = 3
-"""How often a question is asked again that fails though the server is there."""
+_TRIES = 3  # how often a question is asked again that fails though the server is there
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 
