@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
+from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -182,6 +183,12 @@ def _unreadable(error: Exception, path: Path, line: int, mend: str) -> InputErro
     return InputError(f"this cannot be read: {error}", file=path, line=line, do=mend)
 
 
+@cache
+def table(path: str) -> dict[str, Any]:
+    """A packaged table of words, patterns or texts, by its path without `.toml`."""
+    return tomllib.loads(files("compeer").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
+
+
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
@@ -205,10 +212,7 @@ def folder_hash(folder: Path) -> str:
 
 @contextmanager
 def locked(path: Path, busy: Callable[[], None]) -> Iterator[None]:
-    """Holds a file's lock, which goes with the process, however that ends.
-
-    Where another process has it, `busy` is called; unless that raises, the lock is waited for.
-    """
+    """Holds a file's lock, which goes with the process; where another has it, calls `busy`, then waits for it."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

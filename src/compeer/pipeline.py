@@ -198,10 +198,7 @@ def in_blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def work_through(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> None:
-    """Does the units that are not done yet and writes what they give, in their order.
-
-    With more than one worker `work` runs in other processes: it must be a function of a module, or a partial of one.
-    """
+    """Does the units that are left, writes what they give in order; for other processes `work` must be picklable."""
     left = islice(units, stage.units, None)
     if workers <= 1:
         for unit in left:

@@ -14,7 +14,6 @@ missing, and so do two differing versions of one step.
 """
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Literal, get_args
@@ -22,7 +21,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from compeer.dialogue import Emotion, NeutralEmotion, PositiveEmotion, Rating, Stage, Strategy
-from compeer.io import Frozen
+from compeer.io import Frozen, table
 
 Sentiment = Literal["positive", "negative", "neutral"]
 Part = Literal["history", "emotion", "strategy", "response"]
@@ -148,7 +147,7 @@ class ParsedTurn:
         return self.turn is not None
 
 
-_TABLE = tomllib.loads(files("compeer").joinpath("reasoning.toml").read_text(encoding="utf-8"))
+_TABLE = table("reasoning")
 _NAMES: dict[Part, list[str]] = _TABLE["names"]
 _PART_OF = {name: part for part, names in _NAMES.items() for name in names}
 _ALTERNATIVES = "|".join(re.escape(name) for name in sorted(_PART_OF, key=len, reverse=True))

@@ -155,7 +155,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
 
     def grpo(folder: Path) -> dict[str, Any]:
         taught, own = records("policy"), recipe.grpo
-        sources = open_sources(own.rewards, judge, recipe.evaluate.batch, own.outage, seed, taught)
+        sources = open_sources(own, judge, recipe.evaluate.batch, seed, taught)
         return train_grpo(sft, sources, Embedder(), taught, own, folder, seed)
 
     def evaluate(folder: Path) -> dict[str, Any]:
@@ -231,10 +231,7 @@ def judges_hash(settings: GrpoSettings) -> dict[str, str]:
 
 
 def run_recipe(recipe: Recipe, runs: Path, until: str | None = None) -> Path:
-    """Does what is still to be done of a recipe under `runs/<name>/` and returns the report's path.
-
-    `until` names a stage without its number, as `sft`: it and what it needs are done, and its folder is returned.
-    """
+    """Does what is left of a recipe, returns the report's path; `until` (as `sft`) ends there, with its folder."""
     run = runs / recipe.name
     stages = stages_of(recipe, run)
     if until is not None:

@@ -100,10 +100,7 @@ class Endpoint:
     async def stream(
         self, body: bytes, accept: str = "text/event-stream", timeout: float | None = None
     ) -> AsyncIterator[httpx.Response]:
-        """The answer as it arrives, whatever its status; `CallError` where there is none or it breaks off.
-
-        `timeout` is for each wait; the whole has no time limit unless it is wrapped in `asyncio.timeout`.
-        """
+        """The answer as it arrives, whatever its status, or `CallError`; `timeout` is for each wait, not for all."""
         import httpx
 
         idle = (await self.loop()).idle

@@ -52,10 +52,7 @@ class Counters:
 
 
 class Gate:
-    """Lets calls through one after another, no faster than requests a minute allow, and none in a server's pause.
-
-    Each call pushes the moment of the next one back by its share of a minute, so calls come evenly.
-    """
+    """Lets calls through one by one: each moves the next by its share of a minute; none comes in a server's pause."""
 
     def __init__(self, requests_per_minute: float | None = None) -> None:
         self._seconds_a_request = 60 / requests_per_minute if requests_per_minute else 0.0

@@ -167,11 +167,7 @@ def card_folder(model: str | Path) -> Path:
 
 
 def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
-    """The files of a model that an engine of `cpu_table.py` is to run on this CPU; None where torch is to, in float32.
-
-    Decided by measurement (docs/engine.md). A small judge is on torch everywhere, so that rewards are the same on all
-    machines.
-    """
+    """The files of a model for an engine of `cpu_table.py`; None where torch runs it (docs/engine.md)."""
     name = str(model)
     base = PACKAGED_MODELS[name].base if name in PACKAGED_MODELS else name
     quantised = base in BASES or name.endswith(".gguf") or _are_adapters(Path(model))

@@ -119,10 +119,7 @@ def train_grpo(
     folder: Path,
     seed: int,
 ) -> dict[str, Any]:
-    """Trains the supporter on the histories of the corpus' own turns; leaves it in `folder/model`.
-
-    `rewards` is a judge, or sources with their weights.
-    """
+    """Trains the supporter on histories of the corpus' turns, by a judge or weighted sources, into `folder/model`."""
     refuse_direct(model)
     chosen = {
         record.id: record.model_copy(update={"history": with_whole_paths(record.history, settings.media)})
@@ -157,10 +154,7 @@ def grpo_trainer(
     seed: int,
     kind: type[RedundancyGRPOTrainer] = RedundancyGRPOTrainer,
 ) -> RedundancyGRPOTrainer:
-    """The trainer, ready to run; a step generates `prompts` groups over all processes.
-
-    Paths of pictures in the records are relative to the working folder.
-    """
+    """The trainer, ready to run; a step generates `prompts` groups over all processes."""
     from datasets import Dataset
 
     check_vllm(settings)

@@ -22,10 +22,7 @@ _FEWEST, _MOSTLY = 4, 0.6
 
 
 def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
-    """As much of an output, which `begun` so, as may be passed on, and whether it is over: it would repeat itself.
-
-    Unless this is the `last` of it, what may become a repetition is held back.
-    """
+    """As much of an output, `begun` so, as may be passed on, and whether it is over; unless `last`, a start is held."""
     output = RepetitionFilter(begun)
     return output.feed(text, last), output.over
 

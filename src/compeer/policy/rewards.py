@@ -19,16 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from compeer.models.embedder import Embeds, Matrix
+from compeer.policy import redundancy
 from compeer.policy.control import decisions, decisions_of
-from compeer.policy.redundancy import (
-    Negatives,
-    factors,
-    history_similarity,
-    in_group_similarity,
-    length_gate,
-    reweight,
-    tied,
-)
+from compeer.policy.redundancy import reweight
 from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
 from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
 from compeer.reward.strategies import StrategyClassifier
@@ -45,10 +38,7 @@ class JudgeAway(Exception):
 
 
 class RewardSource(Protocol):
-    """Anything that scores outputs. It never raises on an output: where it fails, the score says why.
-
-    One that cannot work for the time being waits, and raises `JudgeAway` when it has waited long enough.
-    """
+    """Anything that scores outputs, with a reason where it fails; it raises only `JudgeAway`, after a long wait."""
 
     name: str  # what to call it in metrics and tables
 
@@ -83,10 +73,7 @@ def weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
 
 
 class JudgeSource:
-    """A judge as a source: five parts of +1 or −1, the total in −5 … +5.
-
-    The order of a response and the reference is sampled by the seed, the record and the response.
-    """
+    """A judge as a source: five parts of +1 or −1; seed, record and response sample which response comes first."""
 
     def __init__(self, judge: Judge, seed: int, name: str = "judge") -> None:
         self._judge, self._seed, self.name = judge, seed, name
@@ -241,10 +228,7 @@ def embed_together(
 
 
 def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of all works, done at the same time; the first one's error, if any fails.
-
-    The threads are daemons, so that a run which is interrupted does not wait for a judge that is away.
-    """
+    """The results of works done at once, or the first error; by daemons, so that nobody waits for an absent judge."""
     futures: list[Future[Any]] = [Future() for _ in works]
 
     def do(work: Callable[[], Any], future: Future[Any]) -> None:
@@ -274,11 +258,11 @@ def reward_group(rollouts: Sequence[Rollout], settings: GrpoSettings) -> Rewarde
     """The rewards of one group: equation 5 unless the raw ones tie, then the floor. The same on every process."""
     raw, lengths = [one.raw for one in rollouts], [one.length for one in rollouts]
     responses, history = np.stack([one.response for one in rollouts]), rollouts[0].history
-    negatives: Negatives = "off" if tied(raw) else settings.negatives
+    negatives: redundancy.Negatives = "off" if redundancy.tied(raw) else settings.negatives
     group = (raw, responses, history, lengths, settings.alpha, settings.beta, negatives)
-    rewards = raw if tied(raw) else reweight(*group)
+    rewards = raw if redundancy.tied(raw) else reweight(*group)
     if settings.guard:
         rewards = floored(rewards, [one.rejected is not None for one in rollouts])
-    gate = length_gate(lengths, settings.alpha, settings.beta)
-    within, before = in_group_similarity(responses), history_similarity(responses, history)
-    return RewardedGroup(rollouts, rewards, factors(*group), within, before, gate)
+    gate, within = redundancy.length_gate(lengths, *group[4:6]), redundancy.in_group_similarity(responses)
+    before = redundancy.history_similarity(responses, history)
+    return RewardedGroup(rollouts, rewards, redundancy.factors(*group), within, before, gate)
