@@ -253,10 +253,8 @@ class FolderStage:
 def run_stage(stage: FolderStage, folder: Path, seed: int, done: Mapping[str, str], versions: Sequence[str]) -> str:
     """Does a stage unless it is done; returns the hash of its manifest, which later stages depend on.
 
-    A stage ends by writing `manifest.json`: a fingerprint of its settings and inputs, the hashes of its files, its
-    metrics. One whose manifest matches is skipped. One that was stopped half-way is called again and goes on from what
-    it had; if its settings or inputs have changed since, it starts anew. A finished stage of other settings is kept
-    under `before/`, and taken back when those settings return.
+    It ends by writing `manifest.json`; one whose manifest matches is skipped. One that was stopped goes on from what it
+    had, unless settings or inputs have changed. A finished stage of other settings is kept under `before/`, until then.
     """
     wanted = {
         "stage": stage.name,

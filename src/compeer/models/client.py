@@ -58,8 +58,7 @@ class _Loop:
 
     closing: AsyncGenerator[None, None]
     limit: asyncio.Semaphore
-    idle: list[httpx.AsyncClient] = field(default_factory=list)
-    """The clients that no call is using, one connection each: of many in one, `httpx` would look at every pair."""
+    idle: list[httpx.AsyncClient] = field(default_factory=list)  # one connection each: quicker than many in one
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     under_way: dict[str, asyncio.Future[Generation | Failure]] = field(default_factory=dict)
 

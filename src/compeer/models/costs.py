@@ -33,8 +33,7 @@ class Counters:
     cached: int = 0
     shared: int = 0
     successes: int = 0
-    retried: Counter[str] = field(default_factory=Counter)
-    """Calls that failed and were followed by another try, or would have been if the run had not been stopped."""
+    retried: Counter[str] = field(default_factory=Counter)  # calls that failed and would be tried again
     failed: Counter[str] = field(default_factory=Counter)  # calls that failed for good; `stopped` were broken off by us
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -32,6 +32,7 @@ from compeer.pipeline import in_blocks
 from compeer.progress import progress
 from compeer.statistics import generator
 
+Weigh = Callable[[torch.Tensor], torch.Tensor]
 CARD = "compeer.json"
 _MARK = "complete"
 _NOT_REPEATED = ("step_time", "runtime", "per_second", "profiling/", "num_tokens")  # and so left out of the metrics
@@ -76,7 +77,7 @@ def train_sft(
     title: str,
     card: dict[str, Any],
     callbacks: Sequence[TrainerCallback] = (),
-    weigh: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    weigh: Weigh | None = None,
 ) -> dict[str, Any]:
     """Trains on what the assistant says, into `folder/model`; `weigh` weighs a batch's labels (-100: not learnt)."""
     tokenizer, reader = load_tokenizer(model), multimodal.picture_reader(model)
@@ -122,9 +123,7 @@ def train_sft(
     return {**metrics, "steps": trainer.state.global_step, "loss_first": losses[0], "loss_last": losses[-1]}
 
 
-def _weighed(
-    weigh: Callable[[torch.Tensor], torch.Tensor], _network: Any, _args: Any, inputs: dict[str, Any], outputs: Any
-) -> None:
+def _weighed(weigh: Weigh, _network: Any, _args: Any, inputs: dict[str, Any], outputs: Any) -> None:
     """Multiplies the labels' log-probabilities with their weights, before TRL's trainer takes the mean."""
     if outputs.get("log_probs") is not None:  # a label is predicted from the token before it
         outputs["log_probs"] = outputs["log_probs"] * weigh(inputs["labels"])[:, 1:]

@@ -39,8 +39,7 @@ from compeer.statistics import mean
 
 __all__ = ["GrpoSettings", "RedundancyGRPOTrainer", "Rollout", "Scorer", "grpo_trainer", "train_grpo"]
 
-Scores = Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]]
-"""Rollouts of records' ids, the outputs that answer them, and whether these were cut off."""
+Scores = Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]]  # as `Scorer` is called
 
 
 class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]

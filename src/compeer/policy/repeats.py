@@ -14,8 +14,7 @@ from compeer.statistics import words
 _LABEL = f"{LABELS['response']}:"
 _RESPONSE = re.compile(rf"^{_LABEL}", re.MULTILINE)
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)]*+(?=\s)|[。！？；]++[”’）]*+|\n")
-_MAY_GO_ON = ".!?…\"'”’)。！？；）"
-"""What the end of a sentence is made of: whether it is one is known when something else follows."""
+_MAY_GO_ON = ".!?…\"'”’)。！？；）"  # an end of a sentence, which is known to be one when something else follows
 _HAN = re.compile(r"[㐀-鿿]")
 _NOT_WORDS = re.compile(r"\W+")
 _FEWEST, _MOSTLY = 4, 0.6
