@@ -199,13 +199,9 @@ class Scorer:
         records = [self._records[key] for key in ids]
         responses = [str(turn.parts.get("response", "")) for turn in parsed]
         histories = {record.id: [utterance.text for utterance in record.history] for record in records}
-
-        *scores, (rows, history_rows) = _together(
-            [
-                *(partial(weighted.source.score, records, parsed) for weighted in self._sources),
-                partial(embed_together, self._embedder, responses, histories),
-            ]
-        )
+        scoring = [partial(weighted.source.score, records, parsed) for weighted in self._sources]
+        embedding = partial(embed_together, self._embedder, responses, histories)
+        *scores, (rows, history_rows) = _together([*scoring, embedding])
         found = []
         totals = [weighted_sum(self._sources, row) for row in zip(*scores, strict=True)]
         for record, text, total, response, row in zip(records, texts, totals, responses, rows, strict=True):
