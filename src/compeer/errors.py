@@ -18,12 +18,9 @@ class InputError(Exception):
         do: str | None = None,
     ) -> None:
         self.what, self.file, self.line, self.field, self.do = what, file, line, field, do
-        where = [str(file)] if file is not None else []
-        if line is not None:
-            where.append(f"line {line}")
-        if field:
-            where.append(f"field '{field}'")
-        message = f"{', '.join(where)}: {what}" if where else what
+        named = {"{}": file, "line {}": line, "field '{}'": field or None}
+        where = ", ".join(text.format(value) for text, value in named.items() if value is not None)
+        message = f"{where}: {what}" if where else what
         super().__init__(f"{message}\n{do}" if do else message)
 
 

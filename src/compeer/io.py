@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
+from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -29,9 +30,6 @@ class Frozen(BaseModel):
     """The base of everything that is read and written: it cannot be changed, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def check_writable(path: Path) -> Path:
@@ -113,9 +111,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file, or None where there is none that can be read."""
     try:
@@ -188,7 +183,10 @@ def _unreadable(error: Exception, path: Path, line: int, mend: str) -> InputErro
     return InputError(f"this cannot be read: {error}", file=path, line=line, do=mend)
 
 
-# --- hashes -----------------------------------------------------------------------------------------------------------
+@cache
+def table(path: str) -> dict[str, Any]:
+    """A packaged table of words, patterns or texts, by its path without `.toml`."""
+    return tomllib.loads(files("compeer").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
 
 
 def file_hash(path: Path) -> str:
@@ -212,15 +210,9 @@ def folder_hash(folder: Path) -> str:
     return value_hash({path.name: file_hash(path) for path in sorted(folder.iterdir()) if path.is_file()})
 
 
-# --- one at a time ----------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def locked(path: Path, busy: Callable[[], None]) -> Iterator[None]:
-    """Holds a file's lock, which goes with the process, however that ends.
-
-    Where another process has it, `busy` is called; unless that raises, the lock is waited for.
-    """
+    """Holds a file's lock, which goes with the process; where another has it, calls `busy`, then waits for it."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -190,9 +190,6 @@ def _whole(manifest: dict[str, Any], folder: Path) -> bool:
     return all(path.is_file() and path.stat().st_size == entry["bytes"] for path, entry in files.items())
 
 
-# --- going through the units ------------------------------------------------------------------------------------------
-
-
 def in_blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """The items in lists of `size`, the last one shorter."""
     rest = iter(items)
@@ -201,10 +198,7 @@ def in_blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def work_through(stage: Stage, units: Iterable[T], work: Callable[[T], Done], workers: int = 1) -> None:
-    """Does the units that are not done yet and writes what they give, in their order.
-
-    With more than one worker `work` runs in other processes: it must be a function of a module, or a partial of one.
-    """
+    """Does the units that are left, writes what they give in order; for other processes `work` must be picklable."""
     left = islice(units, stage.units, None)
     if workers <= 1:
         for unit in left:
@@ -240,8 +234,6 @@ async def ask_through(stage: Stage, units: Iterable[T], work: Callable[[T], Awai
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-# --- stages that fill a folder ----------------------------------------------------------------------------------------
-
 MANIFEST, STATE = "manifest.json", "state.json"
 _NOT_OUTPUT = ("checkpoints", "tensorboard", "times.jsonl", MANIFEST, STATE)
 
@@ -261,10 +253,8 @@ class FolderStage:
 def run_stage(stage: FolderStage, folder: Path, seed: int, done: Mapping[str, str], versions: Sequence[str]) -> str:
     """Does a stage unless it is done; returns the hash of its manifest, which later stages depend on.
 
-    A stage ends by writing `manifest.json`: a fingerprint of its settings and inputs, the hashes of its files, its
-    metrics. One whose manifest matches is skipped. One that was stopped half-way is called again and goes on from what
-    it had; if its settings or inputs have changed since, it starts anew. A finished stage of other settings is kept
-    under `before/`, and taken back when those settings return.
+    It ends by writing `manifest.json`; one whose manifest matches is skipped. One that was stopped goes on from what it
+    had, unless settings or inputs have changed. A finished stage of other settings is kept under `before/`, until then.
     """
     wanted = {
         "stage": stage.name,

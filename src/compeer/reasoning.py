@@ -14,7 +14,6 @@ missing, and so do two differing versions of one step.
 """
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Literal, get_args
@@ -22,7 +21,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from compeer.dialogue import Emotion, NeutralEmotion, PositiveEmotion, Rating, Stage, Strategy
-from compeer.io import Frozen
+from compeer.io import Frozen, table
 
 Sentiment = Literal["positive", "negative", "neutral"]
 Part = Literal["history", "emotion", "strategy", "response"]
@@ -42,9 +41,6 @@ def sentiment_of(emotion: Emotion) -> Sentiment:
     if emotion in get_args(PositiveEmotion):
         return "positive"
     return "neutral" if emotion in get_args(NeutralEmotion) else "negative"
-
-
-# --- a turn ---------------------------------------------------------------------------------------------------------
 
 
 def one_line(text: str) -> str:
@@ -137,9 +133,6 @@ def _needs_escape(line: str) -> bool:
     return line.startswith("\\") or _FENCE.fullmatch(line) is not None or label_of(line) is not None
 
 
-# --- reading what models write --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ParsedTurn:
     """What could be read of an output. `turn` is None unless all four parts were."""
@@ -154,7 +147,7 @@ class ParsedTurn:
         return self.turn is not None
 
 
-_TABLE = tomllib.loads(files("compeer").joinpath("reasoning.toml").read_text(encoding="utf-8"))
+_TABLE = table("reasoning")
 _NAMES: dict[Part, list[str]] = _TABLE["names"]
 _PART_OF = {name: part for part, names in _NAMES.items() for name in names}
 _ALTERNATIVES = "|".join(re.escape(name) for name in sorted(_PART_OF, key=len, reverse=True))
@@ -324,9 +317,6 @@ def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
             return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
         found["intensity"] = int(intensity.group(1))
     return _STEP_TYPES[part].model_validate({"text": text, **found})
-
-
-# --- for constrained decoding ---------------------------------------------------------------------------------------
 
 
 def turn_grammar(step_characters: int = 160, response_characters: int = 600) -> str:

@@ -17,6 +17,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
@@ -141,9 +142,6 @@ def explain(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, str, s
             yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False), field_.description or ""
 
 
-# --- the run ----------------------------------------------------------------------------------------------------------
-
-
 _VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "sentence-transformers")
 
 
@@ -158,7 +156,7 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
 
     def grpo(folder: Path) -> dict[str, Any]:
         taught, own = records("policy"), recipe.grpo
-        sources = open_sources(own.rewards, judge, recipe.evaluate.batch, own.outage, seed, taught)
+        sources = open_sources(own, judge, recipe.evaluate.batch, seed, taught)
         return train_grpo(sft, sources, Embedder(), taught, own, folder, seed)
 
     def evaluate(folder: Path) -> dict[str, Any]:
@@ -172,44 +170,27 @@ def stages_of(recipe: Recipe, run: Path) -> list[FolderStage]:
         write_report(run, settings, folder / "report.html")
         return {}
 
+    def training(name: str, who: str, own: RewardSettings | SupporterSettings, train: Any, split: Split) -> FolderStage:
+        title = f"Training the {who}" if own.steps else f"Taking the {who} as it is"
+
+        def work(folder: Path) -> dict[str, Any]:
+            return dict(train(records(split), own, folder, seed))
+
+        return FolderStage(name, title, own.model_dump(mode="json"), work, ("1-ser",), {"model": model_hash(own.model)})
+
     settings = recipe.model_dump(mode="json")
     by_reward = {**settings["grpo"], "judge_batch": recipe.evaluate.batch}
     trained = ("1-ser", "2-judge", "3-sft", "4-grpo")
+    corpus, judges = {"corpus": corpus_hash(recipe.ser.corpus)}, judges_hash(recipe.grpo)
     page = folder_hash(Path(str(files("compeer.report"))))  # a new page when the report's own code changes
+    build = partial(build_ser, recipe.ser, seed=seed)
     return [
-        FolderStage(
-            "1-ser",
-            "Building SER records",
-            settings["ser"],
-            lambda folder: build_ser(recipe.ser, folder, seed),
-            inputs={"corpus": corpus_hash(recipe.ser.corpus)},
-        ),
-        FolderStage(
-            "2-judge",
-            "Training the judge" if recipe.judge.steps else "Taking the judge as it is",
-            settings["judge"],
-            lambda folder: train_judge(records("reward"), recipe.judge, folder, seed),
-            after=("1-ser",),
-            inputs={"model": model_hash(recipe.judge.model)},
-        ),
-        FolderStage(
-            "3-sft",
-            "Training the supporter" if recipe.sft.steps else "Taking the supporter as it is",
-            settings["sft"],
-            lambda folder: train_supporter(records("policy"), recipe.sft, folder, seed),
-            after=("1-ser",),
-            inputs={"model": model_hash(recipe.sft.model)},
-        ),
-        FolderStage(
-            "4-grpo",
-            "Training the supporter by reward",
-            by_reward,
-            grpo,
-            after=("1-ser", "2-judge", "3-sft"),
-            inputs=judges_hash(recipe.grpo),
-        ),
-        FolderStage("5-evaluate", "Measuring on the test split", settings["evaluate"], evaluate, after=trained),
-        FolderStage("6-report", "Writing the report", {"page": page}, report, after=(*trained, "5-evaluate")),
+        FolderStage("1-ser", "Building SER records", settings["ser"], build, inputs=corpus),
+        training("2-judge", "judge", recipe.judge, train_judge, "reward"),
+        training("3-sft", "supporter", recipe.sft, train_supporter, "policy"),
+        FolderStage("4-grpo", "Training the supporter by reward", by_reward, grpo, trained[:3], judges),
+        FolderStage("5-evaluate", "Measuring on the test split", settings["evaluate"], evaluate, trained),
+        FolderStage("6-report", "Writing the report", {"page": page}, report, (*trained, "5-evaluate")),
     ]
 
 
@@ -234,10 +215,7 @@ def judges_hash(settings: GrpoSettings) -> dict[str, str]:
 
 
 def run_recipe(recipe: Recipe, runs: Path, until: str | None = None) -> Path:
-    """Does what is still to be done of a recipe under `runs/<name>/` and returns the report's path.
-
-    `until` names a stage without its number, as `sft`: it and what it needs are done, and its folder is returned.
-    """
+    """Does what is left of a recipe, returns the report's path; `until` (as `sft`) ends there, with its folder."""
     run = runs / recipe.name
     stages = stages_of(recipe, run)
     if until is not None:

@@ -86,13 +86,6 @@ def weighted_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> flo
     return total / len(truth) if truth else 0.0
 
 
-def balanced_accuracy(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
-    """The mean recall over the classes of the truth; 1 / classes is chance."""
-    hits = Counter(a for a, b in zip(truth, predicted, strict=True) if a == b)
-    recalls = [hits[value] / count for value, count in Counter(truth).items()]
-    return sum(recalls) / len(recalls) if recalls else 0.0
-
-
 def mean_interval(values: Sequence[float], repeats: int = 1000) -> tuple[float, float]:
     """The bootstrap interval of a mean; 0 to 0 of nothing."""
     rng, count = np.random.default_rng(0), len(values)
@@ -185,7 +178,7 @@ def precision_of(confusions: Numbers, index: int) -> Numbers:
 
 
 def balanced_accuracy_of(confusions: Numbers) -> Numbers:
-    """`balanced_accuracy` of each confusion matrix; NaN of an empty one."""
+    """The mean recall over the classes of the truth, of each confusion matrix; 1 / classes is chance, NaN of none."""
     hits, true, _ = _margins(confusions)
     return ratio(np.nan_to_num(ratio(hits, true)).sum(-1), (true > 0).sum(-1))
 
@@ -254,10 +247,7 @@ def krippendorff(
     groups: Sequence[Hashable] | None = None,
     repeats: int = 1000,
 ) -> Estimate:
-    """α of units, each the values that it was given; `values` are all there are, in order where they have one.
-
-    `groups` names what belongs together (an item's dialogue); without it every unit is its own group.
-    """
+    """α of units, each a list of `values`, in order where they have one; `groups` (dialogues) are drawn as a whole."""
     indices = {value: index for index, value in enumerate(values)}
     names = range(len(units)) if groups is None else groups
     pairable = [(unit, group) for unit, group in zip(units, names, strict=True) if len(unit) > 1]

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,7 @@ from compeer.policy.rewards import (
     reward_group,
     weighted_sum,
 )
-from compeer.policy.sources import SeekerSource
-from compeer.policy.sources import open_sources as opened
+from compeer.policy.sources import SeekerSource, open_sources
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, ParsedTurn, parse_turn, render_turn
 from compeer.recipe import explain, judges_hash, load_recipe
 from compeer.reward import Case, JudgeForm, Judgment, PairJudge, Score, Unscored
@@ -57,6 +56,12 @@ class Fixed:
         return [
             Score(unscored="no idea") if s is None else Score(total=s, more={"warmth": s / 2}) for s in self._scores
         ]
+
+
+def opened(
+    sources: Mapping[str, SourceSettings], judge: Path | None, batch: int, records: Sequence[SerRecord] = ()
+) -> list[Weighted]:
+    return open_sources(SETTINGS.model_copy(update={"rewards": sources}), judge, batch, 1, records)
 
 
 # --- composing --------------------------------------------------------------------------------------------------------
@@ -89,7 +94,7 @@ def test_the_corpus_own_decisions_are_a_source() -> None:
     assert same == Score(total=3, more={"stage": 1, "emotion": 1, "strategy": 1})
     assert apart == Score(total=1, more={"stage": -1, "emotion": 1, "strategy": 1})
     assert nothing == Score(total=-3, more={"stage": -1, "emotion": -1, "strategy": -1})
-    (weighted,) = opened({"labels": SourceSettings(decisions=True, weight=0.5)}, None, 1, 0, 1)
+    (weighted,) = opened({"labels": SourceSettings(decisions=True, weight=0.5)}, None, 1)
     assert (weighted.source.name, weighted.weight) == ("labels", 0.5)
 
 
@@ -110,7 +115,7 @@ DECIDED = st.builds(decided, st.sampled_from(STAGES), st.sampled_from(EMOTIONS),
 
 def beyond_chance(records: Sequence[SerRecord]) -> RewardSource:
     source = SourceSettings(decisions=True, beyond_chance=True)
-    return opened({"labels": source}, None, 1, 0, 1, records)[0].source
+    return opened({"labels": source}, None, 1, records)[0].source
 
 
 @given(st.lists(DECIDED, min_size=1, max_size=30), DECIDED)
@@ -167,7 +172,7 @@ def test_the_plan_is_learnt_from_the_reference_turns_at_hand() -> None:
         step = RECORD.candidate.strategy.model_copy(update={"strategy": strategy})
         turn = RECORD.candidate.model_copy(update={"strategy": step, "response": said[strategy]})
         records.append(RECORD.model_copy(update={"candidate": turn, "author": "corpus", "dialogue": f"d{number}"}))
-    (weighted,) = opened({"plan": SourceSettings(plan=True)}, None, 1, 0, 1, records)
+    (weighted,) = opened({"plan": SourceSettings(plan=True)}, None, 1, records)
     does, other = (parse_turn(render_turn(one.candidate)) for one in records[:2])
     swapped = parse_turn(
         render_turn(records[0].candidate.model_copy(update={"response": records[1].candidate.response}))
@@ -180,7 +185,7 @@ def test_the_plan_is_learnt_from_the_reference_turns_at_hand() -> None:
     with pytest.raises(ValueError, match="sources of their own"):
         SourceSettings(plan=True, decisions=True)
     with pytest.raises(InputError, match="too few"):
-        opened({"plan": SourceSettings(plan=True)}, None, 1, 0, 1)
+        opened({"plan": SourceSettings(plan=True)}, None, 1)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5) | st.none(), st.floats(0, 3)), min_size=1, max_size=5))
@@ -254,26 +259,26 @@ def test_sources_of_a_recipe(tiny_learner: Path, tmp_path: Path) -> None:
     recipe = load_recipe("demo", changes)
     assert list(recipe.grpo.rewards) == ["judge", "opinion"]
     assert ("grpo.rewards.judge.weight", "0.5") in [(key, value) for key, value, _ in explain(recipe)]
-    found = opened(recipe.grpo.rewards, judge, 2, 60, 0)
+    found = opened(recipe.grpo.rewards, judge, 2)
     assert [(one.source.name, one.weight) for one in found] == [("judge", 0.5), ("opinion", 1.0)]
     with pytest.raises(InputError, match="Did you mean 'weight'"):
         load_recipe("demo", ["grpo.rewards.opinion.wieght=1"])
     with pytest.raises(InputError, match=r"grpo\.rewards"):
-        opened({"judge": SourceSettings(weight=0)}, judge, 2, 60, 0)
+        opened({"judge": SourceSettings(weight=0)}, judge, 2)
     with pytest.raises(InputError, match="no run"):
-        opened({"judge": SourceSettings()}, None, 2, 60, 0)
+        opened({"judge": SourceSettings()}, None, 2)
     with pytest.raises(InputError, match="the process judge is needed"):
-        opened({"judge": SourceSettings(outcome=str(judge))}, judge, 2, 60, 0)
+        opened({"judge": SourceSettings(outcome=str(judge))}, judge, 2)
     far = SourceSettings(judge="m@http://127.0.0.1:9/v1", form=JudgeForm(kind="outcome"))
     with pytest.raises(InputError, match="responses only"):
-        opened({"judge": far}, None, 2, 60, 0)
+        opened({"judge": far}, None, 2)
 
 
 def test_a_seeker_of_a_recipe_scores_without_a_judge(tiny_learner: Path) -> None:
     recipe = load_recipe("demo", [f"grpo.rewards.felt.seeker={tiny_learner}", "grpo.rewards.judge.weight=0"])
     assert f"judge {tiny_learner}" in judges_hash(recipe.grpo)
     settings = SourceSettings(seeker=str(tiny_learner), weight=0.2)
-    ((source, weight),) = [(one.source, one.weight) for one in opened({"felt": settings}, None, 2, 60, 0)]
+    ((source, weight),) = [(one.source, one.weight) for one in opened({"felt": settings}, None, 2)]
     assert isinstance(source, SeekerSource)
     assert (source.name, weight) == ("felt", 0.2)
     spoken, silent = source.score([RECORD] * 2, [parse_turn(whole("a")), parse_turn("nothing of use")])

@@ -126,7 +126,7 @@ def by_reward(folder: Path, name: str, changes: dict[str, Any], seed: int) -> di
 
     settings = GrpoSettings.model_validate({**GRPO, **changes, "save_every": GRPO["steps"]})
     records = list(read_records(folder / "policy.jsonl"))
-    sources = open_sources(settings.rewards, folder / "judge-1" / "model", 64, settings.outage, seed, records)
+    sources = open_sources(settings, folder / "judge-1" / "model", 64, seed, records)
     figures = train_grpo(folder / "sft" / "model", sources, Embedder(), records, settings, folder / name, seed)
     state = next((folder / name / "checkpoints").glob("checkpoint-*/trainer_state.json"))
     rows = json.loads(state.read_text(encoding="utf-8"))["log_history"]

@@ -22,6 +22,7 @@ from compeer.dialogue import Dialogue, merge_consecutive
 from compeer.errors import InputError
 from compeer.io import write_lines
 
+SkipBad = Callable[[InputError], None]
 FORMATS: dict[str, Callable[[Item], Dialogue]] = {
     "compeer": lambda item: item.check(Dialogue),
     "esconv": partial(esconv_dialogue, "esconv"),
@@ -30,8 +31,7 @@ FORMATS: dict[str, Callable[[Item], Dialogue]] = {
     "avamerg": avamerg_dialogue,
     "soulchat": partial(soulchat_dialogue, "soulchat", "messages"),
     "smile": partial(soulchat_dialogue, "smile", "dialog"),
-}
-"""What each format's raw item becomes."""
+}  # what each format's raw item becomes
 _KNOWN = f"Known formats: {', '.join(FORMATS)}. See docs/data.md, or name one (--format)."
 _RECOGNISED_BY = 50  # objects; the first may be broken, and whoever counts bad dialogues still wants the others
 
@@ -55,7 +55,7 @@ def read_corpus(
     format: str | None = None,
     *,
     merge: bool = False,
-    skip_bad: Callable[[InputError], None] | None = None,
+    skip_bad: SkipBad | None = None,
     media: str | Path = "",
 ) -> Iterator[Dialogue]:
     """The corpus' dialogues, one at a time; of a folder those of all its corpus files, by name.
@@ -78,9 +78,7 @@ def read_corpus(
     return _dialogues(chosen, merge, skip_bad, str(media))
 
 
-def _dialogues(
-    chosen: list[tuple[Path, str]], merge: bool, skip_bad: Callable[[InputError], None] | None, media: str
-) -> Iterator[Dialogue]:
+def _dialogues(chosen: list[tuple[Path, str]], merge: bool, skip_bad: SkipBad | None, media: str) -> Iterator[Dialogue]:
     known: dict[Path, dict[int, int]] = {}
     for file, name in chosen:
         for item in csv_items(file) if name == "mesc" and is_csv(file) else json_items(file):
@@ -117,17 +115,16 @@ def _checked(
 
 def write_jsonlines(dialogues: Iterable[Dialogue], path: Path) -> int:
     """Writes the dialogues in our own format, whole or not at all, and returns how many they were."""
-    return write_lines(path, _writable(dialogues))
 
-
-def _writable(dialogues: Iterable[Dialogue]) -> Iterator[Dialogue]:
-    for dialogue in dialogues:
+    def writable(dialogue: Dialogue) -> Dialogue:
         try:
             dialogue.model_dump_json(exclude_defaults=True)
         except (ValueError, RecursionError) as error:
             what = f"dialogue '{dialogue.id}' cannot be written: {error}"
             raise InputError(what, field="extra", do="What it holds is nested too deeply; leave it out.") from None
-        yield dialogue
+        return dialogue
+
+    return write_lines(path, map(writable, dialogues))
 
 
 def _format_of_file(file: Path) -> str:

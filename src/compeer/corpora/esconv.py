@@ -53,20 +53,17 @@ def esconv_dialogue(source: str, item: Item) -> Dialogue:
     """A dialogue of ESConv in any of its shapes, or of FailedESConv."""
     raw = item.check(_EsconvDialogue)
     extra = {key: value for key, value in item.value.items() if key not in _READ}
-    emotion = problem = None
-    if raw.emotion_type:
-        emotion = item.label(EMOTIONS[source], raw.emotion_type, "emotion", "emotion_type")
-        _keep(extra, "emotion_type", raw.emotion_type, emotion)
-    if raw.problem_type:
-        problem = item.label(PROBLEM_TYPES[source], raw.problem_type, "problem", "problem_type")
-        _keep(extra, "problem_type", raw.problem_type, problem)
+    found: dict[str, Any] = {}
+    for kind, table in (("emotion", EMOTIONS), ("problem", PROBLEM_TYPES)):
+        if theirs := getattr(raw, f"{kind}_type"):
+            found[kind] = item.label(table[source], theirs, kind, f"{kind}_type")
+            _keep(extra, f"{kind}_type", theirs, found[kind])
     return Dialogue(
         id=item.id(source),
         language="en",
         source=source,
         situation=(raw.situation or "").strip() or None,
-        problem=problem,
-        emotion=emotion,
+        **found,
         intensity=Intensity(initial=raw.initial, final=raw.final),
         utterances=_utterances(item, raw.dialog, source),
         extra=extra,

@@ -1,13 +1,12 @@
 """How other corpora's labels map to ours: the tables of `labels.toml`, one a corpus, and nothing that guesses."""
 
-import tomllib
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
 from compeer.dialogue import Emotion, Speaker, Strategy
+from compeer.io import table
 
-_LABELS = tomllib.loads(files("compeer.corpora").joinpath("labels.toml").read_text(encoding="utf-8"))
+_LABELS = table("corpora/labels")
 
 
 def normal(label: str) -> str:
@@ -18,9 +17,9 @@ def normal(label: str) -> str:
 def _tables(kind: str) -> dict[str, dict[str, Any]]:
     """For each corpus what its labels are called by us; None: our vocabulary has no counterpart."""
     found: dict[str, dict[str, Any]] = {}
-    for corpus, table in _LABELS[kind].items():
-        found[corpus] = dict(found[table["like"]]) if "like" in table else {}
-        for ours, theirs in table.items():
+    for corpus, labels in _LABELS[kind].items():
+        found[corpus] = dict(found[labels["like"]]) if "like" in labels else {}
+        for ours, theirs in labels.items():
             if ours != "like":
                 found[corpus].update(dict.fromkeys(theirs, None if ours == "none" else ours))
     return found

@@ -31,8 +31,7 @@ class Request:
     messages: tuple[Message, ...]
     seed: int = 0
     prefix: str = ""
-    grammar: str | None = None
-    """A Lark grammar that the answer must follow; a model that cannot do this ignores it."""
+    grammar: str | None = None  # a Lark grammar that the answer must follow; a model that cannot do this ignores it
 
 
 @dataclass(frozen=True)
@@ -81,24 +80,17 @@ def ask(model: TextModel, requests: Sequence[Request], sampling: Sampling) -> li
     return asyncio.run(model.generate(requests, sampling))
 
 
-class CallSettings(Frozen):
+class CallSettings(Frozen, use_attribute_docstrings=True):
     """How a server is called."""
 
     key_variable: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the server's key")
     concurrency: int = Field(default=16, ge=1, description="calls under way at the same time")
     requests_per_minute: float | None = Field(default=None, gt=0, description="calls a minute at most; none: no cap")
     timeout: float = Field(default=120.0, gt=0, description="seconds for one try")
-    deadline: float = Field(
-        default=900.0,
-        gt=0,
-        description="seconds for one request with all its tries and the pauses between them; waiting for a place, for "
-        "the cap, or because the server holds everyone back is not counted",
-    )
+    deadline: float = Field(default=900.0, gt=0)
+    """seconds for one request, tries and pauses included; not those of waiting for a place, the cap or the server"""
     retries: int = Field(default=6, ge=0, description="further tries after a failure that may pass")
-    first_pause: float = Field(
-        default=1.0, ge=0, description="seconds before the second try; doubles with each one, up to a minute"
-    )
-    constrain: Literal["off", "vllm", "llama.cpp"] = Field(
-        default="off",
-        description="whose way of holding an answer to a grammar the server knows; others refuse the request",
-    )
+    first_pause: float = Field(default=1.0, ge=0)
+    """seconds before the second try; doubles with each one, up to a minute"""
+    constrain: Literal["off", "vllm", "llama.cpp"] = "off"
+    """whose way of holding an answer to a grammar the server knows; others refuse the request"""

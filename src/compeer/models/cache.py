@@ -19,10 +19,8 @@ from pathlib import Path
 from compeer.errors import InputError
 from compeer.models.base import Generation
 
-_APPLICATION = 0x636F6D70
-"""SQLite's mark for whose file this is: "comp"."""
-_VERSION = 1
-"""Of the table; 0 had no digests."""
+_APPLICATION = 0x636F6D70  # SQLite's mark for whose file this is: "comp"
+_VERSION = 1  # of the table; 0 had no digests
 _TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answers TEXT NOT NULL, digest TEXT) WITHOUT ROWID"
 
 

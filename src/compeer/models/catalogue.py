@@ -11,7 +11,6 @@ and time, so that a gigabyte is not read at every start.
 
 import importlib.util
 import shutil
-import tomllib
 from collections import ChainMap
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -21,7 +20,7 @@ from typing import Any
 
 from compeer.engine.gguf import cache_folder, int8_folder
 from compeer.errors import InputError
-from compeer.io import Frozen, file_hash, locked, read_json, write_json
+from compeer.io import Frozen, file_hash, locked, read_json, table, write_json
 from compeer.progress import console
 
 
@@ -64,8 +63,7 @@ class Wheels(Frozen):
     package: str
     version: str
     member: str
-    sha256: tuple[str, ...]
-    """Of each wheel, in the order of the parts."""
+    sha256: tuple[str, ...]  # of each wheel, in the order of the parts
 
 
 class Base(Frozen):
@@ -78,8 +76,7 @@ class Base(Frozen):
     file: str
     bytes: int
     sha256: str
-    repository: str
-    """On the Hugging Face hub."""
+    repository: str  # on the Hugging Face hub
     revision: str
     wheels: Wheels
 
@@ -109,13 +106,12 @@ class Adapters(Frozen):
     sha256: str
 
 
-_TABLE = tomllib.loads(files("compeer.models").joinpath("catalogue.toml").read_text(encoding="utf-8"))
+_TABLE = table("models/catalogue")
 SMOLLM2, MINILM = PACKAGED_FILES = tuple(PackagedFile(**entry) for entry in _TABLE["files"].values())
 PACKAGED_MODELS: dict[str, Adapters] = {name: Adapters(**entry) for name, entry in _TABLE["adapters"].items()}
 SMALL = tuple(name for name, adapters in PACKAGED_MODELS.items() if adapters.base == "embedded")
 BASES: dict[str, Base] = {name: Base(name=name, **entry) for name, entry in _TABLE["bases"].items()}
-KNOWN: ChainMap[str, Any] = ChainMap({"embedded": SMOLLM2}, PACKAGED_MODELS, BASES)
-"""All names that a model can have in the catalogue."""
+KNOWN: ChainMap[str, Any] = ChainMap({"embedded": SMOLLM2}, PACKAGED_MODELS, BASES)  # all names in the catalogue
 ADAPTERS = "adapter_model.safetensors"
 
 

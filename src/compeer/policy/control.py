@@ -10,10 +10,7 @@ asked for but neither forced nor checked here.
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,22 +19,18 @@ from pydantic import Field
 from compeer import reasoning
 from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.errors import InputError
-from compeer.io import Frozen
+from compeer.io import Frozen, table
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, ParsedTurn, Part, Step, SupportTurn
 from compeer.ser.personality import TRAITS, Profile
 
 Persona = Literal["dominant", "lively", "steady", "careful"]
-PERSONAS: tuple[Persona, ...] = get_args(Persona)
-"""In the order of the traits that they go with."""
-CLEAR = 3.5
-"""The score from which on a trait is marked enough to name a manner after it."""
+PERSONAS: tuple[Persona, ...] = get_args(Persona)  # in the order of the traits that they go with
+CLEAR = 3.5  # the score from which on a trait is marked enough to name a manner after it
 VALUES: dict[str, tuple[str, ...]] = {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS, "persona": PERSONAS}
-PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}
-"""The step in which a decision stands."""
-_ANOTHER_FIELD = 0.25
-"""How probable it is that each further field is asked for in a sample: mostly one at a time."""
-_MIDDLE = 3
-"""The intensity of a forced emotion where nothing better is known."""
+PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}  # where a decision stands
+_WORDS: dict[str, Any] = table("policy/prompts/control")
+_ANOTHER_FIELD = 0.25  # how probable it is that each further field is asked for in a sample: mostly one at a time
+_MIDDLE = 3  # the intensity of a forced emotion where nothing better is known
 
 
 class Control(Frozen):
@@ -54,10 +47,7 @@ class Control(Frozen):
 
 
 def read_control(words: Iterable[str]) -> Control:
-    """The control that words of the form `field=value` ask for.
-
-    A value may be in any case, and only the beginning of a name where that fits no other.
-    """
+    """The control that words `field=value` ask for; a value may be in any case, or the beginning of one name only."""
     found: dict[str, Any] = {}
     for word in words:
         field, equals, value = (part.strip() for part in word.partition("="))
@@ -73,20 +63,9 @@ def read_control(words: Iterable[str]) -> Control:
     return Control.model_validate(found)
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
-
-
-@cache
-def prompt_table(name: str) -> dict[str, Any]:
-    """A table of the folder `prompts`."""
-    return tomllib.loads(files("compeer.policy").joinpath("prompts", f"{name}.toml").read_text(encoding="utf-8"))
-
-
 def instructions(control: Control) -> str:
     """The requests as sentences for the prompt; nothing for none."""
-    return " ".join(
-        str(prompt_table("control")[field]).format(value=value) for field, value in control.requested().items()
-    )
+    return " ".join(_WORDS[field].format(value=value) for field, value in control.requested().items())
 
 
 def sampled_control(
@@ -112,9 +91,6 @@ def personas(profiles: Iterable[Profile]) -> dict[str, Persona]:
     """The manner of each dialogue's supporter, where there is a marked one."""
     supporters = [one for one in profiles if one.participant == "supporter"]
     return {one.dialogue: persona for one in supporters if (persona := persona_of(one))}
-
-
-# --- forcing ----------------------------------------------------------------------------------------------------------
 
 
 def forced_grammar(control: Control | None = None) -> str:
@@ -152,16 +128,13 @@ def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
 
 
 def forced_step(part: Part, value: Any, written: Step | str | None) -> Step:
-    fields: dict[str, Any] = {"text": str(prompt_table("control")["step"][part]).format(value=value)}
+    fields: dict[str, Any] = {"text": _WORDS["step"][part].format(value=value)}
     if part == "history":
         return reasoning.HistoryStep(**fields, stage=value)
     if part == "strategy":
         return reasoning.StrategyStep(**fields, strategy=value)
     fields["intensity"] = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
     return EmotionStep(**fields, sentiment=reasoning.sentiment_of(value), emotion=value)
-
-
-# --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None]) -> dict[str, float]:

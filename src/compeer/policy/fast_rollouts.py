@@ -22,15 +22,12 @@ _log = logging.getLogger(__name__)
 class FastRollouts:
     """Fast rollouts for TRL's `GRPOTrainer`, before which it stands in a trainer's bases.
 
-    TRL 1.16 generates in one private method, `_generate_single_turn`: it is given the tokens of this process's prompts,
-    each repeated for its group, and returns the tokens of an output for each. That method is overridden; `trl` is
-    pinned, and a test holds the contract. A row is seeded by the run's seed, the optimiser step and its number among
-    the rows of all processes, so one process and two sample the same but for rounding. What this cannot do is left to
-    TRL's own way (`_why_not_fast`).
+    TRL 1.16 generates in one private method, given the tokens of this process's prompts, each repeated for its group.
+    `trl` is pinned, and a test holds the contract. A row is seeded by the run's seed, the optimiser step and its number
+    among the rows of all processes, so one process and two sample the same but for rounding.
     """
 
-    rollout_rows = 512
-    """Outputs sampled at a time by a process; each takes memory for its keys and values."""
+    rollout_rows = 512  # outputs sampled at a time by a process; each takes memory for its keys and values
 
     _mirror: Mirror | None = None
     _decoder: Decoder | None = None

@@ -39,8 +39,7 @@ from compeer.statistics import mean
 
 __all__ = ["GrpoSettings", "RedundancyGRPOTrainer", "Rollout", "Scorer", "grpo_trainer", "train_grpo"]
 
-Scores = Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]]
-"""Rollouts of records' ids, the outputs that answer them, and whether these were cut off."""
+Scores = Callable[[Sequence[str], Sequence[str], Sequence[bool]], list[Rollout]]  # as `Scorer` is called
 
 
 class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
@@ -119,10 +118,7 @@ def train_grpo(
     folder: Path,
     seed: int,
 ) -> dict[str, Any]:
-    """Trains the supporter on the histories of the corpus' own turns; leaves it in `folder/model`.
-
-    `rewards` is a judge, or sources with their weights.
-    """
+    """Trains the supporter on histories of the corpus' turns, by a judge or weighted sources, into `folder/model`."""
     refuse_direct(model)
     chosen = {
         record.id: record.model_copy(update={"history": with_whole_paths(record.history, settings.media)})
@@ -157,10 +153,7 @@ def grpo_trainer(
     seed: int,
     kind: type[RedundancyGRPOTrainer] = RedundancyGRPOTrainer,
 ) -> RedundancyGRPOTrainer:
-    """The trainer, ready to run; a step generates `prompts` groups over all processes.
-
-    Paths of pictures in the records are relative to the working folder.
-    """
+    """The trainer, ready to run; a step generates `prompts` groups over all processes."""
     from datasets import Dataset
 
     check_vllm(settings)

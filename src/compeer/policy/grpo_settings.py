@@ -22,41 +22,26 @@ from compeer.policy.redundancy import Negatives
 from compeer.reward import JudgeForm
 
 
-class SourceSettings(Frozen):
+class SourceSettings(Frozen, use_attribute_docstrings=True):
     """One source of rewards: a judge, a process and an outcome judge, a simulated seeker, decisions, or the plan."""
 
-    judge: str = Field(
-        default="run", description="'run': the judge that the run trains; or a judge's folder, or NAME@URL of a server"
-    )
-    outcome: str | None = Field(
-        default=None, description="another judge for the responses (ORM); `judge` then judges the steps (PRM)"
-    )
-    seeker: str | None = Field(
-        default=None,
-        description="who plays a seeker with an emotion, named as `judge`, or 'embedded': the change of that emotion "
-        "(-10 to 10 points) is the score, and no judge is asked",
-    )
-    decisions: bool = Field(
-        default=False,
-        description="whether stage, emotion and strategy are those of the corpus (-3 to 3); no judge is asked",
-    )
-    beyond_chance: bool = Field(
-        default=False,
-        description="with `decisions`: less how common a decision is in the corpus, so that one answer for every "
-        "history earns nothing",
-    )
-    plan: bool = Field(
-        default=False,
-        description="whether the response does what step 3 says, by its words (-1 to 1), learnt from the reference "
-        "turns at hand; no judge is asked",
-    )
+    judge: str = "run"
+    """'run': the judge that the run trains; or a judge's folder, or NAME@URL of a server"""
+    outcome: str | None = None
+    """another judge for the responses (ORM); `judge` then judges the steps (PRM)"""
+    seeker: str | None = None
+    """who plays a seeker, named as `judge`, or 'embedded': the score is its change of emotion, -10 to 10 points"""
+    decisions: bool = False
+    """whether stage, emotion and strategy are those of the corpus (-3 to 3); no judge is asked"""
+    beyond_chance: bool = False
+    """with `decisions`: less how common one is in the corpus, so that one answer for every history earns nothing"""
+    plan: bool = False
+    """whether the response does what step 3 says, by words learnt from reference turns (-1 to 1); no judge is asked"""
     weight: float = Field(default=1.0, ge=0, description="what its score counts; 0: it is only logged")
-    trained: bool = Field(
-        default=False, description="whether the model behind a URL was trained as a judge, in the `form` given"
-    )
-    form: JudgeForm = Field(
-        default=JudgeForm(), description="how a judge behind a URL is asked; a folder's card says it itself"
-    )
+    trained: bool = False
+    """whether the model behind a URL was trained as a judge, in the `form` given"""
+    form: JudgeForm = JudgeForm()
+    """how a judge behind a URL is asked; a folder's card says it itself"""
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> SourceSettings:
@@ -74,9 +59,8 @@ class GrpoSettings(WeightSettings):
     prompts: int = Field(default=8, ge=1, description="histories an optimiser step")
     max_tokens: int = Field(default=256, ge=1, description="longest output, in tokens; a longer one is cut off")
     temperature: float = Field(default=1.0, gt=0, description="of the rollouts")
-    at_once: int = Field(
-        default=0, ge=0, description="outputs learnt from at a time by a process, to save memory; 0: all of a step"
-    )
+    at_once: int = Field(default=0, ge=0)
+    """outputs learnt from at a time by a process, to save memory; 0: all of a step"""
     epsilon: float = Field(default=0.2, gt=0, description="clip range of the probability ratio")
     alpha: float = Field(default=0.5, description="steepness of the length gate (equation 7)")
     beta: float = Field(default=5.0, description="length, in words, at which the gate is half open (equation 7)")
@@ -84,21 +68,16 @@ class GrpoSettings(WeightSettings):
     history: int | None = Field(default=None, ge=1, description="utterances of the history it sees; none: all")
     media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal model")
     guard: bool = Field(default=True, description="whether a response that the safety guard rejects gets the floor")
-    rewards: dict[str, SourceSettings] = Field(
-        default={"judge": SourceSettings()}, min_length=1, description="the sources of rewards by name"
-    )
-    outage: float = Field(
-        default=600.0, ge=0, description="seconds that a judge behind a server may stay away before training stops"
-    )
-    vllm: Literal["off", "server", "colocate"] = Field(
-        default="off", description="whether vLLM writes the rollouts: on a server, or on the GPUs that train"
-    )
-    vllm_server: str = Field(
-        default="http://localhost:8000", pattern="^https?://", description="address of the vLLM server for rollouts"
-    )
-    vllm_memory: float = Field(
-        default=0.3, gt=0, lt=1, description="share of a GPU's memory for vLLM where it shares the GPUs that train"
-    )
+    rewards: dict[str, SourceSettings] = Field(default={"judge": SourceSettings()}, min_length=1)
+    """the sources of rewards by name"""
+    outage: float = Field(default=600.0, ge=0)
+    """seconds that a judge behind a server may stay away before training stops"""
+    vllm: Literal["off", "server", "colocate"] = "off"
+    """whether vLLM writes the rollouts: on a server, or on the GPUs that train"""
+    vllm_server: str = Field(default="http://localhost:8000", pattern="^https?://")
+    """address of the vLLM server for rollouts"""
+    vllm_memory: float = Field(default=0.3, gt=0, lt=1)
+    """share of a GPU's memory for vLLM where it shares the GPUs that train"""
 
 
 def grpo_config(settings: GrpoSettings, folder: Path, seed: int) -> GRPOConfig:

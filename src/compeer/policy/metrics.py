@@ -16,10 +16,8 @@ from compeer.policy.rewards import RewardedGroup
 from compeer.reasoning import PARTS, parse_turn
 from compeer.statistics import distinct
 
-JUDGED = (*PARTS, "format")
-"""The five parts of a judge's score."""
-STILL_STEPS = 20
-"""Steps after which a part that has not varied is named."""
+JUDGED = (*PARTS, "format")  # the five parts of a judge's score
+STILL_STEPS = 20  # steps after which a part that has not varied is named
 
 
 def group_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:

@@ -13,8 +13,7 @@ from transformers import BatchFeature, ProcessorMixin
 from compeer.engine.multimodal import PictureReader
 from compeer.engine.network import defuse
 
-PICTURE_FIELDS = ("pixel_values", "image_grid_thw", "mm_token_type_ids")
-"""What a model is given for pictures."""
+PICTURE_FIELDS = ("pixel_values", "image_grid_thw", "mm_token_type_ids")  # what a model is given for pictures
 
 
 class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]
@@ -39,7 +38,8 @@ class MultimodalProcessor(ProcessorMixin):  # type: ignore[misc]
         ask = bool(more.get("add_generation_prompt"))
         texts = [self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=ask) for chat in chats]
         if tokenize:
-            return self._encoded(texts, [_images(chat) for chat in chats])
+            parts = [[part for message in chat for part in message["content"]] for chat in chats]
+            return self._encoded(texts, [[one["image"] for one in own if one["type"] == "image"] for own in parts])
         return texts if isinstance(conversation[0], list) else texts[0]
 
     def _encoded(self, texts: Sequence[str], images: Sequence[Sequence[str] | None]) -> dict[str, Any]:
@@ -81,10 +81,6 @@ def _plain(chat: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {**message, "content": [{k: v for k, v in part.items() if v is not None} for part in message["content"]]}
         for message in chat
     ]
-
-
-def _images(chat: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [part["image"] for message in chat for part in message["content"] if part["type"] == "image"]
 
 
 def drop_empty_patches(_: Any, args: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

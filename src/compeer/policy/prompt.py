@@ -7,29 +7,25 @@ Pictures stand inside an utterance's line, before the words. A direct supporter 
 
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from compeer.dialogue import Utterance, language_of, transcript
 from compeer.errors import InputError
+from compeer.io import table
 from compeer.models import Message
-from compeer.policy.control import Control, instructions, prompt_table
+from compeer.policy.control import Control, instructions
 from compeer.reward.conversation import pictures_of as pictures_of
+from compeer.ser.asking import prompt
 
 Task = Literal["supporter", "guided", "shown"]
-
-
-@cache
-def _text(name: str) -> str:
-    return files("compeer.policy").joinpath("prompts", name).read_text(encoding="utf-8").strip()
 
 
 @cache
 def _examples(language: str) -> tuple[Message, ...]:
     """Two short conversations, each with the turn that answers it."""
     found: list[Message] = []
-    for example in prompt_table("examples")[language]:
+    for example in table("policy/prompts/examples")[language]:
         found.append({"role": "user", "content": "\n".join(example["history"])})
         found.append({"role": "assistant", "content": example["output"].strip()})
     return tuple(found)
@@ -43,14 +39,11 @@ def supporter_prompt(
     images: bool = False,
     task: Task = "supporter",
 ) -> list[Message]:
-    """The messages that ask for the next supporter turn; `last` limits the history to that many utterances.
-
-    With `images`, for multimodal models, pictures stand where they belong; a history without any is plain text.
-    """
+    """The messages that ask for the next turn after the `last` utterances; with `images`, where there are any."""
     wanted = instructions(control) if control else ""
     if task == "supporter":
-        return _messages(f"{_text('supporter.txt')} {wanted}".strip(), history, last, images)
-    system, asked = _messages(f"{_text('guided.txt')}\n{wanted}".strip(), history, last, images)
+        return _messages(f"{prompt('supporter', 'policy')} {wanted}".strip(), history, last, images)
+    system, asked = _messages(f"{prompt('guided', 'policy')}\n{wanted}".strip(), history, last, images)
     if task == "guided":
         return [system, asked]
     return [system, *_examples(language_of(history[-1].text) if history else "en"), asked]
@@ -58,7 +51,7 @@ def supporter_prompt(
 
 def direct_prompt(history: Sequence[Utterance], last: int | None = None, *, images: bool = False) -> list[Message]:
     """The messages that ask for the next response alone, without steps; `last` and `images` as above."""
-    return _messages(_text("direct.txt"), history, last, images)
+    return _messages(prompt("direct", "policy"), history, last, images)
 
 
 def refuse_direct(folder: Path) -> None:

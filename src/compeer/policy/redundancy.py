@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 Negatives = Literal["paper", "mirrored", "off"]
+Floats = Sequence[float]
+Rows = npt.ArrayLike
 
 
-def in_group_similarity(responses: npt.ArrayLike) -> list[float]:
+def in_group_similarity(responses: Rows) -> list[float]:
     """Equation 6, s_in: mean cosine similarity of each row to the others; negatives count as 0, a group of one as 0."""
     rows = _unit_rows(responses)
     if len(rows) < 2:
@@ -29,7 +31,7 @@ def in_group_similarity(responses: npt.ArrayLike) -> list[float]:
     return [float(value) for value in similarity.sum(axis=1) / (len(rows) - 1)]
 
 
-def history_similarity(responses: npt.ArrayLike, history: npt.ArrayLike) -> list[float]:
+def history_similarity(responses: Rows, history: Rows) -> list[float]:
     """Equation 6, s_hi: mean cosine similarity of each row to the history's rows; an empty history gives 0."""
     rows, utterances = _unit_rows(responses), _unit_rows(history)
     if not len(utterances) or not len(rows):
@@ -37,7 +39,7 @@ def history_similarity(responses: npt.ArrayLike, history: npt.ArrayLike) -> list
     return [float(value) for value in np.clip(rows @ utterances.T, 0.0, 1.0).mean(axis=1)]
 
 
-def length_gate(lengths: Sequence[float], alpha: float, beta: float) -> float:
+def length_gate(lengths: Floats, alpha: float, beta: float) -> float:
     """Equation 7: τ = 1 / (1 + exp(−α(L − β))) for the mean length L, in words."""
     if not len(lengths):
         return 0.0
@@ -46,13 +48,7 @@ def length_gate(lengths: Sequence[float], alpha: float, beta: float) -> float:
 
 
 def factors(
-    rewards: Sequence[float],
-    responses: npt.ArrayLike,
-    history: npt.ArrayLike,
-    lengths: Sequence[float],
-    alpha: float = 0.5,
-    beta: float = 5.0,
-    negatives: Negatives = "mirrored",
+    rewards: Floats, responses: Rows, history: Rows, lengths: Floats, alpha: float, beta: float, negatives: Negatives
 ) -> list[float]:
     """What equation 5 multiplies each reward of a group with; each part of a reward takes the factor of the whole."""
     if negatives not in get_args(Negatives):
@@ -67,10 +63,10 @@ def factors(
 
 
 def reweight(
-    rewards: Sequence[float],
-    responses: npt.ArrayLike,
-    history: npt.ArrayLike,
-    lengths: Sequence[float],
+    rewards: Floats,
+    responses: Rows,
+    history: Rows,
+    lengths: Floats,
     alpha: float = 0.5,
     beta: float = 5.0,
     negatives: Negatives = "mirrored",
@@ -80,15 +76,12 @@ def reweight(
     return [float(reward * factor) for reward, factor in zip(rewards, found, strict=True)]
 
 
-def tied(rewards: Sequence[float]) -> bool:
-    """Whether all rewards that are numbers are equal.
-
-    Training does not reweight such a group: no advantage shall arise from tiny differences of similarity.
-    """
+def tied(rewards: Floats) -> bool:
+    """Whether all numbers are equal: then training does not reweight, lest tiny similarities make advantages."""
     return len({reward for reward in rewards if not math.isnan(reward)}) <= 1
 
 
-def advantages(rewards: Sequence[float]) -> list[float]:
+def advantages(rewards: Floats) -> list[float]:
     """Equation 3: (r − mean) / (std + 1e-4) over the group, unbiased std; NaN rewards stay out and get 0."""
     numbers = np.array([reward for reward in rewards if not math.isnan(reward)])
     if len(numbers) < 2:
@@ -97,7 +90,7 @@ def advantages(rewards: Sequence[float]) -> list[float]:
     return [0.0 if math.isnan(reward) else (reward - mean) / (deviation + 1e-4) for reward in rewards]
 
 
-def _unit_rows(matrix: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _unit_rows(matrix: Rows) -> npt.NDArray[np.float64]:
     rows = np.atleast_2d(np.asarray(matrix, dtype=np.float64))
     if rows.size == 0:
         return np.zeros((0, 1))

@@ -14,18 +14,14 @@ from compeer.statistics import words
 _LABEL = f"{LABELS['response']}:"
 _RESPONSE = re.compile(rf"^{_LABEL}", re.MULTILINE)
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)]*+(?=\s)|[。！？；]++[”’）]*+|\n")
-_MAY_GO_ON = ".!?…\"'”’)。！？；）"
-"""What the end of a sentence is made of: whether it is one is known when something else follows."""
+_MAY_GO_ON = ".!?…\"'”’)。！？；）"  # an end of a sentence, which is known to be one when something else follows
 _HAN = re.compile(r"[㐀-鿿]")
 _NOT_WORDS = re.compile(r"\W+")
 _FEWEST, _MOSTLY = 4, 0.6
 
 
 def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
-    """As much of an output, which `begun` so, as may be passed on, and whether it is over: it would repeat itself.
-
-    Unless this is the `last` of it, what may become a repetition is held back.
-    """
+    """As much of an output, `begun` so, as may be passed on, and whether it is over; unless `last`, a start is held."""
     output = RepetitionFilter(begun)
     return output.feed(text, last), output.over
 

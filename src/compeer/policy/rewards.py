@@ -19,16 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from compeer.models.embedder import Embeds, Matrix
+from compeer.policy import redundancy
 from compeer.policy.control import decisions, decisions_of
-from compeer.policy.redundancy import (
-    Negatives,
-    factors,
-    history_similarity,
-    in_group_similarity,
-    length_gate,
-    reweight,
-    tied,
-)
+from compeer.policy.redundancy import reweight
 from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
 from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
 from compeer.reward.strategies import StrategyClassifier
@@ -45,13 +38,9 @@ class JudgeAway(Exception):
 
 
 class RewardSource(Protocol):
-    """Anything that scores outputs. It never raises on an output: where it fails, the score says why.
+    """Anything that scores outputs, with a reason where it fails; it raises only `JudgeAway`, after a long wait."""
 
-    One that cannot work for the time being waits, and raises `JudgeAway` when it has waited long enough.
-    """
-
-    name: str
-    """What to call it in metrics and tables."""
+    name: str  # what to call it in metrics and tables
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output, given the record whose history it answers, in their order."""
@@ -83,14 +72,8 @@ def weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
     return Score(total=total, unscored=unscored, more=parts, sources=given)
 
 
-# --- sources ----------------------------------------------------------------------------------------------------------
-
-
 class JudgeSource:
-    """A judge as a source: five parts of +1 or −1, the total in −5 … +5.
-
-    The order of a response and the reference is sampled by the seed, the record and the response.
-    """
+    """A judge as a source: five parts of +1 or −1; seed, record and response sample which response comes first."""
 
     def __init__(self, judge: Judge, seed: int, name: str = "judge") -> None:
         self._judge, self._seed, self.name = judge, seed, name
@@ -183,9 +166,6 @@ def completion_text(completion: Any) -> str:
     return completion if isinstance(completion, str) else str(completion[0]["content"])
 
 
-# --- rollouts ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Rollout:
     """One output with all that a group's rewards need; travels between processes."""
@@ -196,8 +176,7 @@ class Rollout:
     length: int
     response: Matrix
     history: Matrix
-    rejected: str | None = None
-    """The rule of the safety guard that the response breaks."""
+    rejected: str | None = None  # the rule of the safety guard that the response breaks
 
     @property
     def raw(self) -> float:
@@ -220,13 +199,9 @@ class Scorer:
         records = [self._records[key] for key in ids]
         responses = [str(turn.parts.get("response", "")) for turn in parsed]
         histories = {record.id: [utterance.text for utterance in record.history] for record in records}
-
-        *scores, (rows, history_rows) = _together(
-            [
-                *(partial(weighted.source.score, records, parsed) for weighted in self._sources),
-                partial(embed_together, self._embedder, responses, histories),
-            ]
-        )
+        scoring = [partial(weighted.source.score, records, parsed) for weighted in self._sources]
+        embedding = partial(embed_together, self._embedder, responses, histories)
+        *scores, (rows, history_rows) = _together([*scoring, embedding])
         found = []
         totals = [weighted_sum(self._sources, row) for row in zip(*scores, strict=True)]
         for record, text, total, response, row in zip(records, texts, totals, responses, rows, strict=True):
@@ -249,10 +224,7 @@ def embed_together(
 
 
 def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of all works, done at the same time; the first one's error, if any fails.
-
-    The threads are daemons, so that a run which is interrupted does not wait for a judge that is away.
-    """
+    """The results of works done at once, or the first error; by daemons, so that nobody waits for an absent judge."""
     futures: list[Future[Any]] = [Future() for _ in works]
 
     def do(work: Callable[[], Any], future: Future[Any]) -> None:
@@ -266,17 +238,13 @@ def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
     return [future.result() for future in futures]
 
 
-# --- groups -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RewardedGroup:
     """The rollouts of one history and what became of their scores, output by output."""
 
     rollouts: Sequence[Rollout]
     rewards: Sequence[float]
-    factors: Sequence[float]
-    """What reweighting multiplied the scores with (equation 5)."""
+    factors: Sequence[float]  # what reweighting multiplied the scores with (equation 5)
     s_in: Sequence[float]
     s_hi: Sequence[float]
     tau: float
@@ -286,11 +254,11 @@ def reward_group(rollouts: Sequence[Rollout], settings: GrpoSettings) -> Rewarde
     """The rewards of one group: equation 5 unless the raw ones tie, then the floor. The same on every process."""
     raw, lengths = [one.raw for one in rollouts], [one.length for one in rollouts]
     responses, history = np.stack([one.response for one in rollouts]), rollouts[0].history
-    negatives: Negatives = "off" if tied(raw) else settings.negatives
+    negatives: redundancy.Negatives = "off" if redundancy.tied(raw) else settings.negatives
     group = (raw, responses, history, lengths, settings.alpha, settings.beta, negatives)
-    rewards = raw if tied(raw) else reweight(*group)
+    rewards = raw if redundancy.tied(raw) else reweight(*group)
     if settings.guard:
         rewards = floored(rewards, [one.rejected is not None for one in rollouts])
-    gate = length_gate(lengths, settings.alpha, settings.beta)
-    within, before = in_group_similarity(responses), history_similarity(responses, history)
-    return RewardedGroup(rollouts, rewards, factors(*group), within, before, gate)
+    gate, within = redundancy.length_gate(lengths, *group[4:6]), redundancy.in_group_similarity(responses)
+    before = redundancy.history_similarity(responses, history)
+    return RewardedGroup(rollouts, rewards, redundancy.factors(*group), within, before, gate)

@@ -132,9 +132,6 @@ def best_candidates(
     return [best[record.id][1] for record in records if record.id in best]
 
 
-# --- the stage --------------------------------------------------------------------------------------------------------
-
-
 def candidate_stage(
     records: Path,
     chosen: Sequence[SerRecord],
@@ -152,10 +149,7 @@ def candidate_stage(
     marks: Mapping[str, str] | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> dict[str, Any]:
-    """Writes `count` outputs for each chosen record of a file, scored if there is a judge; returns the metrics.
-
-    `marks` tells apart models that share a name, as a folder whose weights have changed.
-    """
+    """Writes `count` outputs a chosen record, scored if there is a judge; `marks` tell models of one name apart."""
     prompt = direct_prompt(()) if direct else supporter_prompt((), None, control)
     wanted = {"ids": [record.id for record in chosen], "prompt": prompt}
     settings = {

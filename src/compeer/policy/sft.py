@@ -32,13 +32,11 @@ class SupporterSettings(SftSettings):
 
     model: str = Field(default="embedded", description="the model to start from: a folder, or 'embedded'")
     history: int | None = Field(default=None, ge=1, description="utterances of the history it sees; none: all")
-    control_share: float = Field(
-        default=0.3, ge=0, le=1, description="share of the samples whose prompt asks for what the turn is"
-    )
+    control_share: float = Field(default=0.3, ge=0, le=1)
+    """share of the samples whose prompt asks for what the turn is"""
     profiles: str = Field(default="", description="a file of DISC profiles, for manners to ask for; none: no manners")
-    candidates: str = Field(
-        default="", description="a file of scored outputs to train on the best of; none: reference turns"
-    )
+    candidates: str = ""
+    """a file of scored outputs to train on the best of; none: reference turns"""
     threshold: float = Field(default=3, description="the least total of an output worth imitating, −5 to 5")
     direct: bool = Field(default=False, description="reply at once: without steps, and without words to steer it by")
     media: str = Field(default="", description="the folder from which paths of pictures count, for a multimodal model")
@@ -78,10 +76,7 @@ def training_chats(
     manners: Mapping[str, Persona] | None = None,
     images: bool = False,
 ) -> list[list[dict[str, Any]]]:
-    """The chats that teach the records' turns: the prompt, a share of them with control words, and the output.
-
-    `manners` holds the supporter's by dialogue; a reworded record has lost it.
-    """
+    """The chats that teach the turns; `manners` holds the supporter's by dialogue, which a reworded one has lost."""
     found: list[list[dict[str, Any]]] = []
     for record in records:
         if settings.direct:
@@ -96,14 +91,8 @@ def training_chats(
     return found
 
 
-# --- adapters ---------------------------------------------------------------------------------------------------------
-
-
 def merge_adapter(adapter: Path, base: str | Path, out: Path) -> None:
-    """Writes a plain model folder: the base model with a LoRA adapter merged in, whole or not at all.
-
-    The tokenizer and our card are the adapter's where it has them; everything else is the base's.
-    """
+    """Writes the base with a LoRA adapter merged in; tokenizer and card are the adapter's, where it has them."""
     import torch
     from peft import PeftModel
 

@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from compeer.errors import InputError
+from compeer.io import table
 from compeer.models import TextModel
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.resolve import ModelSettings, open_model
-from compeer.policy.control import prompt_table
-from compeer.policy.grpo_settings import SourceSettings
+from compeer.policy.grpo_settings import GrpoSettings
 from compeer.policy.rewards import DecisionSource, JudgeAway, JudgeSource, PlanSource, RewardSource, Weighted, shares_of
 from compeer.progress import console
 from compeer.reasoning import ParsedTurn
@@ -26,31 +26,22 @@ from compeer.simulate.seekers import prompt_language
 from compeer.simulate.sentient import SentientSeeker
 from compeer.statistics import generator
 
-_QUICK = ModelSettings(retries=2)
-"""For servers: longer outages are waited for by `Patient`."""
+_QUICK = ModelSettings(retries=2)  # for servers: longer outages are waited for by `Patient`
 
 
 def open_sources(
-    settings: Mapping[str, SourceSettings],
-    run_judge: Path | None,
-    batch: int,
-    outage: float,
-    seed: int,
-    records: Sequence[SerRecord] = (),
+    settings: GrpoSettings, run_judge: Path | None, batch: int, seed: int, records: Sequence[SerRecord] = ()
 ) -> list[Weighted]:
-    """The sources that a recipe names, ready to score; `run_judge` is the folder of the run's own judge.
-
-    A judge behind a server may stay away for `outage` seconds. A plan's words are learnt from `records`.
-    """
-    if not any(source.weight for source in settings.values()):
+    """The sources that a recipe names, ready to score; a plan's words are learnt from `records`."""
+    if not any(source.weight for source in settings.rewards.values()):
         raise InputError("no source of rewards has a weight above 0.", field="grpo.rewards", do="Give one a weight.")
 
     def patient(name: str) -> TextModel:
-        return Patient(open_model(name, settings=_QUICK), outage)
+        return Patient(open_model(name, settings=_QUICK), settings.outage)
 
     found = []
     own = [record for record in records if record.author == "corpus"]
-    for name, source in settings.items():
+    for name, source in settings.rewards.items():
         opened: RewardSource
         if source.decisions:
             opened = DecisionSource(name, shares_of(own) if source.beyond_chance else None)
@@ -73,29 +64,23 @@ def open_sources(
     return found
 
 
-# --- a simulated seeker -----------------------------------------------------------------------------------------------
-#
 # The seeker is any agent that notes its `emotion` in the `extra` of its turns, as SAGE's sentient seeker does. It reads
 # a record's history with the response at its end, and feels `start` before it. Outputs for one history meet the same
 # seeker with the same random numbers.
 
-WORST = -10.0
-"""What a missing response scores: the most that the emotion falls."""
+WORST = -10.0  # what a missing response scores: the most that the emotion falls
 _RETRIES = 2
 
 
 def facts_from_history(record: SerRecord) -> dict[str, str]:
     """A person, a scene and an intention where nothing is known but what the seeker has said."""
-    words = prompt_table("seeker_facts")[prompt_language(record.language)]
+    words = table("policy/prompts/seeker_facts")[prompt_language(record.language)]
     lines = "\n".join(f"- {' '.join(one.text.split())}" for one in record.history if one.speaker == "seeker")
     return {name: text.strip().replace("{said}", lines) for name, text in words.items()}
 
 
 class SeekerSource:
-    """A simulated seeker as a source of rewards: the change of its emotion, in its own points.
-
-    A missing response scores `WORST` without asking anybody: a broken output is never better off than a bad one.
-    """
+    """A simulated seeker as a source: the change of its emotion, in points; a missing response has `WORST`."""
 
     def __init__(self, seeker: Agent, seed: int, *, start: float = 40, name: str = "seeker") -> None:
         self._seeker, self._seed, self._start, self.name = seeker, seed, start, name
@@ -137,11 +122,8 @@ class SeekerSource:
         return Score(total=change, more={"change 1": change, "emotion": float(emotion)})
 
 
-# --- servers that go away ---------------------------------------------------------------------------------------------
-
 _AWAY = ("connection", "timeout", "rate limit", "server", "access")
-_TRIES = 3
-"""How often a question is asked again that fails though the server is there."""
+_TRIES = 3  # how often a question is asked again that fails though the server is there
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 

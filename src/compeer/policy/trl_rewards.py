@@ -52,8 +52,7 @@ def judged_by(judge: str | Path | Judge, *, seed: int = 0, max_completion_length
     return reward
 
 
-unifireward = judged_by("judge")
-"""The packaged judge as a reward function; it is opened at the first call."""
+unifireward = judged_by("judge")  # the packaged judge as a reward function; it is opened at the first call
 
 
 def redundant(

@@ -6,7 +6,6 @@ all gives its `Failure`, and neither is ever taken for an answer.
 
 import base64
 import mimetypes
-import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from pydantic import ValidationError
 
 from compeer.errors import InputError, from_validation
 from compeer.io import Model
+from compeer.io import table as table
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.models.catalogue import SMOLLM2
 from compeer.models.embedder import NGRAM_DIMENSIONS, Embedder, Embeds, Matrix, hashed_counts
@@ -52,12 +52,6 @@ async def ask_stage(stage: Stage, units: Iterable[T], work: Callable[[T], Awaita
 def prompt(name: str, room: str = "ser") -> str:
     """A prompt of a room's folder `prompts`."""
     return files("compeer").joinpath(room, "prompts", f"{name}.txt").read_text(encoding="utf-8").strip()
-
-
-@cache
-def table(path: str) -> dict[str, Any]:
-    """A packaged table of words and patterns, by its path without `.toml`."""
-    return tomllib.loads(files("compeer").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
 
 
 def regex(pattern: str | Sequence[str], fragments: Mapping[str, str | Sequence[str]] | None = None) -> str:
