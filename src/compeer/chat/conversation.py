@@ -45,7 +45,10 @@ LIVELY = 0.9  # the temperature at which a response is written again that began 
 
 
 class GuardedSupporter:
-    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time."""
+    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time.
+
+    `multimodal` says whether it reads pictures, `judges` whether it has a judge, so that `best_of` can be above one.
+    """
 
     def __init__(
         self,
@@ -66,6 +69,11 @@ class GuardedSupporter:
         self._seconds = 5.0  # that a turn takes, by those that have ended
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
+        """The events of one turn; closing the iterator ends the work on it.
+
+        `Busy`, `InputError` (a request that cannot be met) or the request's own refusal are raised at the latest in the
+        place of the first event. Whatever fails after that ends in `TurnDone`, with problems and a safe reply.
+        """
         if not request.history or request.history[-1].speaker != "seeker":
             raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         return self._converse(request)

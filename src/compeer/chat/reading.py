@@ -32,8 +32,8 @@ Gate = Callable[[], SentenceGate | None]
 _FENCE = re.compile(r"\s*(?:`{1,3}|~{1,3})[\w-]*\s*$")  # a line that is, or may become, the edge of a code block
 _BLANKS_BEFORE_BREAK = re.compile(r"[^\S\n]+(?=\n)")
 _DECIDED = re.compile(r"[\[［【〔(（][^\n]*[\]］】〕)）]\W*$")
+# Whatever ends a line for the parser ends it here.
 _BREAKS = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", "\n") | {"\r": None})
-"""Whatever ends a line for the parser ends it here."""
 _MOST_LABELS = 16  # so many labels are followed as they are written; a turn has four
 _PROBLEM_QUOTE = re.compile(r"""(['"]).*\1""", re.DOTALL)
 _SEEKER_QUOTE = re.compile("“([^“”]+)”")

@@ -22,7 +22,7 @@ from compeer.reasoning import STEPS, one_line, render_step
 if TYPE_CHECKING:
     from compeer.chat.conversation import GuardedSupporter
     from compeer.chat.session import ChatSession
-    from compeer.chat.turn import Event, JudgedCandidate, Supporter, TurnDone, TurnRequest
+    from compeer.chat.turn import Event, JudgedCandidate, TurnDone, TurnRequest
     from compeer.policy.control import Control
 
 NOTICE = "This is software, and no clinician: it can be wrong, and it cannot see how you are. In danger, call for help."
@@ -113,7 +113,7 @@ def chat(chosen: TalkOptions) -> None:
         Chat(supporter, session, Console()).run()
 
 
-def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
+def _collected(supporter: GuardedSupporter, request: TurnRequest) -> dict[str, Any]:
     """A turn as one object."""
     from compeer.chat.turn import JudgedCandidate
 
@@ -142,7 +142,7 @@ def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
     return found
 
 
-def answered(supporter: Supporter, request: TurnRequest, hear: Callable[[Event], object]) -> TurnDone:
+def answered(supporter: GuardedSupporter, request: TurnRequest, hear: Callable[[Event], object]) -> TurnDone:
     """Lets the supporter answer, and passes on each event."""
     from compeer.chat.turn import TurnDone
 
@@ -207,7 +207,7 @@ class Chat:
     """A conversation in the terminal; `ask` reads what the seeker types."""
 
     def __init__(
-        self, supporter: Supporter, session: ChatSession, printer: Console, ask: Callable[[str], str] = input
+        self, supporter: GuardedSupporter, session: ChatSession, printer: Console, ask: Callable[[str], str] = input
     ) -> None:
         self._supporter, self._session, self._printer, self._ask = supporter, session, printer, ask
 
