@@ -267,8 +267,6 @@ async def _gone(client: Request) -> None:
 
 
 class Judging:
-    """Answers requests for a judgment."""
-
     def __init__(self, judge: Judge | None, metrics: Metrics) -> None:
         self._judge, self._metrics = judge, metrics
         self._turn = asyncio.Lock()

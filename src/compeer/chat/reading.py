@@ -156,7 +156,6 @@ class CheckedReply:
         return not self.stale and (self.gate is None or self.gate.open)
 
     def feed(self, text: str) -> str:
-        """What may be shown after this piece."""
         return self._passed(self.gate.feed(text) if self.gate else text)
 
     def close(self, cut_off: bool = False) -> str:
@@ -202,7 +201,6 @@ class CheckedSteps:
         return not self.hidden
 
     def allow_all(self, turn: SupportTurn) -> bool:
-        """Whether all steps of a turn may be shown."""
         return all(self.allow(turn.step(part)) for part in STEPS)
 
 
@@ -232,7 +230,6 @@ class CheckedOutput:
         self.reply, self._steps, self.reader = reply, steps, TurnReader(begun)
 
     def feed(self, piece: str) -> list[StepDone | ReplyPart]:
-        """What may be shown after this piece."""
         return self._allowed(self.reader.feed(piece))
 
     def end(self, cut_off: bool, failed: bool) -> tuple[list[StepDone | ReplyPart], ParsedTurn]:

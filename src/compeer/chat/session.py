@@ -54,7 +54,6 @@ class ChatSession:
         return TurnRequest(tuple(self.utterances), control, self.best_of, self.sampling, seed, self._state)
 
     def done(self, done: TurnDone) -> None:
-        """Takes in how the turn ended."""
         self._state, self.last = done.guarded.state, done
         if done.turn is not None and self.utterances:
             feeling = {"emotion": done.turn.emotion.emotion, "intensity": done.turn.emotion.intensity}

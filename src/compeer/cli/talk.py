@@ -114,7 +114,6 @@ def chat(chosen: TalkOptions) -> None:
 
 
 def _collected(supporter: GuardedSupporter, request: TurnRequest) -> dict[str, Any]:
-    """A turn as one object."""
     from compeer.chat.turn import JudgedCandidate
 
     events: list[Event] = []
@@ -212,7 +211,6 @@ class Chat:
         self._supporter, self._session, self._printer, self._ask = supporter, session, printer, ask
 
     def run(self) -> None:
-        """Talks until the seeker leaves."""
         self._print(f"Talking with {self._supporter.name} ({self._supporter.language}). {NOTICE}\n/help, /quit")
         while True:
             try:

@@ -21,7 +21,7 @@ from compeer.evaluate.decisions import held_out
 from compeer.evaluate.esc_eval import EscEval, cards_of
 from compeer.evaluate.judging import judge_conversations
 from compeer.evaluate.players import Player, Players, Talk
-from compeer.evaluate.runner import Evaluation, Mode, sample
+from compeer.evaluate.runner import Evaluation, sample
 from compeer.evaluate.safety import LOCALES, Half, SafetyCase, cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage
 from compeer.integrations.inspect_metrics import (
@@ -38,6 +38,7 @@ from compeer.policy.selection import generate_turns
 from compeer.reasoning import parse_turn
 from compeer.ser.record import SerRecord
 from compeer.simulate import Conversation, Scenario, run_dialogues
+from compeer.simulate.agents import Mode
 from compeer.simulate.emotion import preset
 from compeer.simulate.sentient import own_profiles, read_profiles
 
