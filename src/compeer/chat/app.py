@@ -21,15 +21,7 @@ from compeer.chat.api import Chats, Judging, Keeper
 from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES, readable_request, refused
 from compeer.chat.metrics import Metrics
-from compeer.chat.schemas import (
-    MOST_CANDIDATES,
-    ChatAnswer,
-    ChatRequest,
-    JudgeAnswer,
-    JudgeRequest,
-    ModelCard,
-    ModelList,
-)
+from compeer.chat.schemas import MOST_OUTPUTS, ChatAnswer, ChatRequest, JudgeAnswer, JudgeRequest, ModelCard, ModelList
 from compeer.chat.scoring import register_scoring
 from compeer.io import Frozen
 from compeer.policy.control import VALUES
@@ -95,7 +87,7 @@ def create_app(
         guard=supporter.guarded,
         judge=judge is not None,
         keeps=settings.keep is not None,
-        max_best_of=MOST_CANDIDATES if supporter.judges else 1,
+        max_best_of=MOST_OUTPUTS if supporter.judges else 1,
         controls={field: list(values) for field, values in VALUES.items()},
     )
     outside, refused_by = refusals(401, 421, 429, 500), refusals(400, 401, 404, 408, 413, 421, 429, 500)

@@ -18,7 +18,7 @@ MOST_MESSAGES = 500
 LONGEST_HISTORY = 200_000  # characters of all messages; where there are more, or more messages, the oldest is dropped
 LONGEST_OUTPUT = 20_000
 LONGEST_STATE = 16_384
-MOST_CANDIDATES = 8
+MOST_OUTPUTS = 8
 _MOST_SENT = 20_000  # messages that are looked at at all
 
 
@@ -105,7 +105,7 @@ class ChatRequest(BaseModel):
     stage: Stage | None = Field(None, description="the stage to take the conversation to be in; forced")
     emotion: Emotion | None = Field(None, description="the emotion to take the seeker to feel; forced")
     persona: Persona | None = Field(None, description="the manner to speak in, after DISC; asked for")
-    best_of: int | None = Field(None, ge=1, le=MOST_CANDIDATES, description="outputs of which the judge chooses one")
+    best_of: int | None = Field(None, ge=1, le=MOST_OUTPUTS, description="outputs of which the judge chooses one")
     show_reasoning: bool | None = Field(True, description="whether the steps are given; in a crisis they never are")
     state: str | None = Field(None, max_length=LONGEST_STATE, description="`compeer.state` of the answer before")
     conversation: str | None = Field(None, max_length=200, description="your name for it, for the guard's hooks only")

@@ -21,8 +21,6 @@ from compeer.reward.score import Score
 from compeer.safety.guard import GuardedTurn, GuardState
 
 SAMPLING = Sampling(temperature=0.4, min_p=0.1, max_tokens=320)  # a small model rarely recovers from improbable tokens
-LONGEST_UTTERANCE = 20_000  # characters of an utterance that the model reads, its last ones. The guard reads all
-NO_REPLY = "no reply"  # why a reply was replaced if the supporter wrote none that could be read
 
 
 @dataclass(frozen=True)

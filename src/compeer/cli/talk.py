@@ -83,7 +83,7 @@ def say(
     as_json: bool = option("Print one JSON object.", False, "--json"),
 ) -> None:
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
-    from compeer.chat.turn import NO_REPLY
+    from compeer.chat.conversation import NO_REPLY
 
     text = standard_input() if text == "-" else text
     if not text.strip():
@@ -164,7 +164,8 @@ class Screen:
         self._steps = False
 
     def hear(self, event: Event) -> None:
-        from compeer.chat.turn import NO_REPLY, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
+        from compeer.chat.conversation import NO_REPLY
+        from compeer.chat.turn import JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
 
         match event:
             case StepDone(part, step):
