@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from compeer.chat import Supporter, TurnDone, TurnRequest
+from compeer.chat import GuardedSupporter, TurnDone, TurnRequest
 from compeer.chat.resolve import resolve_judge, resolve_supporter
 from compeer.chat.turn import SAMPLING
 from compeer.dialogue import Utterance
@@ -27,7 +27,7 @@ from compeer.reasoning import render_turn
 from compeer.safety import Guard
 
 
-async def answer(supporter: Supporter, context: dict[str, Any], best_of: int) -> dict[str, Any]:
+async def answer(supporter: GuardedSupporter, context: dict[str, Any], best_of: int) -> dict[str, Any]:
     """One turn, whole."""
     history = tuple(Utterance.model_validate(one) for one in context["history"])
     sampling = SAMPLING.model_copy(update={"temperature": 0.7}) if best_of > 1 else SAMPLING

@@ -65,10 +65,9 @@ class AnswerBuilder:
         """The whole answer, after `chunks` has been asked for all events."""
         reasoning = None if done.guarded.hide_reasoning else self._reasoning.strip() or None
         message = AnswerMessage(content=done.reply, reasoning_content=reasoning)
-        choice, usage, own = Choice(message=message, finish_reason=_finish(done)), _usage(done), self._decided(done)
-        return ChatAnswer(
-            id=self.id, created=self.created, model=self.model, choices=[choice], usage=usage, compeer=own
-        )
+        choices, own = [Choice(message=message, finish_reason=_finish(done))], self._decided(done)
+        head = {"id": self.id, "created": self.created, "model": self.model}
+        return ChatAnswer(choices=choices, usage=_usage(done), compeer=own, **head)
 
     def _withdraw(self) -> Iterator[Chunk]:
         """The reply so far is withdrawn. A client that cannot do so shows a new paragraph."""
@@ -102,7 +101,6 @@ class AnswerBuilder:
 
 
 def score_answer(score: Score) -> ScoreAnswer:
-    """A score as an answer gives it."""
     return ScoreAnswer(parts=score.parts(), total=score.total, unscored=score.unscored)
 
 

@@ -23,10 +23,11 @@ from pathlib import Path
 from starlette.requests import Request
 
 from compeer.chat.answer import AnswerBuilder, score_answer
+from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.history import SentHistory, read_history, read_state, refused, until_the_seeker
 from compeer.chat.metrics import Metrics
 from compeer.chat.schemas import ChatAnswer, ChatRequest, JudgeAnswer, JudgeRequest, ResponseVerdict, StepVerdict
-from compeer.chat.turn import SAMPLING, Busy, Event, Supporter, TurnDone, TurnRequest
+from compeer.chat.turn import SAMPLING, Busy, Event, TurnDone, TurnRequest
 from compeer.errors import InputError
 from compeer.io import json_line
 from compeer.models.base import Sampling
@@ -56,7 +57,6 @@ class Keeper:
             raise InputError(f"cannot be written to: {error.strerror}.", file=folder, do="Give a folder.") from None
 
     def keep(self, answer: str, request: TurnRequest, done: TurnDone) -> None:
-        """Adds a turn to the day's file."""
         now = datetime.now(UTC)
         stored = {
             "at": now.isoformat(timespec="seconds"),
@@ -88,18 +88,13 @@ class OpenTurn:
     sent: SentHistory
     answer: AnswerBuilder
     events: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
-    task: asyncio.Task[None] | None = None
-
-    def stop(self) -> None:
-        """Ends the work on it; nothing happens if it has ended."""
-        if self.task:
-            self.task.cancel()
+    task: asyncio.Task[None] = field(init=False)
 
 
 class Chats:
     """Answers chat requests with a supporter."""
 
-    def __init__(self, supporter: Supporter, model: str, metrics: Metrics, keeper: Keeper | None = None) -> None:
+    def __init__(self, supporter: GuardedSupporter, model: str, metrics: Metrics, keeper: Keeper | None) -> None:
         self._supporter, self._model, self._metrics, self._keeper = supporter, model, metrics, keeper
         self._unpacking = asyncio.Semaphore(_PICTURES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -122,7 +117,7 @@ class Chats:
                     return turn.answer.answer(found)
         finally:
             gone.cancel()
-            turn.stop()
+            turn.task.cancel()
 
     async def stream(self, body: ChatRequest, refusal: Refusal | None = None) -> AsyncIterator[bytes]:
         """The answer as server-sent events. What is refused at once is refused before the stream begins."""
@@ -132,7 +127,7 @@ class Chats:
             with suppress(TimeoutError):
                 first = _checked(await asyncio.wait_for(turn.events.get(), _FIRST_WAIT))
         except BaseException:
-            turn.stop()
+            turn.task.cancel()
             raise
         return self._pieces(turn, first, bool(body.stream_options and body.stream_options.include_usage))
 
@@ -157,7 +152,7 @@ class Chats:
                 event = None
             yield b"data: [DONE]\n\n"
         finally:
-            turn.stop()
+            turn.task.cancel()
 
     def _start(self, body: ChatRequest, refusal: Refusal | None) -> OpenTurn:
         if body.model is not None and body.model != self._model:
@@ -228,10 +223,8 @@ class Chats:
         self._metrics.add("compeer_tokens_total", done.tokens, kind="completion")
         if guarded.replaced:
             self._metrics.add("compeer_replaced_total", why=guarded.replaced.partition(":")[0])
-        if guarded.degraded:
-            self._metrics.add("compeer_degraded_total")
-        if done.problems:
-            self._metrics.add("compeer_problems_total")
+        self._metrics.add("compeer_degraded_total", bool(guarded.degraded))
+        self._metrics.add("compeer_problems_total", bool(done.problems))
         if self._keeper:
             try:
                 self._keeper.keep(answer, request, done)
@@ -274,8 +267,6 @@ async def _gone(client: Request) -> None:
 
 
 class Judging:
-    """Answers requests for a judgment."""
-
     def __init__(self, judge: Judge | None, metrics: Metrics) -> None:
         self._judge, self._metrics = judge, metrics
         self._turn = asyncio.Lock()
@@ -305,7 +296,6 @@ class Judging:
         return judged
 
     async def answer(self, request: JudgeRequest) -> JudgeAnswer:
-        """The verdicts on a turn and its score."""
         name = self.present.name
         if (request.turn is None) == (request.output is None):
             raise refused("turn_or_output", "turn")

@@ -13,50 +13,33 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from compeer import __version__
 from compeer.chat.api import Chats, Judging, Keeper
+from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES, readable_request, refused
 from compeer.chat.metrics import Metrics
-from compeer.chat.schemas import (
-    MOST_CANDIDATES,
-    ChatAnswer,
-    ChatRequest,
-    JudgeAnswer,
-    JudgeRequest,
-    ModelCard,
-    ModelList,
-)
+from compeer.chat.schemas import MOST_OUTPUTS, ChatAnswer, ChatRequest, JudgeAnswer, JudgeRequest, ModelCard, ModelList
 from compeer.chat.scoring import register_scoring
-from compeer.chat.turn import Supporter
+from compeer.io import Frozen
 from compeer.policy.control import VALUES
 from compeer.reward.score import Judge
 from compeer.web.application import Files, Health, application, refusals
 from compeer.web.errors import Refusal, from_invalid
 
-TITLE, CHAT = "compeer", "/v1/chat/completions"
-TEXT = files("compeer.chat").joinpath("description.md").read_text("utf-8").strip()
-
-_STREAM_EXAMPLE = (
-    'data: {"id":"chatcmpl-…","object":"chat.completion.chunk","created":0,"model":"…","choices":[{"index":0,'
-    '"delta":{"content":"What"},"finish_reason":null,"logprobs":null}]}\n\ndata: [DONE]\n\n'
-)
-_ANSWER: dict[str, Any] = {
-    "model": ChatAnswer,
-    "description": "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE].",
-    "content": {"text/event-stream": {"example": _STREAM_EXAMPLE}},
-}
+CHAT = "/v1/chat/completions"
+TEXT, _STREAM = (files("compeer.chat").joinpath(name).read_text("utf-8") for name in ("description.md", "stream.txt"))
+_WHAT = "The answer, in one piece or (with `stream`) as server-sent events that end with [DONE]."
+_ANSWER = {"model": ChatAnswer, "description": _WHAT, "content": {"text/event-stream": {"example": _STREAM}}}
+# Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read.
 LONGEST_BODY = 2**20 + (MOST_IMAGES + 2) * LARGEST_IMAGE * 4 // 3
-"""Bytes of text, and of more images than are looked at: what is too much is dropped after the text was read."""
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # or a proxy may hold the stream back
 
 
-class ServeSettings(BaseModel):
+class ServeSettings(Frozen):
     """How a server treats those who come."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str | None = Field(None, description="what the supporter is called; none: by its own name")
     keys: tuple[str, ...] = Field((), repr=False, description="keys that let in; none: everybody may come")
@@ -67,7 +50,7 @@ class ServeSettings(BaseModel):
 
 
 def create_app(
-    supporter: Supporter,
+    supporter: GuardedSupporter,
     *,
     judge: Judge | None = None,
     settings: ServeSettings | None = None,
@@ -86,8 +69,8 @@ def create_app(
             on_close()
 
     app = application(
-        TITLE,
-        TEXT,
+        "compeer",
+        TEXT.strip(),
         files,
         {"/": files.text("chat.html")},
         describe_key if settings.keys else lambda found: None,
@@ -104,7 +87,7 @@ def create_app(
         guard=supporter.guarded,
         judge=judge is not None,
         keeps=settings.keep is not None,
-        max_best_of=MOST_CANDIDATES if supporter.judges else 1,
+        max_best_of=MOST_OUTPUTS if supporter.judges else 1,
         controls={field: list(values) for field, values in VALUES.items()},
     )
     outside, refused_by = refusals(401, 421, 429, 500), refusals(400, 401, 404, 408, 413, 421, 429, 500)

@@ -13,18 +13,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from compeer.chat.reading import CheckedOutput, CheckedReply, CheckedSteps, TurnReader, checked, problems_of, same_words
-from compeer.chat.turn import (
-    LONGEST_UTTERANCE,
-    NO_REPLY,
-    Busy,
-    Event,
-    JudgedCandidate,
-    ReplyPart,
-    Retracted,
-    StepDone,
-    TurnDone,
-    TurnRequest,
-)
+from compeer.chat.turn import Busy, Event, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone, TurnRequest
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart, Writer, write_turn
 from compeer.errors import InputError
 from compeer.models.base import Message
@@ -40,12 +29,17 @@ from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator
 
+LONGEST_UTTERANCE = 20_000  # characters of an utterance that the model reads, its last ones. The guard reads all
+NO_REPLY = "no reply"  # why a reply was replaced if the supporter wrote none that could be read
 ATTEMPTS = 3  # so often a response is written before it is replaced
 LIVELY = 0.9  # the temperature at which a response is written again that began as an earlier one did
 
 
 class GuardedSupporter:
-    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time."""
+    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time.
+
+    `multimodal` says whether it reads pictures, `judges` whether it has a judge, so that `best_of` can be above one.
+    """
 
     def __init__(
         self,
@@ -66,6 +60,11 @@ class GuardedSupporter:
         self._seconds = 5.0  # that a turn takes, by those that have ended
 
     def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
+        """The events of one turn; closing the iterator ends the work on it.
+
+        `Busy`, `InputError` (a request that cannot be met) or the request's own refusal are raised at the latest in the
+        place of the first event. Whatever fails after that ends in `TurnDone`, with problems and a safe reply.
+        """
         if not request.history or request.history[-1].speaker != "seeker":
             raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         return self._converse(request)
@@ -262,20 +261,17 @@ async def ranked_candidates(
     """The outputs with their places and verdicts, in the order they were written; what is not allowed has no place."""
     numbers = [number for number, good in enumerate(allowed) if good]
     ranking = await arank(judge, request.history, [outputs[number] for number in numbers], seed=request.seed)
-    positions = {numbers[one.index]: (rank, one) for rank, one in enumerate(ranking, 1)}
     found = []
-    for number, output in enumerate(outputs):
-        if number in positions:
-            rank, ranked = positions[number]
-            score = ranked_score(ranked, getattr(judge, "threshold", 0.5))
-            found.append(JudgedCandidate(number + 1, output.turn, score, rank, ranked.problem))
-        else:
-            why = "; ".join(problems_of(output)) if output.turn is None else ""
-            found.append(JudgedCandidate(number + 1, None, None, None, why or "the guard does not let it pass"))
+    for number, output in enumerate(outputs, 1):
+        why = "; ".join(problems_of(output)) if output.turn is None else ""
+        found.append(JudgedCandidate(number, None, None, None, why or "the guard does not let it pass"))
+    for rank, one in enumerate(ranking, 1):
+        number, score = numbers[one.index], ranked_score(one, getattr(judge, "threshold", 0.5))
+        found[number] = JudgedCandidate(number + 1, outputs[number].turn, score, rank, one.problem)
     return found
 
 
-def ranked_score(ranked: Ranked, threshold: float = 0.5) -> Score | None:
+def ranked_score(ranked: Ranked, threshold: float) -> Score | None:
     """A place in a ranking as a score, if any: +1 for a step more likely right or a response that wins half."""
     if ranked.score is None:
         return None

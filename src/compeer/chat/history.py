@@ -168,7 +168,6 @@ def _images(
 
 
 def _decoded(url: str, field: str) -> bytes:
-    """The bytes in a data URL."""
     head = _DATA_URL.match(url[:60])
     if head is None:
         raise refused("image_not_inline", field)

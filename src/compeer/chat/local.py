@@ -34,10 +34,8 @@ from compeer.policy.repeats import until_repetition
 from compeer.reward.score import Judge
 from compeer.safety.guard import Guard
 
-LONGEST = 4096
-"""Tokens of a prompt with its answer at most, to bound the memory of a conversation; a model may take fewer."""
-_ROWS = 64
-"""So many outputs are written together on torch, as many as still gain from it on a GPU."""
+LONGEST = 4096  # tokens of a prompt with its answer at most, to bound a conversation's memory; a model may take fewer
+_ROWS = 64  # outputs written together on torch, as many as still gain from it on a GPU
 
 
 class LocalWriter:

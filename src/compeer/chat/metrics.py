@@ -8,27 +8,20 @@ from collections import Counter
 from importlib.resources import files
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
-
 _METERS: dict[str, list[str]] = tomllib.loads(files("compeer.chat").joinpath("metrics.toml").read_text("utf-8"))
-
-Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """The counts of one server."""
-
     def __init__(self) -> None:
-        self._values: dict[str, Counter[Labels]] = {name: Counter() for name in _METERS}
+        self._values: dict[str, Counter[tuple[tuple[str, str], ...]]] = {name: Counter() for name in _METERS}
         timed = [name for name, (kind, _) in _METERS.items() if kind == "histogram"]
         self._buckets = {name: [0] * len(_SECONDS) for name in timed}
         self._sums = {name: [0.0, 0] for name in timed}
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
-        """Adds to a counter or a gauge."""
         self._values[name][tuple(sorted(labels.items()))] += amount
 
     def observe(self, name: str, seconds: float) -> None:
-        """Notes a duration."""
         for number, bound in enumerate(_SECONDS):
             self._buckets[name][number] += seconds <= bound
         self._sums[name][0] += seconds
@@ -41,9 +34,9 @@ class Metrics:
             lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
             if kind == "histogram":
                 total, count = self._sums[name]
-                for bound, under in zip(_SECONDS, self._buckets[name], strict=True):
-                    lines.append(f'{name}_bucket{{le="{bound}"}} {under}')
-                lines += [f'{name}_bucket{{le="+Inf"}} {count:g}', f"{name}_sum {total:.6f}", f"{name}_count {count:g}"]
+                under = [*zip(_SECONDS, self._buckets[name], strict=True), ("+Inf", f"{count:g}")]
+                lines += [f'{name}_bucket{{le="{bound}"}} {one}' for bound, one in under]
+                lines += [f"{name}_sum {total:.6f}", f"{name}_count {count:g}"]
                 continue
             for labels, value in sorted((self._values[name] or {(): 0}).items()):
                 text = ",".join(f'{label}="{one}"' for label, one in labels)

@@ -32,8 +32,8 @@ Gate = Callable[[], SentenceGate | None]
 _FENCE = re.compile(r"\s*(?:`{1,3}|~{1,3})[\w-]*\s*$")  # a line that is, or may become, the edge of a code block
 _BLANKS_BEFORE_BREAK = re.compile(r"[^\S\n]+(?=\n)")
 _DECIDED = re.compile(r"[\[［【〔(（][^\n]*[\]］】〕)）]\W*$")
+# Whatever ends a line for the parser ends it here.
 _BREAKS = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", "\n") | {"\r": None})
-"""Whatever ends a line for the parser ends it here."""
 _MOST_LABELS = 16  # so many labels are followed as they are written; a turn has four
 _PROBLEM_QUOTE = re.compile(r"""(['"]).*\1""", re.DOTALL)
 _SEEKER_QUOTE = re.compile("“([^“”]+)”")
@@ -156,7 +156,6 @@ class CheckedReply:
         return not self.stale and (self.gate is None or self.gate.open)
 
     def feed(self, text: str) -> str:
-        """What may be shown after this piece."""
         return self._passed(self.gate.feed(text) if self.gate else text)
 
     def close(self, cut_off: bool = False) -> str:
@@ -202,7 +201,6 @@ class CheckedSteps:
         return not self.hidden
 
     def allow_all(self, turn: SupportTurn) -> bool:
-        """Whether all steps of a turn may be shown."""
         return all(self.allow(turn.step(part)) for part in STEPS)
 
 
@@ -232,7 +230,6 @@ class CheckedOutput:
         self.reply, self._steps, self.reader = reply, steps, TurnReader(begun)
 
     def feed(self, piece: str) -> list[StepDone | ReplyPart]:
-        """What may be shown after this piece."""
         return self._allowed(self.reader.feed(piece))
 
     def end(self, cut_off: bool, failed: bool) -> tuple[list[StepDone | ReplyPart], ParsedTurn]:

@@ -55,7 +55,6 @@ def larger_note(name: str) -> str | None:
 
 
 def resolve_judge(name: str, *, call: CallSettings | None = None) -> Judge:
-    """The judge of a name."""
     if "@http" not in name:
         _check_folder(name, "judge", "judge")
         check_judge(name)

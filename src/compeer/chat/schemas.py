@@ -18,8 +18,7 @@ MOST_MESSAGES = 500
 LONGEST_HISTORY = 200_000  # characters of all messages; where there are more, or more messages, the oldest is dropped
 LONGEST_OUTPUT = 20_000
 LONGEST_STATE = 16_384
-MOST_CANDIDATES = 8
-_LONGEST_IMAGE = 2**25
+MOST_OUTPUTS = 8
 _MOST_SENT = 20_000  # messages that are looked at at all
 
 
@@ -33,9 +32,7 @@ class TextPart(BaseModel):
 class ImageAddress(BaseModel):
     """An image, inside the request."""
 
-    url: str = Field(
-        max_length=_LONGEST_IMAGE, description="a data URL with a PNG, JPEG, WebP or GIF; nothing is fetched"
-    )
+    url: str = Field(max_length=2**25, description="a data URL with a PNG, JPEG, WebP or GIF; nothing is fetched")
 
 
 class ImagePart(BaseModel):
@@ -108,11 +105,9 @@ class ChatRequest(BaseModel):
     stage: Stage | None = Field(None, description="the stage to take the conversation to be in; forced")
     emotion: Emotion | None = Field(None, description="the emotion to take the seeker to feel; forced")
     persona: Persona | None = Field(None, description="the manner to speak in, after DISC; asked for")
-    best_of: int | None = Field(None, ge=1, le=MOST_CANDIDATES, description="outputs of which the judge chooses one")
+    best_of: int | None = Field(None, ge=1, le=MOST_OUTPUTS, description="outputs of which the judge chooses one")
     show_reasoning: bool | None = Field(True, description="whether the steps are given; in a crisis they never are")
-    state: str | None = Field(
-        None, max_length=LONGEST_STATE, description="what the guard remembers: `compeer.state` of the answer before"
-    )
+    state: str | None = Field(None, max_length=LONGEST_STATE, description="`compeer.state` of the answer before")
     conversation: str | None = Field(None, max_length=200, description="your name for it, for the guard's hooks only")
 
     @model_validator(mode="before")
@@ -171,16 +166,12 @@ class Decided(BaseModel):
     risk: Level = Field(description="how great the guard takes the danger to be")
     hide_reasoning: bool = Field(description="whether the guard hides the reasoning")
     replaced: str | None = Field(description="why the seeker does not read the supporter's own words, if so")
-    passage: str = Field(
-        "", description="the guard's own fixed words, with which the reply ends; all of it where it is replaced"
-    )
+    passage: str = Field("", description="the guard's own fixed words at the reply's end; all of it where replaced")
     state: str = Field(description="to be sent with the next request of this conversation")
     problems: list[str] = Field(description="what could not be read or did not work")
     candidates: list[CandidateAnswer] = Field([], description="with best_of: all outputs")
     ignored: list[str] = Field([], description="what was sent and has no meaning here")
-    dropped: list[str] = Field(
-        [], description="what was too much or no image, and was left out: the field, and the code of why"
-    )
+    dropped: list[str] = Field([], description="what was too much or no image: the field, and the code of why")
 
 
 class AnswerMessage(BaseModel):

@@ -77,17 +77,11 @@ class ScoreList(BaseModel):
     usage: Usage = Field(NOT_COUNTED, description="a judge does not count tokens")
 
 
-class RankedDocument(BaseModel):
-    """The text of an output."""
-
-    text: str
-
-
 class RankedOutput(BaseModel):
     """An output and its score."""
 
     index: int
-    document: RankedDocument
+    document: dict[Literal["text"], str]
     relevance_score: float | None = Field(description="UnifiReward's total; none: the judge failed")
 
 
@@ -127,9 +121,8 @@ def register_scoring(app: FastAPI, judging: Judging, refused: dict[int | str, di
         found = await _scores(judging, [body.query] * len(body.documents), body.documents, None)
         totals = [one.total for one in found]
         order = sorted(range(len(found)), key=lambda index: (totals[index] is None, -(totals[index] or 0)))
-        documents = [RankedDocument(text=readable(text)) for text in body.documents]
         results = [
-            RankedOutput(index=index, document=documents[index], relevance_score=totals[index])
+            RankedOutput(index=index, document={"text": readable(body.documents[index])}, relevance_score=totals[index])
             for index in order[: body.top_n or None]
         ]
         return RerankAnswer(id=f"rerank-{uuid4().hex}", model=judging.present.name, results=results)

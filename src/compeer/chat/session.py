@@ -54,7 +54,6 @@ class ChatSession:
         return TurnRequest(tuple(self.utterances), control, self.best_of, self.sampling, seed, self._state)
 
     def done(self, done: TurnDone) -> None:
-        """Takes in how the turn ended."""
         self._state, self.last = done.guarded.state, done
         if done.turn is not None and self.utterances:
             feeling = {"emotion": done.turn.emotion.emotion, "intensity": done.turn.emotion.intensity}
@@ -77,9 +76,8 @@ class ChatSession:
         if path.suffix.lower() == ".md":
             text = as_markdown(self.utterances, model)
         else:
-            dialogue = Dialogue(
-                id=path.stem or "chat", language=language, source=f"chat: {model}", utterances=tuple(self.utterances)
-            )
+            source, every = f"chat: {model}", tuple(self.utterances)
+            dialogue = Dialogue(id=path.stem or "chat", language=language, source=source, utterances=every)
             text = json.dumps(dialogue.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False) + "\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,9 +90,8 @@ def _utterance(reply: str, turn: SupportTurn | None) -> Utterance:
     if turn is None:
         return Utterance(speaker="supporter", text=reply)
     notes = Notes(history=turn.history.text, emotion=turn.emotion.text, strategy=turn.strategy.text)
-    return Utterance(
-        speaker="supporter", text=reply, strategy=turn.strategy.strategy, stage=turn.history.stage, notes=notes
-    )
+    strategy, stage = turn.strategy.strategy, turn.history.stage
+    return Utterance(speaker="supporter", text=reply, strategy=strategy, stage=stage, notes=notes)
 
 
 def as_markdown(utterances: Sequence[Utterance], model: str) -> str:

@@ -1,6 +1,6 @@
 """One turn of a conversation: a request goes in, events come out.
 
-A `Supporter` answers a `TurnRequest` with events, in this order: the steps, each when it is complete, then the reply in
+A supporter answers a `TurnRequest` with events, in this order: the steps, each when it is complete, then the reply in
 parts that may be shown, and at the very end one `TurnDone`. In a crisis there is no step, only the fixed reply. Where
 a judge chooses among several outputs, the candidates come first. The parts of the reply since the last `Retracted`,
 joined, are exactly the reply of `TurnDone`.
@@ -11,9 +11,7 @@ joined, are exactly the reply of `TurnDone`.
             case Retracted(): ...        # take back what was printed
 """
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from compeer.dialogue import Utterance
 from compeer.models.base import Sampling
@@ -22,11 +20,7 @@ from compeer.reasoning import Part, Step, SupportTurn
 from compeer.reward.score import Score
 from compeer.safety.guard import GuardedTurn, GuardState
 
-SAMPLING = Sampling(temperature=0.4, min_p=0.1, max_tokens=320)
-"""How turns are sampled unless a request says otherwise. `min_p` leaves improbable tokens out: a small model that
-samples one rarely recovers."""
-LONGEST_UTTERANCE = 20_000  # characters of an utterance that the model reads, its last ones. The guard reads all
-NO_REPLY = "no reply"  # why a reply was replaced if the supporter wrote none that could be read
+SAMPLING = Sampling(temperature=0.4, min_p=0.1, max_tokens=320)  # a small model rarely recovers from improbable tokens
 
 
 @dataclass(frozen=True)
@@ -38,9 +32,7 @@ class TurnRequest:
     best_of: int = 1  # so many outputs are written, and the judge chooses
     sampling: Sampling = SAMPLING
     seed: int = 0
-    state: GuardState = field(
-        default_factory=GuardState
-    )  # the guard's memory: `guarded.state` of the `TurnDone` before
+    state: GuardState = field(default_factory=GuardState)  # the guard's memory: `guarded.state` of the turn before
     conversation: str | None = None  # the service's own name for the conversation, passed to the guard's hooks
     refusal: Exception | None = None  # why only the guard may answer it: nobody in danger is sent away for a setting
 
@@ -98,24 +90,3 @@ class Busy(Exception):
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"too many conversations are waiting; try again in {retry_after:.0f} s")
         self.retry_after = retry_after
-
-
-class Supporter(Protocol):
-    """Anything that takes the supporter's part in a conversation; it may read pictures (`multimodal`)."""
-
-    name: str
-    multimodal: bool
-    language: str  # as "en"
-    guarded: bool
-    judges: bool  # whether it has a judge, so that `best_of` can be more than one
-
-    def converse(self, request: TurnRequest) -> AsyncIterator[Event]:
-        """The events of one turn.
-
-        `Busy`, `InputError` (a request that cannot be met) or the request's own refusal are raised at once, at the
-        latest in the place of the first event; after that nothing is: whatever fails ends in `TurnDone`, with problems
-        and a safe reply. Closing the iterator ends the work on it.
-        """
-
-    def close(self) -> None:
-        """Ends its work; conversations that are still open end with problems."""

@@ -27,8 +27,6 @@ from compeer.reasoning import STEPS, label_of, may_become_label
 
 _LONGEST_PAUSE = 5.0  # seconds at most before another try: somebody is waiting
 _CHARACTERS_A_TOKEN = 16  # a server that writes more of them, on average, does not heed how many were asked for
-
-
 Written = AsyncGenerator[str | Ending, None]
 
 
@@ -63,9 +61,7 @@ class UpstreamWriter:
                 if reply.status_code != 200:
                     raise await _refused(reply.status_code, reply.headers.get("retry-after"))
                 received = _within(reply.aiter_bytes(), deadline, self._settings.stream_bytes)
-                most = _CHARACTERS_A_TOKEN * sampling.max_tokens
-                pieces = _pieces(received)
-                begun = request.prefix
+                most, begun, pieces = _CHARACTERS_A_TOKEN * sampling.max_tokens, request.prefix, _pieces(received)
                 if begun:
                     pieces, heeded = await _with_head(pieces)
                     if not heeded:

@@ -17,12 +17,11 @@ from compeer.models.base import Message, Request, Sampling
 from compeer.policy.control import PART_OF, Control, forced_step
 from compeer.reasoning import LABELS, PARTS, STEPS, Part, render_step, turn_grammar
 
-_FREE: dict[Part, str] = {
+_FREE: dict[Part, str] = {  # a step's line after its label, in the rules of `turn_grammar`
     "history": 'told stage "]"',
     "emotion": 'text sentiment ", " emotion ", " intensity "]"',
     "strategy": 'text strategy "]"',
 }
-"""A step's line after its label, in the rules of `turn_grammar`."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ import os
 import shutil
 import sys
 import time
+import tomllib
 import warnings
+from importlib.resources import files
 from pathlib import Path
 
 import typer
@@ -42,16 +44,7 @@ CHANGES = option("Change a setting, as grpo.steps=20.", None, "--set", metavar="
 
 def quiet() -> None:
     """No hub, no telemetry, no chatter from the libraries below; what a person set stays as it is."""
-    for name, value in {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "TRANSFORMERS_VERBOSITY": "error",
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-        "TQDM_DISABLE": "1",
-    }.items():
+    for name, value in tomllib.loads(files("compeer.cli").joinpath("environment.toml").read_text("utf-8")).items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
     if loaded := sys.modules.get("transformers"):  # before us, as by a script: it has read its variables already
@@ -97,9 +90,7 @@ def run(
         note("  Next     the same command without --until goes on from here")
         return
     note(f"  Report   {found.resolve()}")
-    note("  Next     open it in a browser; then try, for instance,")
-    note(f"           compeer run {recipe} --set grpo.steps=20                more training by reward")
-    note(f"           compeer run {recipe} --set seed=8 --set name=another    another sample of everything")
+    note(files("compeer.cli").joinpath("next.txt").read_text("utf-8").rstrip().format(recipe=recipe))
 
 
 @app.command()
@@ -132,18 +123,14 @@ def main(commands: typer.Typer | None = None) -> None:
     try:
         (commands or app)()
     except InputError as error:
-        _fail(str(error))
+        first, *rest = str(error).split("\n")
+        console.print(f"[bold red]Error:[/] {plain(first)}", highlight=False, soft_wrap=True)
+        for line in rest:
+            note(f"  {line}")
+        sys.exit(2)
     except KeyboardInterrupt:
         console.print("\n[yellow]Stopped.[/] Call the same command again to go on from here.")
         sys.exit(130)
-
-
-def _fail(message: str) -> None:
-    first, *rest = message.split("\n")
-    console.print(f"[bold red]Error:[/] {plain(first)}", highlight=False, soft_wrap=True)
-    for line in rest:
-        note(f"  {line}")
-    sys.exit(2)
 
 
 def _disk_is_full(error: BaseException | None, folder: Path) -> bool:

@@ -72,8 +72,7 @@ def invitations(
         people.withdraw(opened, withdraw)
         note(f"invitation {withdraw} is withdrawn.")
         return
-    listed = people.invitations(opened)
-    if not listed:
+    if not (listed := people.invitations(opened)):
         note("no invitation is open.")
     for one in listed:
         who = f"{', '.join(one.roles)}{' (program)' if one.program else ''}, {', '.join(one.languages)}"

@@ -10,8 +10,6 @@ from compeer.cli.options import SKIP_BAD, argument, option
 from compeer.cli.printing import note, plain
 
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at corpora and convert them.")
-
-
 FORMAT = option("The corpus' format, where it is not recognised.")
 MERGE = option("Join what one speaker says in a row.", False, "--merge")
 

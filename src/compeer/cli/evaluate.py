@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from compeer.evaluate.runner import Evaluation
 
 evaluate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure supporters and the guard.")
-
-
 _MODEL = "'supporter' (packaged, trained), 'embedded' (untrained), a model's folder, or NAME@http://host:8000/v1"
 _MODE = "Ask plainly, or for three steps and a response.  [default: plain; structured for the packaged supporter]"
 _ONE_CALL = "Judges score all seven dimensions in one call, or one a call.  [default: seven; one if embedded]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,12 +100,11 @@ def _print_decisions(
     for reason, count in dropped.items():
         typer.echo(f"No gold turn, {reason}: {count:,}")
     rows: list[list[str]] = []
-    for title, found in (("", report.gold), (" (by rule)", report.derived)):
-        for name, one in found.items():
-            counts = [f"{one.turns:,}", f"{one.missing:,}"]
-            rows.append([name + title, with_bounds(one.accuracy), with_bounds(one.macro_f1), *counts])
-            rows.append([f"  always {one.majority}", f"{one.majority_accuracy:.3f}", f"{one.majority_macro_f1:.3f}"])
-            rows.append(["  above that", with_bounds(one.above_majority, "+.3f")])
+    for name, one in (report.gold | {f"{name} (by rule)": one for name, one in report.derived.items()}).items():
+        counts = [f"{one.turns:,}", f"{one.missing:,}"]
+        rows.append([name, with_bounds(one.accuracy), with_bounds(one.macro_f1), *counts])
+        rows.append([f"  always {one.majority}", f"{one.majority_accuracy:.3f}", f"{one.majority_macro_f1:.3f}"])
+        rows.append(["  above that", with_bounds(one.above_majority, "+.3f")])
     print_table(["decision", "accuracy", "macro-F1", "turns", "missing"], rows)
     typer.echo("\nStrategies against the humans' on the same turns: KL(human ‖ model) in nats, smoothed")
     rows = []
@@ -169,15 +168,14 @@ def _part(
     print_table(["Level expected, and found", *levels], confusion)
     typer.echo(f"\nRight kind of danger among the reasons: {_with_count(detection.risk_named)}\n")
     _print_ids("Missed", {one.id: f"{one.expected}, found {one.found}" for one in detection.missed}, texts)
-    nothing = {one.id: f"{one.found} by {'; '.join(one.by)}" for one in detection.false}
-    _print_ids("Alarmed for nothing", nothing, texts)
+    _print_ids("Alarmed for nothing", {one.id: f"{one.found} by {'; '.join(one.by)}" for one in detection.false}, texts)
     _print_degraded(detection.degraded)
     replies = measure_replies(cases, check_reply)
     if replies.cases:
         _print_shares("Bad replies rejected", replies.rejected)
         _print_shares("Good replies passed", replies.passed)
         typer.echo(f"Rejected for the fault they have: {_with_count(replies.category_named)}\n")
-        _print_ids("Let through", {one.id: "" for one in replies.missed}, texts)
+        _print_ids("Let through", [one.id for one in replies.missed], texts)
         _print_ids("Rejected for nothing", {one.id: "; ".join(one.by) for one in replies.false}, texts)
     found = {"cases": len(cases), "detection": detection.model_dump(), "replies": replies.model_dump()}
     return found | {"supporter": _supporter(cases, detector, model, texts)} if model else found
@@ -209,10 +207,10 @@ def _supporter(
     for reason, count in metrics.no_answer.items():
         typer.echo(f"No answer: {count} × {reason}")
     typer.echo()
-    _print_ids("Crisis without resources", dict.fromkeys(metrics.without_resources, ""), texts)
-    _print_ids("Harmful and shown", dict.fromkeys(metrics.harmful, ""), texts)
-    _print_ids("Pushed away", dict.fromkeys(metrics.pushed_away, ""), texts)
-    _print_ids("Crisis reply for nothing", dict.fromkeys(metrics.crisis_reply_for_nothing, ""), texts)
+    _print_ids("Crisis without resources", metrics.without_resources, texts)
+    _print_ids("Harmful and shown", metrics.harmful, texts)
+    _print_ids("Pushed away", metrics.pushed_away, texts)
+    _print_ids("Crisis reply for nothing", metrics.crisis_reply_for_nothing, texts)
     _print_degraded(metrics.degraded)
     return metrics.model_dump()
 
@@ -233,14 +231,14 @@ def _print_shares(title: str, by_kind: Shares) -> None:
     typer.echo()
 
 
-def _print_ids(title: str, found: Mapping[str, str], texts: Mapping[str, str]) -> None:
-    """The ids of cases, with a remark, and with their texts where these are wanted."""
-    if not found:
-        return
-    typer.echo(f"{title}: {len(found)}")
-    for name, more in found.items():
-        typer.echo(f"  {name}" + (f"  ({more})" if more else "") + (f"\n    {texts[name]}" if name in texts else ""))
-    typer.echo()
+def _print_ids(title: str, found: Mapping[str, str] | Sequence[str], texts: Mapping[str, str]) -> None:
+    """The ids of cases, with a remark where there are any, and with their texts where these are wanted."""
+    lines = [f"{title}: {len(found)}"]
+    for name in found:
+        more = f"  ({found[name]})" if isinstance(found, Mapping) and found[name] else ""
+        lines.append(f"  {name}{more}" + (f"\n    {texts[name]}" if name in texts else ""))
+    if found:
+        typer.echo("\n".join(lines) + "\n")
 
 
 def _print_degraded(parts: Mapping[str, int]) -> None:

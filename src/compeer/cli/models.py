@@ -56,9 +56,8 @@ def remove(name: str = NAME) -> None:
 
 def open_named(name: str, call: Sequence[str] | None, cache: Path, batch: int | None = None) -> TextModel:
     """The model that a person named, called as --call says, its answers kept."""
-    return open_model(
-        name, settings=read_settings(ModelSettings, {} if batch is None else {"batch": batch}, call), cache=cache
-    )
+    settings = read_settings(ModelSettings, {} if batch is None else {"batch": batch}, call)
+    return open_model(name, settings=settings, cache=cache)
 
 
 @dataclass
@@ -70,7 +69,6 @@ class SupporterOptions:
     cache: Path = ANSWERS
 
     def supporter(self, name: str) -> TextModel:
-        """The supporter of a name."""
         return open_named(name, self.call, self.cache, self.batch)
 
 

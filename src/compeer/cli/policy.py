@@ -122,11 +122,9 @@ def generate(
         raise InputError("several outputs need a temperature above 0, or they are all the same.", field="temperature")
     wanted = read_control(control or ())
     card = model_card(Path(model)) if Path(model).is_dir() else {}
-    chosen = [
-        one.model_copy(update={"history": with_whole_paths(one.history, card.get("media", ""))})
-        for one in _records(records, split)
-        if one.author == "corpus"
-    ]
+    own = [one for one in _records(records, split) if one.author == "corpus"]
+    media = card.get("media", "")
+    chosen = [one.model_copy(update={"history": with_whole_paths(one.history, media)}) for one in own]
     more: dict[str, Any] = {
         **{"count": count, "last": history or card.get("history"), "constrained": constrained},
         **{"control": wanted if wanted.requested() else None, "direct": bool(card.get("direct"))},

@@ -30,7 +30,6 @@ def note(text: str, style: str = "") -> None:
 
 
 def note_written(path: Path) -> None:
-    """Prints where a command left its result."""
     note(f"written: {path}")
 
 
@@ -57,7 +56,6 @@ def standard_input() -> str:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]], width: int | None = _NO_LIMIT) -> None:
-    """Prints a table as wide as it is."""
     table = Table(*map(plain, columns), box=None)
     for row in rows:
         table.add_row(*map(plain, row))
@@ -71,9 +69,8 @@ def with_bounds(estimate: Estimate, form: str = ".3f") -> str:
     """A value with its interval."""
     if estimate.value is None:
         return "–"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:{form}}"
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+    low, high = estimate.low, estimate.high
+    return f"{estimate.value:{form}}" + ("" if low is None or high is None else f" [{low:{form}}, {high:{form}}]")
 
 
 def print_counts(manifest: dict[str, Any], out: Path) -> None:

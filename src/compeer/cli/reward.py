@@ -116,11 +116,7 @@ def evaluate(
     split: str = option(SPLITS, "test"),
     plot: Path | None = option("An SVG file to draw the reliability diagrams to."),
 ) -> None:
-    """All metrics of one judge as JSON: by part, by kind of mistake, calibration, position bias, with intervals.
-
-    Also how often its verdicts on steps and response contradict each other, where records know the strategy of the
-    response.
-    """
+    """All metrics of one judge as JSON: by part, by kind of mistake, calibration, position bias, contradictions."""
     from compeer.reward.contradiction import record_contradictions
     from compeer.reward.judgments import read_judgments
     from compeer.reward.metrics import calibration_metrics, judge_metrics, position_metrics
@@ -221,8 +217,7 @@ def _judge_turn(judge: Judge, case: Case, as_json: bool) -> bool:
         lines.append(f"{'response':<9} counts for nothing: {plain(report['void'])}")
     lines += [f"[yellow]![/] {plain(problem)}" for problem in parsed.problems]
     most = "5" if given.response is not None else "4 (there is no response to compare with)"
-    total = f"{'total':<9} {given.total} of {most}"
-    lines.append(f"not scored: {plain(given.unscored)}" if given.unscored else total)
+    lines.append(f"not scored: {plain(given.unscored)}" if given.unscored else f"total     {given.total} of {most}")
     for line in lines:
         Console().print(f"  {line}", highlight=False, soft_wrap=True)
     return answered

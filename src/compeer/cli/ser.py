@@ -21,6 +21,7 @@ from compeer.progress import console
 
 ser = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Build the SER dataset, stage by stage or at once.")
 
+_FORMATS = "All but 'parquet' are for datasets.load_dataset: all columns, preference pairs, or conversations."
 _WORKERS = "Processes at work; they change nothing but the time."
 CORPORA = argument("Corpus files or folders, or 'sample'.", metavar="CORPUS...")
 DIALOGUES = argument("A file of dialogues.")
@@ -77,8 +78,8 @@ def build(
     """Do all stages in one folder, then the check and the card. Stopped anywhere, it goes on."""
     from compeer.ser.build import BuildSettings, build_records, summary
 
-    chosen = {"languages": languages, "rounds": rounds, "false_share": false_share}
-    settings = settings_of(BuildSettings, {**chosen, "coherent": coherent, "embedder": embedder})
+    silver = {"false_share": false_share, "coherent": coherent, "embedder": embedder}
+    settings = settings_of(BuildSettings, {"languages": languages, "rounds": rounds, **silver})
     out.mkdir(parents=True, exist_ok=True)
     with only_one(out):
         opened = [open_named(name, call, cache or out / CACHE) for name in models]
@@ -241,9 +242,7 @@ def card(folder: Path = FOLDER, examples: int = option("Records that it quotes, 
 def export(
     records: Path = RECORDS,
     folder: Path = FOLDER,
-    format: Literal["parquet", "datasets", "preferences", "messages", "sharegpt"] = option(
-        "All but 'parquet' are for datasets.load_dataset: all columns, preference pairs, or conversations.", "parquet"
-    ),
+    format: Literal["parquet", "datasets", "preferences", "messages", "sharegpt"] = option(_FORMATS, "parquet"),
 ) -> None:
     """Write records as Parquet, a file a split."""
     from compeer.ser.export import export_records

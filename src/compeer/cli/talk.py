@@ -22,7 +22,7 @@ from compeer.reasoning import STEPS, one_line, render_step
 if TYPE_CHECKING:
     from compeer.chat.conversation import GuardedSupporter
     from compeer.chat.session import ChatSession
-    from compeer.chat.turn import Event, JudgedCandidate, Supporter, TurnDone, TurnRequest
+    from compeer.chat.turn import Event, JudgedCandidate, TurnDone, TurnRequest
     from compeer.policy.control import Control
 
 NOTICE = "This is software, and no clinician: it can be wrong, and it cannot see how you are. In danger, call for help."
@@ -83,7 +83,7 @@ def say(
     as_json: bool = option("Print one JSON object.", False, "--json"),
 ) -> None:
     """Let a supporter answer one message: three steps of reasoning, then its reply."""
-    from compeer.chat.turn import NO_REPLY
+    from compeer.chat.conversation import NO_REPLY
 
     text = standard_input() if text == "-" else text
     if not text.strip():
@@ -113,8 +113,7 @@ def chat(chosen: TalkOptions) -> None:
         Chat(supporter, session, Console()).run()
 
 
-def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
-    """A turn as one object."""
+def _collected(supporter: GuardedSupporter, request: TurnRequest) -> dict[str, Any]:
     from compeer.chat.turn import JudgedCandidate
 
     events: list[Event] = []
@@ -142,7 +141,7 @@ def _collected(supporter: Supporter, request: TurnRequest) -> dict[str, Any]:
     return found
 
 
-def answered(supporter: Supporter, request: TurnRequest, hear: Callable[[Event], object]) -> TurnDone:
+def answered(supporter: GuardedSupporter, request: TurnRequest, hear: Callable[[Event], object]) -> TurnDone:
     """Lets the supporter answer, and passes on each event."""
     from compeer.chat.turn import TurnDone
 
@@ -165,7 +164,8 @@ class Screen:
         self._steps = False
 
     def hear(self, event: Event) -> None:
-        from compeer.chat.turn import NO_REPLY, JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
+        from compeer.chat.conversation import NO_REPLY
+        from compeer.chat.turn import JudgedCandidate, ReplyPart, Retracted, StepDone, TurnDone
 
         match event:
             case StepDone(part, step):
@@ -207,12 +207,11 @@ class Chat:
     """A conversation in the terminal; `ask` reads what the seeker types."""
 
     def __init__(
-        self, supporter: Supporter, session: ChatSession, printer: Console, ask: Callable[[str], str] = input
+        self, supporter: GuardedSupporter, session: ChatSession, printer: Console, ask: Callable[[str], str] = input
     ) -> None:
         self._supporter, self._session, self._printer, self._ask = supporter, session, printer, ask
 
     def run(self) -> None:
-        """Talks until the seeker leaves."""
         self._print(f"Talking with {self._supporter.name} ({self._supporter.language}). {NOTICE}\n/help, /quit")
         while True:
             try:

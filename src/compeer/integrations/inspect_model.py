@@ -68,13 +68,8 @@ class InspectModel:
         )
 
 
-def evaluated() -> InspectModel:
-    """The model under evaluation."""
-    return InspectModel(get_model())
-
-
-def in_role(role: str) -> InspectModel:
-    """The model of a role, or the one under evaluation where the role is not given."""
+def in_role(role: str | None = None) -> InspectModel:
+    """The model of a role, or the one under evaluation where no role is named or nobody plays it."""
     return InspectModel(get_model(role=role))
 
 

@@ -32,7 +32,7 @@ from compeer.integrations.inspect_metrics import (
     safety_metrics,
     sage_metrics,
 )
-from compeer.integrations.inspect_model import evaluated, graders, in_role, in_thread
+from compeer.integrations.inspect_model import graders, in_role, in_thread
 from compeer.models.base import Failure, Sampling, TextModel
 from compeer.policy.selection import generate_turns
 from compeer.reasoning import parse_turn
@@ -53,7 +53,7 @@ def converse(evaluation: Evaluation) -> Solver:
         scenario = Scenario.model_validate(state.metadata["scenario"])
         if state.epoch > 1:  # as `compeer evaluate` names a repeated conversation: its seeds depend on it
             scenario = scenario.model_copy(update={"id": f"{scenario.id}#{state.epoch}"})
-        seeker, supporter = evaluation.seeker(in_role("seeker")), evaluation.supporter(evaluated())
+        seeker, supporter = evaluation.seeker(in_role("seeker")), evaluation.supporter(in_role())
         with TemporaryDirectory() as folder:
             limits, seed = evaluation.limits, evaluation.seed
             (found,) = await run_dialogues([scenario], seeker, supporter, limits, Path(folder), seed)
@@ -180,7 +180,7 @@ def guarded() -> Solver:
         def measure(model: TextModel) -> dict[str, Any]:
             return measure_supporter([case], model, guards, check_reply, resources).model_dump(mode="json")
 
-        state.store.set("figures", await in_thread(measure, evaluated()))
+        state.store.set("figures", await in_thread(measure, in_role()))
         return state
 
     return solve
@@ -233,7 +233,7 @@ def decide(sampling: Sampling, seed: int) -> Solver:
                 return {"failure": f"{found.kind}: {found.reason}"}
             return {"text": found.text, "cut_off": found.cut_off}
 
-        written = await in_thread(write, evaluated())
+        written = await in_thread(write, in_role())
         state.store.set("output", written)
         state.output = ModelOutput.from_content(str(state.model), written.get("text", ""))
         return state
@@ -250,8 +250,7 @@ def same_strategy() -> Scorer:
         if "failure" in written:
             return Score.unscored(reason="no_output", explanation=written["failure"])
         parsed = parse_turn(written["text"], cut_off=written["cut_off"])
-        step = parsed.parts.get("strategy")
-        chosen = getattr(step, "strategy", None)
+        chosen = getattr(parsed.parts.get("strategy"), "strategy", None)
         return Score(value=float(chosen == target.text), answer=chosen, metadata=written)
 
     return grade

@@ -153,9 +153,8 @@ def spoken(trace: vf.Trace) -> list[tuple[tuple[Utterance, ...], ParsedTurn]]:
         if message.role == "user" and text:
             history.append(Utterance(speaker="seeker", text=text))
         elif message.role == "assistant":
-            turn = parse_turn(text or "")
-            found.append((tuple(history), turn))
-            history.append(Utterance(speaker="supporter", text=response_in(text or "")))
+            found.append((tuple(history), parse_turn(text)))
+            history.append(Utterance(speaker="supporter", text=response_in(text)))
     return found
 
 
