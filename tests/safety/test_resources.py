@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from compeer.errors import InputError
+from compeer.safety.output import CATEGORIES
 from compeer.safety.replies import LANGUAGES, Replies, language_of, wordings
 from compeer.safety.resources import VARIABLE, load_resources, region_of
 from compeer.safety.risk import KINDS
@@ -135,6 +136,7 @@ def test_every_wording_keeps_the_numbers_and_the_door_open() -> None:
             assert all(first != second for first, second in pairwise(texts))
             assert all(len(text) < len(texts[0]) for text in texts[1:]), "later replies are shorter"
             assert not [word for text in texts for word in away if word in text.lower()]
+        assert set(words.safe) == {*CATEGORIES, "general"}
         assert all(len(texts) >= 2 for texts in words.safe.values())
 
 

@@ -278,7 +278,6 @@ def _lowered(held: Level, age: int, read: _Read, was_crisis: bool, reassured: bo
 
 
 def _level(guess: Guess | None, counts: float = COUNTS) -> Level:
-    """The level that a guess stands for."""
     if guess is None:
         return "none"
     if guess.crisis >= COUNTS and guess.danger >= COUNTS_WITH_CRISIS:
@@ -328,9 +327,7 @@ def _gathered(index: int, signs: dict[str, tuple[int, Match]], held: Level, now:
     return [Trigger("suicide", level, " + ".join(sorted({match.rule for _, match in signs.values()})), index)]
 
 
-@loaded_once
-def _packaged() -> Detector:
-    return Detector()
+_packaged = loaded_once(Detector)
 
 
 def detect(messages: str | Sequence[str | Utterance]) -> Risk:

@@ -20,7 +20,7 @@ from typing import Protocol
 from compeer.safety.detect import detect
 from compeer.safety.hooks import CrisisEvent, Hook
 from compeer.safety.languages import UNREAD, unread
-from compeer.safety.output import LONGEST, Finding, SentenceGate, check_carefully, check_reply, without_weights
+from compeer.safety.output import LONGEST, Check, SentenceGate, check_carefully, check_reply, without_weights
 from compeer.safety.replies import Replies, language_of, recognised
 from compeer.safety.resources import Resources, load_resources
 from compeer.safety.risk import Kind, Risk, Trigger
@@ -31,8 +31,6 @@ _APART = "\n\n"
 
 
 class Detects(Protocol):
-    """Finds danger in the seeker's messages."""
-
     def detect(self, messages: str | Sequence[str], /) -> Risk: ...
 
 
@@ -76,7 +74,7 @@ class Guard:
         hooks: Sequence[Hook] = (),
         attempts: int = 3,
         resources: Resources | None = None,
-        check: Callable[[str, Sequence[str]], Finding | None] | None = None,
+        check: Check | None = None,
         spoken: str | None = None,
     ) -> None:
         self._detect = detect if detector is None else detector.detect
@@ -99,7 +97,7 @@ class Guard:
         if risk.level == "crisis":
             signs = [reason.message for reason in risk.reasons if reason.level == "crisis"]
             if not state.answered or not signs or len(messages) - 1 - max(signs) <= FOLLOW_UPS:
-                return self._crisis(turn, messages, replies, conversation)
+                return self._crisis(turn, messages, conversation)
             return replace(turn, passage=replies.concern(_kinds(risk)[0]), hide_reasoning=True)
         if risk.level == "concern" and not state.concern_shown and not state.answered:
             passage = replies.concern(_kinds(risk)[0])
@@ -109,7 +107,7 @@ class Guard:
     def after(self, reply: str, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
         """The turn with the supporter's reply, if it may be shown, or with a safe one."""
         problem, broken = self._problem(reply, messages)
-        return self._instead(turn, problem, messages, broken) if problem else _spoken(turn, reply)
+        return self._instead(_with(turn, *broken), problem, messages) if problem else _spoken(turn, reply)
 
     def gate(self, messages: Sequence[str], step: bool = False) -> SentenceGate:
         """A gate for a reply that comes in pieces, or for a step. If it shuts, end with `after_gate`."""
@@ -119,8 +117,8 @@ class Guard:
         """The turn after a reply was let through a gate: what was shown, and a safe ending if the gate shut."""
         if gate.open and released.strip():
             return _spoken(turn, released)
-        broken = (f"output check: {gate.failed}",) if gate.failed else ()
-        ended = self._instead(turn, gate.finding.category if gate.finding else "general", messages, broken)
+        turn = _with(turn, *([f"output check: {gate.failed}"] if gate.failed else []))
+        ended = self._instead(turn, gate.finding.category if gate.finding else "general", messages)
         return replace(ended, reply=_APART.join(part for part in (released.strip(), ended.reply) if part))
 
     def respond(
@@ -173,10 +171,8 @@ class Guard:
             return "general", (f"output check: {type(error).__name__}",)
         return (finding.category if finding else None), ()
 
-    def _crisis(
-        self, turn: GuardedTurn, messages: Sequence[str], replies: Replies, conversation: str | None
-    ) -> GuardedTurn:
-        kinds, state, risk = _kinds(turn.risk), turn.state, turn.risk
+    def _crisis(self, turn: GuardedTurn, messages: Sequence[str], conversation: str | None) -> GuardedTurn:
+        kinds, state, risk, replies = _kinds(turn.risk), turn.state, turn.risk, self._replies(messages)
         event = CrisisEvent(
             level="crisis",
             kinds=kinds,
@@ -198,12 +194,10 @@ class Guard:
         state = replace(state, answered=(*state.answered, kinds[0]), concern_shown=True)
         return replace(turn, reply=reply, replaced=f"crisis: {kinds[0]}", hide_reasoning=True, state=state)
 
-    def _instead(
-        self, turn: GuardedTurn, problem: str, messages: Sequence[str], broken: tuple[str, ...] = ()
-    ) -> GuardedTurn:
+    def _instead(self, turn: GuardedTurn, problem: str, messages: Sequence[str]) -> GuardedTurn:
         reply = self._replies(messages).safe(problem, len(messages))
         why = "no reply" if problem == "general" else f"output: {problem}"
-        return replace(_spoken(_with(turn, *broken), reply), replaced=why)
+        return replace(_spoken(turn, reply), replaced=why)
 
     def _replies(self, messages: Sequence[str]) -> Replies:
         return Replies(self._language or language_of(messages), self._resources, self._locale)

@@ -40,7 +40,6 @@ class CrisisEvent:
     messages: tuple[str, ...] = field(default=(), repr=False)
 
     def as_json(self, include_text: bool) -> dict[str, Any]:
-        """The event as a service receives it."""
         counted = {"at": self.at.isoformat(), "messages": len(self.messages)}
         text = {"text": self.messages} if include_text else {}
         return {"event": "crisis", **asdict(self), **counted, **text}

@@ -83,7 +83,8 @@ class LargeReader:
         self._thresholds = {"danger": 0.5, "crisis": 0.5, **card.get("thresholds", {})}
         self._levels = self._first_tokens("", LEVELS, folder)
         self._kinds = self._first_tokens(" ", KINDS, folder)
-        self._fault_thresholds: dict[Category, float] | None = card.get("reply_thresholds")
+        self.checks_replies = "reply_thresholds" in card
+        self._fault_thresholds: dict[Category, float] = card.get("reply_thresholds", {})
         self._faults = self._first_tokens("", (FINE, *CATEGORIES), folder) if self.checks_replies else []
         for asked in (prompt, lambda words: reply_prompt(words, words[0])) if self.checks_replies else (prompt,):
             one, other = (self._prompt_ids(asked([words])) for words in ("A", "It"))
@@ -94,18 +95,12 @@ class LargeReader:
         """A guess for each conversation."""
         return [self._read(messages) for messages in windows]
 
-    @property
-    def checks_replies(self) -> bool:
-        """Whether it was trained to."""
-        return self._fault_thresholds is not None
-
     def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None = None) -> Finding | None:
         """The likeliest fault of a reply, if likely enough; else what is left of a rule's finding."""
         found = self._asked(self._prompt_ids(reply_prompt(seeker, reply)), self._faults)
-        return as_finding(found, self._fault_thresholds or {}) or kept_finding(by_rule, found[0])
+        return as_finding(found, self._fault_thresholds) or kept_finding(by_rule, found[0])
 
     def close(self) -> None:
-        """Ends its part of the engine."""
         for engine in (self._engine, *self._second):
             engine.close()
 
@@ -144,17 +139,14 @@ def is_unsure(harmless: float) -> bool:
 
 
 def mean(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """What two adapters say together."""
     return [(one + other) / 2 for one, other in zip(first, second, strict=True)]
 
 
-def as_guess(
-    levels: Sequence[float], kinds: Sequence[float], thresholds: Mapping[str, float], messages: Window
-) -> Guess:
+def as_guess(levels: Sequence[float], kinds: Sequence[float], limits: Mapping[str, float], messages: Window) -> Guess:
     """The probabilities of none, concern, crisis, of each kind if asked, as a guess; it counts from one half on."""
     kind = max(zip(kinds, KINDS, strict=True))[1] if kinds else KINDS[0]
-    counts = {"short": thresholds["danger"], **thresholds}["short" if sum(map(length, messages)) < SHORT else "danger"]
-    return Guess(kind, _scaled(levels[1] + levels[2], counts), _scaled(levels[2], thresholds["crisis"]))
+    counts = {"short": limits["danger"], **limits}["short" if sum(map(length, messages)) < SHORT else "danger"]
+    return Guess(kind, _scaled(levels[1] + levels[2], counts), _scaled(levels[2], limits["crisis"]))
 
 
 def as_finding(probabilities: Sequence[float], thresholds: Mapping[Category, float]) -> Finding | None:
@@ -202,5 +194,4 @@ def large_reader() -> LargeReader | None:
 
 
 def packaged_folder() -> Path:
-    """Where the packaged adapter lies."""
     return Path(str(files("compeer").joinpath("weights", NAME)))

@@ -58,6 +58,9 @@ class Finding:
     category: Category
 
 
+Check = Callable[[str, Sequence[str]], Finding | None]  # of a reply to what the seeker wrote
+
+
 class ReplyRule(Frozen):
     """A rule: what must not be found in a sentence, and what excuses it."""
 
@@ -125,7 +128,7 @@ def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 
 def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     """The first rule that the reply breaks, or None."""
-    last, text = [_plain_message(message) for message in seeker[-1:]], plain(reply)
+    last, text = [plain(message[-LONGEST:]) for message in seeker[-1:]], plain(reply)
     asks = "?" in text or "？" in text
     active = [
         (language, rule)
@@ -161,10 +164,6 @@ def plain(text: str) -> str:
     return _PLAIN.plain(_MARKUP.sub("", text).translate(_TRADITIONAL))
 
 
-def _plain_message(message: str) -> str:
-    return plain(message[-20_000:])
-
-
 def _stretches(text: str) -> Iterator[str]:
     for sentence in filter(None, (found[0].strip() for found in _SENTENCE.finditer(text))):
         for start in range(0, max(1, len(sentence) - _OVERLAP), _STRETCH - _OVERLAP):
@@ -196,7 +195,7 @@ def _stated(language: ReplyRules, term: str, messages: Sequence[str]) -> bool:
     else:
         stem = re.escape(term[:2])
     claim = re.compile(language.stated.replace("@term@", rf"(?<!\d){stem}"))
-    sentences = (sentence for message in messages for sentence in _stretches(_plain_message(message)))
+    sentences = (sentence for message in messages for sentence in _stretches(plain(message[-LONGEST:])))
     return any(claim.search(sentence) and not sentence.endswith(("?", "？")) for sentence in sentences)
 
 
@@ -232,9 +231,7 @@ class SentenceGate:
     _CONTEXT = 400
     _LONGEST = 2000
 
-    def __init__(
-        self, seeker: Sequence[str] = (), check: Callable[[str, Sequence[str]], Finding | None] = check_reply
-    ) -> None:
+    def __init__(self, seeker: Sequence[str] = (), check: Check = check_reply) -> None:
         self._seeker, self._check = tuple(seeker), check
         self._waiting, self._released, self._length = "", "", 0
         self.finding: Finding | None = None
@@ -242,11 +239,9 @@ class SentenceGate:
 
     @property
     def open(self) -> bool:
-        """Whether nothing has been found so far."""
         return self.finding is None and self.failed is None
 
     def feed(self, piece: str) -> str:
-        """What may be shown after this piece."""
         if not self.open:
             return ""
         self._length += len(piece)
@@ -261,7 +256,6 @@ class SentenceGate:
         return self._release(ends[-1]) if ends else ""
 
     def close(self) -> str:
-        """What is left to show at the end."""
         return self._release(len(self._waiting)) if self.open and self._waiting else ""
 
     def _release(self, end: int) -> str:

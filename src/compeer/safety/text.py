@@ -20,7 +20,6 @@ _TABLES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".
 
 
 def letter_table(name: str) -> dict[int, int]:
-    """A table of letters, for `str.translate`."""
     return str.maketrans(_TABLES[name]["from"], _TABLES[name]["to"])
 
 
@@ -96,7 +95,6 @@ class Spelling:
         self._fillers = frozenset(fillers)
 
     def plain(self, text: str) -> str:
-        """The text as the rules read it."""
         text = _SPLIT.sub(self._together, _APART.sub(self._together, letters(text)))
         text = _WORD.sub(self._word, _written_out(_ODD.sub(self._unmasked, text)))
         text = re.sub(r"[^\S\n]+", " ", text)

@@ -64,7 +64,6 @@ class WeightTable:
 
 
 def norm(features: int) -> float:
-    """The divisor of a sum of so many weights."""
     return float(max(features, 20) ** 0.6)
 
 
