@@ -137,7 +137,9 @@ class Rules:
         self._idioms = self._compile("idioms", data.idioms.get("blanked", ()))
         self._doubtful = self._compile("idioms", data.idioms.get("doubtful", ()))
         self._hot = self._compile("hot", [data.hot], edges=False)
-        self._turns = {name: self._compile(name, turns) for name, turns in data.turns.items()}
+        self._turns: dict[str, re.Pattern[str]] = {
+            name: self._compile(name, turns) for name, turns in data.turns.items()
+        }
         contexts = {name: self._context(name, context) for name, context in data.contexts.items()}
         self._rules: list[_Rule] = []
         for rule in data.rules:
