@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from compeer.chat import Supporter
+from compeer.chat import GuardedSupporter
 from compeer.chat.app import ServeSettings, create_app
 from tests.support.served import FREE, served
 
@@ -30,7 +30,7 @@ def browser_fixture() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def site(supporter: Supporter, settings: ServeSettings = FREE) -> Iterator[str]:
+def site(supporter: GuardedSupporter, settings: ServeSettings = FREE) -> Iterator[str]:
     """The application around a supporter, by its address."""
     with served(create_app(supporter, settings=settings), grace=1) as server:
         yield server.url
