@@ -257,6 +257,7 @@ def test_the_words_are_sent_only_if_asked_for(server: Server) -> None:
 
 @pytest.mark.parametrize("server", [(500, 503)], indirect=True)
 def test_a_webhook_tries_again(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")  # of libraries too
     hook = Webhook(server.url, pause=0.01)
     crisis(hook)
     assert hook.wait(60)

@@ -5,18 +5,20 @@ sent by a thread of its own, a hand-over gets a few seconds to answer, and what 
 No seeker's words are in any log; they are in a webhook only if the service asked for them.
 """
 
+import http.client
 import json
 import logging
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
-
-import httpx
+from urllib.parse import urlsplit
 
 from compeer.errors import InputError
 from compeer.safety.risk import Kind, Level
@@ -79,8 +81,18 @@ class HandOver:
         return answer.result(self._timeout)
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is not followed: it could carry the event, and its headers, to somebody else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class Webhook:
-    """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails."""
+    """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails.
+
+    By urllib: httpx logs the whole address, which may hold a key.
+    """
 
     def __init__(
         self,
@@ -93,14 +105,17 @@ class Webhook:
         pause: float = 1.0,
     ) -> None:
         try:
-            self._url = httpx.URL(url)
-        except httpx.InvalidURL:
-            self._url = httpx.URL()
-        if self._url.scheme not in ("http", "https") or not self._url.host:
+            parts = urlsplit(url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            good = False
+        if not good:
             raise InputError("this is no address of a webhook.", field="url", do="Give one as https://host/path.")
+        self._url, self._host = url, parts.hostname
         self._headers = {**(headers or {}), "Content-Type": "application/json; charset=utf-8"}
         self._include_text, self._timeout = include_text, timeout
         self._attempts, self._pause = attempts, pause
+        self._opener = urllib.request.build_opener(_NoRedirect)
         self._sending = ThreadPoolExecutor(max_workers=2, thread_name_prefix="compeer-webhook")
         self._open: set[Future[None]] = set()
 
@@ -116,21 +131,24 @@ class Webhook:
     def _send(self, event: CrisisEvent) -> None:
         try:
             body = json.dumps(event.as_json(self._include_text), ensure_ascii=False).encode("utf-8", "replace")
-            host, attempts = self._url.host, self._attempts  # the address may hold a key: only the host is named
-            for attempt in range(1, attempts + 1):
-                failure = self._failure(body)
+            request = urllib.request.Request(self._url, data=body, headers=self._headers, method="POST")
+            for attempt in range(1, self._attempts + 1):
+                failure = self._failure(request)
                 if failure is None:
                     return
-                _log.warning("webhook to %s failed, attempt %d of %d: %s", host, attempt, attempts, failure)
-                if attempt < attempts:
+                # The address may hold a key: only the host is named.
+                _log.warning("webhook to %s failed, attempt %d of %d: %s", self._host, attempt, self._attempts, failure)
+                if attempt < self._attempts:
                     time.sleep(self._pause * 2 ** (attempt - 1))
         except Exception as error:
-            _log.error("webhook to %s was given up: %s", self._url.host, type(error).__name__)
+            _log.error("webhook to %s was given up: %s", self._host, type(error).__name__)
 
-    def _failure(self, body: bytes) -> str | None:
-        """What went wrong; a redirect is not followed: it could carry the event, and its headers, to somebody else."""
+    def _failure(self, request: urllib.request.Request) -> str | None:
         try:
-            with httpx.stream("POST", self._url, content=body, headers=self._headers, timeout=self._timeout) as reply:
-                return None if reply.is_success else f"status {reply.status_code}"
-        except httpx.TransportError as error:
+            with self._opener.open(request, timeout=self._timeout) as reply:
+                reply.read(1024)
+        except urllib.error.HTTPError as error:
+            return f"status {error.code}"
+        except (OSError, http.client.HTTPException) as error:
             return type(error).__name__
+        return None
