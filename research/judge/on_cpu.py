@@ -3,8 +3,8 @@
     python research/judge/on_cpu.py WORK/test-records.jsonl cpu-judge.jsonl [126]
 
 WORK is made by `research/supporter/prepare.py`; a job {"judge": …} of `research/supporter/gpu.py` writes what a GPU
-says of all of them, and `engines` in `research/supporter/figures.py` counts how far both lie apart. It goes on where it was
-ended.
+says of all of them, and `engines` in `research/supporter/figures.py` counts how far both lie apart. It goes on where it
+was ended.
 """
 
 import json
