@@ -29,7 +29,7 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 8
+READING = 9
 """Which sample of fresh moments is to be read; those of `reward.json` to `seventh.json` came before."""
 
 
@@ -270,7 +270,7 @@ def fresh_moments(corpora: Path, contexts: dict[str, Any], reading: int, each: i
             unread = [row for row in rows if row["id"] not in read]
             first = sorted({_dialogue(row): row for row in unread}.values(), key=lambda row: row["id"])
             spare = [row for row in tested if row["language"] == language and row["id"] not in read]
-            others = [row for row in valid if row["language"] == language]
+            others = [row for row in valid if row["language"] == language and row["id"] not in read]
             own = first + [row for row in unread if row not in first] + spare
             last += own[:each] or rng.sample(others, each)
         kept += last
