@@ -14,10 +14,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import time
 from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks for a GPU: people have none
 
 from compeer.chat import GuardedSupporter, TurnDone, TurnRequest
 from compeer.chat.resolve import resolve_judge, resolve_supporter

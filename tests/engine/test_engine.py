@@ -34,7 +34,7 @@ from compeer.engine.rows import Ending, NotWritten, Row
 from compeer.engine.sampling import next_tokens
 from compeer.errors import InputError
 from compeer.models import Request, Sampling
-from compeer.models.resolve import add_adapters, prepare
+from compeer.models.resolve import add_adapters, model_folder, prepare
 from compeer.policy.control import Control, decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES, parse_turn
@@ -145,6 +145,19 @@ def test_the_engine_says_what_transformers_says(
         same += greedy(batcher, prompt, adapter) == theirs[0, len(prompt) :].tolist()
     batcher.close()
     assert same >= 24
+
+
+def test_torch_takes_a_folder_of_adapters_too(tiny_qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / "cache"))
+    adapter = write_adapter(tiny_qwen, tmp_path / "adapter", 1)
+    whole = merged(tiny_qwen, adapter, tmp_path / "merged")
+    folder = model_folder(adapter)
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert (folder / "config.json").is_file()
+    assert model_folder(adapter) == folder
+    (adapter / "compeer.json").write_text('{"base": "nowhere"}')
+    with pytest.raises(InputError, match="over a base that is not known: 'nowhere'"):
+        model_folder(adapter)
 
 
 def test_four_bits_in_two_parts_are_the_same_weights(tmp_path: Path) -> None:
@@ -469,8 +482,6 @@ def test_the_packaged_supporter_says_on_a_cpus_engine_what_it_says_on_torch(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight bits on the way move probabilities a little; the likeliest next token is nearly always the same."""
-    from compeer.models.resolve import model_folder
-
     monkeypatch.setenv("COMPEER_CPU", engine)
     prepared = prepare("supporter")
     assert prepared is not None

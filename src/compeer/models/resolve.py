@@ -108,8 +108,9 @@ def model_folder(model: str | Path) -> Path:
             gguf.write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
         return folder
     if name in PACKAGED_MODELS:
-        made = f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
-        return _made(made, lambda to: _merge(name, to), f"Unpacking the packaged {name} (some seconds, once)")
+        made, base = f"{name}-{PACKAGED_MODELS[name].sha256[:12]}", PACKAGED_MODELS[name].base
+        message = f"Unpacking the packaged {name} (some seconds, once)"
+        return _made(made, lambda to: _merge(packaged_adapters(name), base, to), message)
     if name in BASES:
         base, source = BASES[name], base_file(BASES[name])
         if not base.folder.is_dir():
@@ -118,6 +119,10 @@ def model_folder(model: str | Path) -> Path:
                     gguf.write_folder(source, base.folder, base.title)
         return base.folder
     folder = Path(model)
+    if _are_adapters(folder):
+        mark = text_hash(f"{file_hash(folder / ADAPTERS)} {file_hash(folder / _CONFIG)} {_named_base(folder)}")
+        message = f"Adding the adapters {folder.name} to their base (some seconds, once)"
+        return _made(f"adapted-{mark[:12]}", lambda to: _merge(folder, _named_base(folder), to), message)
     if not (folder / "config.json").is_file():
         do = "Give a folder that transformers can load, 'embedded' for the packaged model, or a base's name "
         do += "(compeer models list)."
@@ -125,15 +130,24 @@ def model_folder(model: str | Path) -> Path:
     return folder
 
 
-def _merge(name: str, to: Path) -> None:
-    """Writes the model that a packaged one's adapters make of their base."""
+def _merge(adapters: Path, base: str, to: Path) -> None:
+    """Writes the model that adapters make of their base."""
     from safetensors.torch import load_file, save_file
 
-    adapters, base = packaged_adapters(name), model_folder(PACKAGED_MODELS[name].base)
     weights = "model.safetensors"
-    shutil.copytree(base, to, ignore=shutil.ignore_patterns(weights), dirs_exist_ok=True)
-    save_file(add_adapters(load_file(base / weights), adapters), to / weights, metadata={"format": "pt"})
-    shutil.copyfile(adapters / "compeer.json", to / "compeer.json")
+    if base not in BASES and base != "embedded" and not (Path(base) / weights).is_file():
+        raise _unknown_base(base, adapters)
+    folder = model_folder(base)
+    shutil.copytree(folder, to, ignore=shutil.ignore_patterns(weights), dirs_exist_ok=True)
+    save_file(add_adapters(load_file(folder / weights), adapters), to / weights, metadata={"format": "pt"})
+    if (adapters / "compeer.json").is_file():
+        shutil.copyfile(adapters / "compeer.json", to / "compeer.json")
+
+
+def _unknown_base(base: str, adapters: Path) -> InputError:
+    known = f"embedded, {', '.join(BASES)}, a GGUF file or a model's folder"
+    do = f'Write it into compeer.json as "base": {known}.'
+    return InputError(f"these adapters are over a base that is not known: '{base}'.", file=adapters, do=do)
 
 
 def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[str, torch.Tensor]:
@@ -241,9 +255,7 @@ def _over(base: str, adapters: Path) -> ModelFiles:
     """Adapters over a base, together with what has to be added to its file anyway."""
     over = prepare(base) if base else None
     if over is None or (over.adapter is not None and base != "embedded"):
-        known = f"embedded, {', '.join(BASES)}, a GGUF file or a model's folder"
-        do = f'Write it into compeer.json as "base": {known}.'
-        raise InputError(f"these adapters are over a base that is not known: '{base}'.", file=adapters, do=do)
+        raise _unknown_base(base, adapters)
     mark = text_hash(f"{file_hash(adapters / ADAPTERS)} {over.base} {file_hash(adapters / _CONFIG)}")
 
     def convert(to: Path) -> None:
