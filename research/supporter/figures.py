@@ -5,8 +5,8 @@
 WORK is what `prepare.py` wrote (with `failed.jsonl` and `sample.jsonl` of `results/transfer/measure.py prepare` also
 what holds there), GOT what the GPU jobs wrote. A READING is the folder of a blind reading (`reading.py`);
 its counts go under NAME: `in_use` for supporters against each other, `talks` for conversations, `best_of_four` for the
-best of four by the judge against a random one of the four. The seeds of `in_use` that were trained last are compared
-with SFT together.
+best of four by the judge against a random one of the four. The seeds of `in_use` are together compared with the
+supporter before (`ROUNDS`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from compeer.ser.wording import derived_stage
 from compeer.statistics import generator
 
 JUDGES = ("judge", "judge-3", "judge-blind", "process", "outcome")
-SEEDS = ("again-1", "again-2", "again-3")
-"""Supporters of the last round, as the reading names them."""
+ROUNDS = {"reward_over_sft": ("again", "sft"), "ranked_over_again": ("ranked", "again-3")}
+ROUNDS |= {"second_over_again": ("second", "again-3")}
+"""Rounds of training whose three seeds together are compared with the supporter before, as the reading names them."""
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -41,8 +42,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [row for row in found if "done" not in row]
 
 
-def over_sft(folders: Sequence[Path]) -> dict[str, list[float]]:
-    """How often the seeds together are preferred to SFT, by language: [value, low, high, decided]."""
+def preferred(folders: Sequence[Path], seeds: str, before: str) -> dict[str, list[float]]:
+    """How often the seeds of a round together are preferred to another supporter: [value, low, high, decided]."""
     rng, found = generator(0, "seeds"), {}
     rows = [row for folder in folders for row in read(folder)]
     for language in ("en", "zh"):
@@ -50,12 +51,13 @@ def over_sft(folders: Sequence[Path]) -> dict[str, list[float]]:
         wins: dict[str, list[bool]] = {}
         for (id_, reader, name), rank in ranks.items():
             own = wins.setdefault(id_, [])
-            other = ranks.get((id_, reader, "sft"))
-            if name in SEEDS and None not in (rank, other) and rank != other:
+            other = ranks.get((id_, reader, before))
+            if name in [f"{seeds}-{seed}" for seed in (1, 2, 3)] and None not in (rank, other) and rank != other:
                 own.append(rank < other)
         shares = np.array([np.mean(own) if own else 0.0 for own in wins.values()])
         decided = np.array([len(own) for own in wins.values()], float)
-        found[language] = [*interval(shares, decided, rng), int(decided.sum())]
+        if decided.any():
+            found[language] = [*interval(shares, decided, rng), int(decided.sum())]
     return found
 
 
@@ -274,7 +276,7 @@ def main(work: Path, got: Path, out: Path, *readings: str) -> None:
         for folder in parts:
             found[name] |= json.loads((folder / "count.json").read_text("utf-8"))
         if name == "in_use":
-            found["reward_over_sft"] = over_sft(parts)
+            found |= {key: counts for key, names in ROUNDS.items() if (counts := preferred(parts, *names))}
     found["judges"] = judged(work, got)
     if all((got / f"judged-{name}.jsonl").is_file() for name in ("process", "outcome")):
         found["contradictions"] = contradicting(work, got, (("judge-3", "judge-3"), ("process", "outcome")))
