@@ -301,7 +301,8 @@ def plans(work: Path, shares: dict[str, dict[str, float]]) -> dict[str, list[dic
     used too often; preference training on labelled groups of the second round's outputs, then 23 steps of GRPO with a
     judge that goes on from the same labels, the response counted three times. Then once more preference training, on
     labelled groups of the third round's outputs, amid conversations too (`again`). `ranked` goes on from the packaged
-    `again-3` with what the judge ranks first and last among four of its own outputs; it is not packaged yet.
+    `again-3` with what the judge ranks first and last among four of its own outputs; readers do not prefer it, so it is
+    not packaged.
     """
 
     def path(name: str) -> str:
