@@ -17,11 +17,7 @@ from compeer.progress import console, first_process
 from compeer.statistics import Estimate
 
 _NO_LIMIT = 10_000  # characters: a table is never cut or folded to the width of a terminal, which may be a file
-
-
-def plain(text: str) -> str:
-    """Text that rich prints as it is."""
-    return escape(text)
+plain = escape  # text that rich prints as it is
 
 
 def note(text: str, style: str = "") -> None:
