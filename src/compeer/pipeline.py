@@ -330,9 +330,6 @@ def _comparable_hash(manifest: dict[str, Any]) -> str:
 
 def _outputs(folder: Path) -> dict[str, dict[str, Any]]:
     """What a manifest says of the files that a stage has left in its folder."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if path.is_file() and relative.parts[0] not in _NOT_OUTPUT and not relative.parts[0].endswith(".unfinished"):
-            found[str(relative)] = _entry(path)
-    return found
+    tops = [path for path in folder.iterdir() if path.name not in _NOT_OUTPUT and path.suffix != ".unfinished"]
+    paths = sorted(path for top in tops for path in (top, *top.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): _entry(path) for path in paths}

@@ -84,8 +84,8 @@ def test_a_service_lays_its_own_file_over_ours(tmp_path: Path, monkeypatch: pyte
     own = load_resources(path)
     assert [line.name for line in own.countries["US"].lines] == ["Our own line"], "a country is replaced whole"
     assert "GB" in own.countries
-    assert own.without_country("en") == "Call us."
-    assert "findahelpline" in own.without_country("zh")
+    assert Replies("en", own, None).numbers(["suicide"]) == "Call us."
+    assert "findahelpline" in Replies("zh", own, None).numbers(["suicide"])
     monkeypatch.setenv(VARIABLE, str(path))
     assert load_resources() == own
 

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from compeer.errors import InputError
@@ -47,10 +47,7 @@ class CrisisEvent:
         return {"event": "crisis", **asdict(self), **counted, **text}
 
 
-class Hook(Protocol):
-    """Is told of a crisis; True says that a person has been found who will take over."""
-
-    def __call__(self, event: CrisisEvent, /) -> bool | None: ...
+Hook = Callable[[CrisisEvent], bool | None]  # True says that a person has been found who will take over
 
 
 class LogLine:

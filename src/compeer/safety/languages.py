@@ -10,10 +10,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
+from compeer.io import table
 from compeer.safety.reader import small_reader
-from compeer.safety.resources import read_toml
 from compeer.safety.rules import scanned
 
 READ = ("en", "zh")  # the languages that the guard reads
@@ -27,8 +26,7 @@ _WORD = re.compile(r"[a-z]+")
 @cache
 def _common() -> dict[str, frozenset[str]]:
     """Common words of languages in Latin letters; "" stands for those without a name here."""
-    stored = read_toml(Path(__file__).with_suffix(".toml"), dict[str, str])
-    return {code.replace("other", ""): frozenset(words.split()) for code, words in stored.items()}
+    return {code.replace("other", ""): frozenset(words.split()) for code, words in table("safety/languages").items()}
 
 
 def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:

@@ -104,7 +104,8 @@ class Replies:
     def numbers(self, kinds: Sequence[Kind]) -> str:
         """The emergency number and the help lines for these kinds of danger, one a line."""
         if self._country is None:
-            return self._resources.without_country(self.language)
+            neutral = self._resources.neutral
+            return (neutral.get(self.language) or neutral["en"]).strip()
         numbers = [self._words.resources["emergency"].format(number=self._country.urgent(kind)) for kind in kinds]
         lines = [self._line(line) for kind in kinds for line in self._country.fitting(kind, self.language)]
         return "\n".join(f"- {line}" for line in dict.fromkeys(numbers + lines))

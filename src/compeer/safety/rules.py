@@ -153,17 +153,13 @@ class Rules:
                     match = Match(rule.name, rule.kind, rule.level, rule.group, firm)
                     self._rules.append((match, self._compile(rule.name, patterns), heeds))
 
-    @property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(match.rule for match, _, _ in self._rules))
-
     def scan(self, message: str) -> Scan:
         text = self._spelling.plain(message)
         met: list[tuple[str, Match | None]] = []
         idiom = False
-        doubtful = bool(self._doubtful.pattern and self._doubtful.search(text))
+        doubtful = bool(self._doubtful.search(text))
         for sentence in _split(text):
-            blanked = self._idioms.sub(" ~ ", sentence) if self._idioms.pattern else sentence
+            blanked = self._idioms.sub(" ~ ", sentence)
             idiom = idiom or blanked != sentence
             blanked = re.sub(" +", " ", blanked)
             met += [(rule[0].rule, match) for rule in self._rules for match in self._matches(rule, blanked, text)]
@@ -203,9 +199,9 @@ class Rules:
         for _ in range(4):  # a word may be made of words
             joined = re.sub(r"<([a-z_]+)>", self._named, joined)
         joined = joined.replace("~~", self._gap.format(7)).replace("~", self._gap.format(3))
-        before, after = self._edges if edges and joined else ("", "")
+        before, after = self._edges if edges else ("", "")
         try:
-            return re.compile(f"{before}(?:{joined}){after}" if joined else "")
+            return re.compile(f"{before}(?:{joined or '(?!)'}){after}")  # without a pattern it matches nothing
         except re.error as error:
             raise InputError(f"a pattern cannot be read: {error}", file=self._file, field=name, do="Mend it.") from None
 

@@ -216,7 +216,7 @@ def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequenc
     if pattern.kind == WRONG_STAGE:
         return wrong["other stage"] & responses_differ
     if pattern.kind == SWAPPED_FACT:
-        detailed = np.array(["{detail}" in (r.history[0].template or "") for r in references], dtype=bool)
+        detailed = np.array(["{detail}" in (r.history.template or "") for r in references], dtype=bool)
         return np.asarray(responses_differ & detailed[:, None] & detailed[None, :])
     if pattern.kind == CONTRADICTS:
         return wrong[f"other {pattern.steps[0]}"] & responses_differ

@@ -219,10 +219,10 @@ def verdict_grammar(reason_characters: int = 200) -> str:
     return asking.prompt("screen_grammar").replace("<bad>", bad).replace("<most>", str(reason_characters))
 
 
-def read_verdict(text: str, cut_off: bool = False) -> ScreenVerdict | asking.AnswerFault:
+def read_verdict(_: int, answer: Generation) -> ScreenVerdict | asking.AnswerFault:
     """The verdict in an answer, or what is wrong with it; a fence around it does no harm."""
-    plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", text.strip(), flags=re.DOTALL)
-    return asking.read_object(plain, ScreenVerdict, cut_off)
+    plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", answer.text.strip(), flags=re.DOTALL)
+    return asking.read_object(plain, ScreenVerdict, answer.cut_off)
 
 
 async def verdict_stage(
@@ -233,15 +233,13 @@ async def verdict_stage(
     known = {"model": model.name, "retries": retries, "seed": seed, "prompt": asking.prompt("screen")}
     stage = Stage(out, known, {"dialogues": dialogues}, beside=[VERDICTS])
 
-    def read(_: int, answer: Generation) -> ScreenVerdict | asking.AnswerFault:
-        return read_verdict(answer.text, answer.cut_off)
-
     def question(one: Dialogue) -> Request:
         text = asking.prompt("screen").format(conversation=transcript(one.utterances))
         return asking.ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar())
 
     async def ask(block: list[Dialogue]) -> Done:
-        return _done(block, await asking.ask_until_read(model, [*map(question, block)], read, SAMPLING, retries))
+        asked = [question(one) for one in block]
+        return _done(block, await asking.ask_until_read(model, asked, read_verdict, SAMPLING, retries))
 
     return await asking.ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
 

@@ -172,11 +172,11 @@ def _exchanged(part: Part, own: Reference, partner: Reference, pattern: Pattern)
     """The step that the context shows after the exchange."""
     mine, theirs = own.turn.step(part), partner.turn.step(part)
     if pattern.kind == WRONG_STAGE:
-        text = wording.HistoryWords(own.history[0].issue, partner.history[0].stage).text
+        text = replace(own.history, stage=partner.history.stage).text
         return HistoryStep(text=text, stage=partner.turn.history.stage)
     if pattern.kind == SWAPPED_FACT:
-        issue, swapped = own.history[0].template or "", replace(own.quotes, detail=partner.quotes.detail)
-        text = wording.HistoryWords(wording.fill_history(issue, swapped), own.history[0].stage).text
+        swapped = replace(own.quotes, detail=partner.quotes.detail)
+        text = replace(own.history, issue=wording.fill_history(own.history.template or "", swapped)).text
         return HistoryStep(text=text, stage=own.turn.history.stage)
     if pattern.kind == CONTRADICTS:
         return mine.model_copy(update={"text": theirs.text})

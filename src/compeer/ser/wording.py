@@ -137,11 +137,11 @@ def _sample(choices: Sequence[str], rng: np.random.Generator) -> str:
 
 @dataclass(frozen=True)
 class Reference:
-    """A context that can serve, with its reference steps in two wordings."""
+    """A context that can serve, with its reference turn in two wordings; `history` is step 1 of the first."""
 
     context: Context
     quotes: Quotes
-    history: tuple[HistoryWords, HistoryWords]
+    history: HistoryWords
     turns: tuple[SupportTurn, SupportTurn]
 
     @property
@@ -188,7 +188,7 @@ def reference_of(context: Context, seed: int) -> Reference:
         steps |= {"history": {"text": history.text, "stage": stage}}
         histories.append(history)
         turns.append(SupportTurn.model_validate({**steps, "response": context.reply.text}))
-    return Reference(context, quotes, (histories[0], histories[1]), (turns[0], turns[1]))
+    return Reference(context, quotes, histories[0], (turns[0], turns[1]))
 
 
 HALVED = 0.4  # share of pairs whose replies are halved, where so many can be
