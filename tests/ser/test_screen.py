@@ -18,7 +18,6 @@ from compeer.ser.asking import AnswerFault, prompt
 from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, mask_text
 from compeer.ser.screen import (
     KINDS,
-    DroppedDialogue,
     KeptDialogue,
     ScreenSettings,
     ScreenVerdict,
@@ -55,7 +54,7 @@ def kept(one: Dialogue, settings: ScreenSettings = SETTINGS) -> KeptDialogue:
 
 def reasons(one: Dialogue, settings: ScreenSettings = SETTINGS) -> tuple[str, ...]:
     found = screen_dialogue(one, settings)
-    return found.reasons if isinstance(found, DroppedDialogue) else ()
+    return tuple(found) if isinstance(found, list) else ()
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

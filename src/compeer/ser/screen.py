@@ -51,17 +51,10 @@ class KeptDialogue:
     mended: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True)
-class DroppedDialogue:
-    """Why a dialogue does not go on, the plainest reason first."""
-
-    reasons: tuple[str, ...]
-
-
-def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogue | DroppedDialogue:
-    """The dialogue mended and masked, or why it is dropped."""
+def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogue | list[str]:
+    """The dialogue mended and masked, or why it is dropped, the plainest reason first."""
     if settings.languages and dialogue.language not in settings.languages:
-        return DroppedDialogue(("language not wanted",))
+        return ["language not wanted"]
     filled = [utterance for utterance in dialogue.utterances if not _is_empty(utterance)]
     empty = len(dialogue.utterances) - len(filled)
     once = [*filled[:1], *(after for before, after in pairwise(filled) if not _sent_twice(before, after))]
@@ -70,7 +63,7 @@ def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogu
         mended = dialogue.model_copy(update={"utterances": tuple(once)})
         reasons += [*_structure(mended, settings.rounds), *_wording(mended, settings.repeated)]
     if reasons:
-        return DroppedDialogue(tuple(reasons))
+        return reasons
     masked, counts = mask_dialogue(mended)
     changes = Counter({"empty utterances": empty, "sent twice": len(filled) - len(once)})
     return KeptDialogue(masked, counts, +changes)
@@ -180,10 +173,10 @@ def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> D
             continue
         screen["read"] += 1
         found = screen_dialogue(item, settings)
-        if isinstance(found, DroppedDialogue):
+        if isinstance(found, list):
             screen["dropped"] += 1
-            counts["dropped"][found.reasons[0]] += 1
-            dropped.append(json_line({"dialogue": item.id, "source": item.source, "reasons": found.reasons}))
+            counts["dropped"][found[0]] += 1
+            dropped.append(json_line({"dialogue": item.id, "source": item.source, "reasons": found}))
         else:
             screen["kept"] += 1
             counts["masked"] += found.masked
