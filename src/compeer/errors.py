@@ -1,4 +1,4 @@
-"""The one kind of error that a person caused and can mend: it is shown as a message, without a traceback."""
+"""The one kind of error that a person caused and can mend: it is printed as a message, without a traceback."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pure figures that many rooms need: distinct-n, F1, bootstrap and Wilson intervals. Plain lists in, numbers out."""
+"""Pure metrics that many rooms need: distinct-n, F1, bootstrap and Wilson intervals. Plain lists in, numbers out."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def weighted_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> flo
 def mean_interval(values: Sequence[float], repeats: int = 1000) -> tuple[float, float]:
     """The bootstrap interval of a mean; 0 to 0 of nothing."""
     rng, count = np.random.default_rng(0), len(values)
-    draws = (rng.integers(0, count, count).tolist() for _ in range(repeats if count else 0))
-    means = [sum(values[index] for index in draw) / count for draw in draws]
+    samples = (rng.integers(0, count, count).tolist() for _ in range(repeats if count else 0))
+    means = [sum(values[index] for index in sample) / count for sample in samples]
     return percentile_interval(np.array(means)) or (0.0, 0.0)
 
 
@@ -108,22 +108,22 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
 
 
 def generator(seed: int, *names: str) -> np.random.Generator:
-    """A random generator for one purpose: the same seed and names give the same draws, whatever was drawn before."""
+    """A random generator for one purpose: the same seed and names give the same numbers, whatever came before."""
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))
 
 
-# --- many figures drawn anew at once ----------------------------------------------------------------------------------
+# --- many resamples at once -------------------------------------------------------------------------------------------
 #
-# What belongs together (the records of a dialogue) is drawn together. Counts are kept by group, and a draw is a row of
-# weights, how often each group was drawn. The first row is the sample itself, every group once, so that one computation
-# gives the metric and all its resamples.
+# What belongs together (the records of a dialogue) is sampled together. Counts are kept by group, and a resample is a
+# row of weights, how often each group was sampled. The first row is the sample itself, every group once, so that one
+# computation gives the metric and all its resamples.
 
-FEW_GROUPS = 5  # with fewer dialogues, or whatever else is drawn as a whole, evaluations give no interval
+FEW_GROUPS = 5  # with fewer dialogues, or whatever else is sampled as a whole, evaluations give no interval
 
 
 def group_weights(groups: int, repeats: int = 1000, seed: int = 0) -> Numbers:
-    """How often each group counts: first once each, then as drawn with replacement, a row a repeat."""
+    """How often each group counts: first once each, then as sampled with replacement, a row a repeat."""
     if not groups:
         return np.ones((repeats + 1, 0))
     sampled = generator(seed, "bootstrap").multinomial(groups, np.full(groups, 1 / groups), size=repeats)
@@ -140,7 +140,7 @@ def percentile_interval(resamples: Numbers, share: float = 0.95) -> tuple[float,
 
 
 def confusion_by_group(groups: Positions, truth: Positions, predicted: Positions, size: tuple[int, int]) -> Numbers:
-    """Counts by group, true class and predicted class, all given by their places; `size`: groups and classes."""
+    """Counts by group, true class and predicted class, all given by their indices; `size`: groups and classes."""
     counts = np.zeros((size[0], size[1], size[1]))
     np.add.at(counts, (groups, truth, predicted), 1)
     return counts
@@ -166,13 +166,13 @@ def weighted_f1_of(confusions: Numbers) -> Numbers:
 
 
 def recall_of(confusions: Numbers, index: int) -> Numbers:
-    """The share of a class, the one at that place, that was found; NaN where a matrix has none of it."""
+    """The share of a class, the one of that index, that was found; NaN where a matrix has none of it."""
     hits, true, _ = _margins(confusions)
     return ratio(hits[..., index], true[..., index])
 
 
 def precision_of(confusions: Numbers, index: int) -> Numbers:
-    """The share of what was called the class at that place that is of it; NaN where nothing was."""
+    """The share of what was called the class of that index that is of it; NaN where nothing was."""
     hits, _, predicted = _margins(confusions)
     return ratio(hits[..., index], predicted[..., index])
 
@@ -194,10 +194,10 @@ def _margins(confusions: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def auc_by_group(groups: Positions, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
-    """How often a True item has a higher score than a False one, ties half; one figure a row of group weights.
+    """How often a True item has a higher score than a False one, ties half; one value a row of group weights.
 
     This is the area under the ROC curve; NaN where one of the two classes is not there. What items of one group win
-    over those of another is counted once, so that a draw costs two small products.
+    over those of another is counted once, so that a resample costs two small products.
     """
     count = weights.shape[1]
     order = np.argsort(scores, kind="stable")
@@ -221,8 +221,8 @@ def auc_by_group(groups: Positions, truth: npt.NDArray[np.bool_], scores: Number
 #
 # o_ck counts pairs of values c, k within a unit, each unit's pairs weighing 1 / (its values − 1); n_c are its margins,
 # n their sum. δ² is 1 for any two different values (nominal), or the squared distance of their middle ranks (ordinal).
-# Intervals resample groups (dialogues); groups with equal counts are drawn together, which is the same draw and costs
-# little however many there are.
+# Intervals resample groups (dialogues); groups with equal counts are sampled together, which has the same distribution
+# and costs little however many there are.
 
 
 def percent(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
@@ -247,7 +247,7 @@ def krippendorff(
     groups: Sequence[Hashable] | None = None,
     repeats: int = 1000,
 ) -> Estimate:
-    """α of units, each a list of `values`, in order where they have one; `groups` (dialogues) are drawn as a whole."""
+    """α of units, each a list of `values`, in order where they have one; `groups` are sampled as a whole."""
     indices = {value: index for index, value in enumerate(values)}
     names = range(len(units)) if groups is None else groups
     pairable = [(unit, group) for unit, group in zip(units, names, strict=True) if len(unit) > 1]
@@ -266,7 +266,7 @@ def krippendorff(
 
 
 def _alphas(matrices: Numbers, ordered: bool) -> Numbers:
-    """α of each coincidence matrix; NaN where only one value occurs, for then nothing can be told."""
+    """α of each coincidence matrix; NaN where only one value occurs, for then it is undefined."""
     margins = matrices.sum(-1)
     distances = np.broadcast_to(1 - np.eye(matrices.shape[-1]), matrices.shape)
     if ordered:

@@ -29,7 +29,7 @@ def note_written(path: Path) -> None:
     note(f"written: {path}")
 
 
-def note_unknown_place(locale: str | None) -> None:
+def note_unknown_locale(locale: str | None) -> None:
     """Prints so where a locale was given that names no country whose numbers for help are known."""
     from compeer.safety.resources import load_resources
 

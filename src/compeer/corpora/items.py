@@ -1,6 +1,6 @@
 """What all readers share: the items of a file one at a time, and errors that say which item is meant.
 
-An `Item` is the raw value of one dialogue with its place in the file. JSON lines are read line by line; a JSON array
+An `Item` is the raw value of one dialogue with its position in the file. JSON lines are read line by line; a JSON array
 is decoded item by item from a buffer, so that memory is bounded by the largest dialogue and not by the file. An item
 that cannot be read is handed on as the `InputError` itself, so that the caller may count it and go on; a fault of
 the whole file (an array that breaks off) is raised, since nothing after it can be trusted.

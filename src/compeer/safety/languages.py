@@ -1,9 +1,9 @@
 """Whether the guard can read what a seeker writes: its rules and weights know English and Chinese, and nothing else.
 
-A message in another script is told by its letters, one in Latin letters by its words: how many the English weights have
-met, and how many are common words of other languages that English does not have. Of a word or two nothing is told,
-unless such a word is among them. It is a rough measure: it is there so that nobody is served without a word in a
-language in which danger would pass unseen.
+A message in another script is recognised by its letters, one in Latin letters by its words: how many the English
+weights have met, and how many are common words of other languages that English does not have. A word or two decide
+nothing, unless such a word is among them. It is a rough measure, so that nobody is served without a word in a language
+in which danger would pass unseen.
 """
 
 import re
@@ -32,7 +32,7 @@ def _common() -> dict[str, frozenset[str]]:
 def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:
     """The code of a language that the guard cannot read and one of the last messages is in, "" for one without a name.
 
-    None if all can be read. Where another language than ours is `spoken`, what cannot be told is taken to be in it.
+    None if all can be read. Where another language than ours is `spoken`, what is unclear is taken to be in it.
     """
     other = (spoken or "").lower().replace("_", "-").split("-")[0]
     for message in reversed(messages[-WINDOW:]):

@@ -26,7 +26,7 @@ from compeer.safety.text import length
 NAME, BASE, SECOND = "guard-1.5b", "qwen-1.5b", "second"
 MOST_LETTERS = 6_000  # of a longer conversation the end is read; a Chinese character counts as three letters
 MOST_BEFORE = 600  # characters of the seeker's message that are read beside a reply
-FINE = "fine"  # what is said of a reply without a fault
+FINE = "fine"  # the answer for a reply without a fault
 SHORT = 130  # letters below which a conversation counts from the threshold `short` on
 LEAST = 0.5  # a guess that finds less danger raises no level
 UNSURE = 0.02, 0.98  # between these probabilities that nothing is wrong the second adapter is asked too
@@ -172,7 +172,7 @@ def _scaled(probability: float, threshold: float) -> float:
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    """What is said of the adapters in a folder; an error if one is not the one that was meant."""
+    """The card of the adapters in a folder; an error if one is not the one that was meant."""
     path = folder / "compeer.json"
     card: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     adapter = folder / "adapter_model.safetensors"

@@ -7,7 +7,7 @@ question, or the rule's own `unless`. A rule may need that the seeker `asked` fo
 and one about a `term` lets it pass where the seeker had stated it ("my bipolar disorder"). Both languages' rules look
 at every reply. All patterns look at a bounded stretch of text, so that the time grows with the length and no faster.
 What no rule finds is weighed (`output_phrases.py`), or read by the large reader where it is on this machine
-(`check_carefully`); where the weights cannot be read, the rules go on alone.
+(`check_carefully`); where the weights cannot be read, the rules go on without them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ReplyRules(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _with_words(cls, data: dict[str, Any]) -> Any:
-        """The data with all word lists in the place of their names."""
+        """The data with all word lists instead of their names."""
         written = json.dumps(data)
         for name, listed in reversed(data.get("words", {}).items()):  # a list may use those before it
             written = written.replace(f"@{name}@", json.dumps(f"(?:{listed})")[1:-1])
@@ -142,7 +142,7 @@ def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 
 
 def without_weights() -> tuple[str, ...]:
-    """Says, in words, that replies are checked by rules alone, where the weights cannot be used; else nothing."""
+    """Says, in words, that replies are checked by nothing but rules, where the weights cannot be used; else nothing."""
     return _phrases()[1]
 
 
@@ -154,7 +154,7 @@ def _phrases() -> tuple[ReplyPhrases | None, tuple[str, ...]]:
     try:
         phrases = ReplyPhrases()
         phrases.weigh("", "")
-    except Exception as error:  # a check by rules alone is better than none
+    except Exception as error:  # a check by rules only is better than none
         return None, (f"the weighted phrases of replies could not be used ({type(error).__name__}): rules alone",)
     return phrases, ()
 
@@ -248,9 +248,9 @@ class SentenceGate:
         if self._length > LONGEST:
             self.failed = "too long"
             return ""
-        looked = max(0, len(self._waiting) - 3)
+        start = max(0, len(self._waiting) - 3)
         self._waiting += piece
-        ends = [found.end() for found in self._END.finditer(self._waiting, looked)]
+        ends = [found.end() for found in self._END.finditer(self._waiting, start)]
         if not ends and len(self._waiting) > self._LONGEST:
             ends = [self._waiting.rfind(" ") + 1 or len(self._waiting)]
         return self._release(ends[-1]) if ends else ""

@@ -70,11 +70,11 @@ def recognised(utterances: Sequence[str]) -> tuple[tuple[Kind, ...], bool, bool]
 
 
 def _opening(wording: str) -> str:
-    return wording.partition("{")[0].strip()  # what follows depends on the place
+    return wording.partition("{")[0].strip()  # what follows depends on the locale
 
 
 class Replies:
-    """The fixed replies of one language, filled with the resources of one place."""
+    """The fixed replies of one language, filled with the resources of one locale."""
 
     def __init__(self, language: str, resources: Resources, locale: str | None) -> None:
         self.language = language

@@ -18,7 +18,7 @@ class Trigger:
     kind: Kind
     level: Level
     by: str  # a rule's name, a reader's or "failure"
-    message: int  # its place among the seeker's messages, from 0
+    message: int  # its index among the seeker's messages
 
 
 @dataclass(frozen=True)

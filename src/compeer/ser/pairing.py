@@ -2,7 +2,7 @@
 
 Two contexts *exchange* a step: each shows the other's. Both texts then stand as False once, and as True once at home,
 so that nobody can tell them apart without the history. Exchanges stay within a *cell*, the contexts that agree in
-everything shown beside the step; and every value of a decision is exchanged in equal shares.
+everything visible beside the step; and every value of a decision is exchanged in equal shares.
 
 A strategy is wrong where it is improbable: for each feature of a moment (how far the conversation is, what the
 supporter did last, what the seeker wrote) the corpus says how much more or less often than usual a strategy follows
@@ -151,7 +151,7 @@ class Pattern:
 
     @property
     def plans(self) -> bool:
-        """Whether another strategy is shown than the one of the moment."""
+        """Whether the record has another strategy than the one of the moment."""
         return "strategy" in self.steps and self.kind is None
 
 
@@ -224,7 +224,7 @@ def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequenc
 
 
 def _cell(reference: Reference, pattern: Pattern) -> str:
-    """What is shown beside what is exchanged and goes with it, as stage and strategy do: it is the same in both."""
+    """What is visible beside what is exchanged and goes with it, as stage and strategy do: it is the same in both."""
     if "history" in pattern.steps and "strategy" not in pattern.steps:
         return reference.turn.strategy.strategy
     if "strategy" in pattern.steps and "history" not in pattern.steps:
