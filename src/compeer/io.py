@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from compeer.errors import InputError, from_validation
 
@@ -26,10 +26,8 @@ Model = TypeVar("Model", bound=BaseModel)
 T = TypeVar("T")
 
 
-class Frozen(BaseModel):
+class Frozen(BaseModel, frozen=True, extra="forbid"):
     """The base of everything that is read and written: it cannot be changed, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def check_writable(path: Path) -> Path:

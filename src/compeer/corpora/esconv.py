@@ -13,7 +13,7 @@ stood, as `feedback` in the `extra` of that utterance.
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, Field
 
 from compeer.corpora.items import Item, Score, Text
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES
@@ -23,9 +23,7 @@ RATED_BLOCKS = 2
 _READ = ("dialog", "situation", "emotion_type", "problem_type", "init_intensity", "final_intensity")
 
 
-class _Annotation(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class _Annotation(BaseModel, extra="allow"):
     strategy: str | None = None
     feedback: Score = None
 

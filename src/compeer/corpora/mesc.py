@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from compeer.corpora.items import Item, Text, first_bytes
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES, normal
@@ -30,18 +30,14 @@ def _column(name: str) -> str:
     return "Utterance" if name == "text" else name[0].upper() + name[1:]
 
 
-class _MescTurn(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class _MescTurn(BaseModel, extra="allow"):
     text: Text
     speaker: str
     emotion: str = ""
     strategy: str = ""
 
 
-class _Row(_MescTurn):
-    model_config = ConfigDict(alias_generator=_column)
-
+class _Row(_MescTurn, alias_generator=_column):
     Utterance_ID: int
     Season: _Number = None
     Episode: _Number = None
@@ -49,9 +45,7 @@ class _Row(_MescTurn):
     EndTime: str = ""
 
 
-class _MescDialogue(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class _MescDialogue(BaseModel, extra="allow"):
     problem_type: str | None = None
     situation: str | None = None
     dialog: list[_MescTurn] = Field(min_length=1)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from compeer.corpora import BadDialogues, corpus_path, read_corpus
 from compeer.dialogue import Dialogue, Utterance, rounds_of, transcript
@@ -190,10 +190,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 SAMPLING = Sampling(temperature=0, max_tokens=160)
 
 
-class ScreenVerdict(BaseModel):
+class ScreenVerdict(Frozen, strict=True):
     """What the model says of a dialogue."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     reason: str = Field(min_length=1)
     kind: Kind
