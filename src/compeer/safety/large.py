@@ -9,7 +9,6 @@ be plainer than a long message to count. They also read what the supporter is ab
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -162,13 +161,9 @@ def kept_finding(by_rule: Finding | None, fine: float) -> Finding | None:
 
 
 def _scaled(probability: float, threshold: float) -> float:
-    """The probability on a scale on which one half is where it counts."""
-
-    def odds(value: float) -> float:
-        value = min(max(value, 1e-6), 1 - 1e-6)
-        return math.log(value / (1 - value))
-
-    return 1 / (1 + math.exp(odds(threshold) - odds(probability)))
+    """The probability on a scale on which one half is where it counts: its odds over those of the threshold."""
+    reached, bound = (min(max(value, 1e-6), 1 - 1e-6) for value in (probability, threshold))
+    return reached * (1 - bound) / (reached * (1 - bound) + bound * (1 - reached))
 
 
 def _card(folder: Path) -> dict[str, Any]:
