@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from compeer.errors import InputError
-from compeer.safety.output import CATEGORIES
 from compeer.safety.replies import LANGUAGES, Replies, language_of, wordings
 from compeer.safety.resources import VARIABLE, load_resources, region_of
-from compeer.safety.risk import KINDS
+from compeer.safety.risk import CATEGORIES, KINDS
 
 GOOD = """
 [neutral]

@@ -27,9 +27,8 @@ from compeer.pipeline import in_blocks
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
 from compeer.safety.guard import Detects, Guard, GuardedTurn
-from compeer.safety.output import Finding
 from compeer.safety.resources import Resources
-from compeer.safety.risk import LEVELS, Kind, Level, Risk
+from compeer.safety.risk import LEVELS, Finding, Kind, Level, Risk
 from compeer.statistics import Estimate, generator
 
 Half = Literal["open", "tuning"]

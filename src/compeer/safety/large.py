@@ -17,9 +17,8 @@ from typing import Any
 
 from compeer.errors import InputError
 from compeer.io import file_hash, loaded_once
-from compeer.safety.output import CATEGORIES, READ, Category, Finding
 from compeer.safety.reader import SUPPORTER, Guess, Window
-from compeer.safety.risk import KINDS, LEVELS
+from compeer.safety.risk import CATEGORIES, KINDS, LEVELS, Category, Finding
 from compeer.safety.text import length
 
 NAME, BASE, SECOND = "guard-1.5b", "qwen-1.5b", "second"
@@ -29,6 +28,7 @@ FINE = "fine"  # the answer for a reply without a fault
 SHORT = 130  # letters below which a conversation counts from the threshold `short` on
 LEAST = 0.5  # a guess that finds less danger raises no level
 UNSURE = 0.02, 0.98  # between these probabilities that nothing is wrong the second adapter is asked too
+READ = "large reader"  # stands for a rule's name where it found something
 SURE, VERY_SURE = 0.5, 0.98  # the probability of no fault from which on a rule's finding is taken back, and that for:
 FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")  # what does most harm
 

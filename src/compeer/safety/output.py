@@ -10,52 +10,28 @@ What no rule finds is weighed (`output_phrases.py`), or read by the large reader
 (`check_carefully`); where the weights cannot be read, the rules go on without them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from compeer.io import Frozen
+from compeer.safety import large
+from compeer.safety.output_phrases import ReplyPhrases
 from compeer.safety.resources import read_toml
+from compeer.safety.risk import Category, Finding
 from compeer.safety.text import Spelling, letter_table
 
-if TYPE_CHECKING:
-    from compeer.safety.output_phrases import ReplyPhrases
-
-Category = Literal[
-    "diagnosis",
-    "dosage",
-    "legal verdict",
-    "harmful method",
-    "contempt",
-    "encouragement of harm",
-    "claims to be human",
-    "promise of secrecy",
-    "dependence",
-    "pushing away",
-]
-CATEGORIES: tuple[Category, ...] = get_args(Category)
 Excuse = Literal["negation", "condition", "report"]
 LONGEST = 20_000  # a reply longer than this is none: the guard replaces it unread
 FOLDER = Path(__file__).with_name("output")
 LANGUAGES = ("en", "zh")
-WEIGHED, READ = "weighted phrases", "large reader"  # stand for a rule's name where these found something
+WEIGHED = "weighted phrases"  # stands for a rule's name where these found something
 _STRETCH, _OVERLAP = 600, 200  # a sentence longer than this is looked at in stretches that overlap
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Why a reply must not be shown: the rule that found something, and its category."""
-
-    rule: str
-    category: Category
 
 
 Check = Callable[[str, Sequence[str]], Finding | None]  # of a reply to what the seeker wrote
@@ -115,10 +91,8 @@ def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     It may also take back what a rule found, if it is sure that nothing is wrong. If the reader fails, the weights stand
     in: the detector, which is asked before, says so.
     """
-    from compeer.safety.large import large_reader
-
     try:
-        reader = large_reader()
+        reader = large.large_reader()
         if reader is not None and reader.checks_replies:
             return reader.fault(reply[-LONGEST:], seeker, check_rules(reply, seeker))
     except Exception:
@@ -149,8 +123,6 @@ def without_weights() -> tuple[str, ...]:
 @cache
 def _phrases() -> tuple[ReplyPhrases | None, tuple[str, ...]]:
     """The packaged weights, and what is wrong with them."""
-    from compeer.safety.output_phrases import ReplyPhrases
-
     try:
         phrases = ReplyPhrases()
         phrases.weigh("", "")
