@@ -12,8 +12,6 @@ stopped anywhere goes on after the last unit that was written whole:
 A stage whose manifest matches its settings and inputs is not done again. Whoever writes it holds its progress locked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json
@@ -30,7 +28,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, Self, TextIO, TypeVar
 
 from compeer import __version__
 from compeer.errors import InputError
@@ -78,7 +76,7 @@ class Stage:
         files = {self.out.with_name(name): entry for name, entry in found["files"].items()}
         return found if all(path.is_file() and _entry(path) == entry for path, entry in files.items()) else None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         self._marks = self._claimed()
         sizes = self._last_whole()
         mode = "r+b" if self.units else "wb"

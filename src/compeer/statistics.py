@@ -1,11 +1,10 @@
 """Pure metrics that many rooms need: distinct-n, F1, bootstrap and Wilson intervals. Plain lists in, numbers out."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,28 +27,26 @@ class Estimate(Frozen):
     n: int = 0
 
     @classmethod
-    def of_mean(cls, values: Sequence[float]) -> Estimate:
+    def of_mean(cls, values: Sequence[float]) -> Self:
         """A mean, with its bootstrap interval."""
         low, high = mean_interval(values) if len(values) else (None, None)
         return cls(value=mean(values), low=low, high=high, n=len(values))
 
     @classmethod
-    def of_share(cls, successes: int, count: int) -> Estimate:
+    def of_share(cls, successes: int, count: int) -> Self:
         """A share, with its Wilson interval."""
         low, high = wilson(successes, count)
         return cls(value=successes / count if count else None, low=low, high=high, n=count)
 
     @classmethod
-    def of_resamples(cls, resamples: Numbers, n: int, fewest: int = 2) -> Estimate:
+    def of_resamples(cls, resamples: Numbers, n: int, fewest: int = 2) -> Self:
         """The first of the resamples with the interval of the others; no interval of fewer than `fewest` groups."""
         value = float(resamples[0]) if np.isfinite(resamples[0]) else None
         low, high = (percentile_interval(resamples[1:]) if value is not None and n >= fewest else None) or (None, None)
         return cls(value=value, low=low, high=high, n=n)
 
     @classmethod
-    def of_groups(
-        cls, values: Sequence[float] | Numbers, groups: Sequence[int], weights: Numbers, fewest: int
-    ) -> Estimate:
+    def of_groups(cls, values: Sequence[float] | Numbers, groups: Sequence[int], weights: Numbers, fewest: int) -> Self:
         """The mean of values, each of the group with that index; `weights` are those of `group_weights`."""
         indices = np.asarray(groups, dtype=np.int64)
         sums, counts = (np.bincount(indices, of, minlength=weights.shape[1]) for of in (values, None))

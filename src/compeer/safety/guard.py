@@ -11,11 +11,9 @@ breaks a rule is written anew, and replaced where that does not help. Whatever p
 side is taken, and `degraded` says what did not work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from compeer.safety.detect import detect
 from compeer.safety.hooks import CrisisEvent, Hook
@@ -43,7 +41,7 @@ class GuardState:
     handed_over: bool = False
 
     @classmethod
-    def of(cls, utterances: Sequence[str]) -> GuardState:
+    def of(cls, utterances: Sequence[str]) -> Self:
         """What can be known from the supporter's side of a conversation, where nobody has kept its state."""
         crises, concern, handed_over = recognised(utterances)
         return cls(crises, concern or bool(crises), handed_over)

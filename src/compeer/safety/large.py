@@ -17,6 +17,7 @@ from typing import Any
 
 from compeer.errors import InputError
 from compeer.io import file_hash, loaded_once
+from compeer.models.catalogue import BASES
 from compeer.safety.reader import SUPPORTER, Guess, Window
 from compeer.safety.risk import CATEGORIES, KINDS, LEVELS, Category, Finding
 from compeer.safety.text import length
@@ -181,8 +182,6 @@ def _card(folder: Path) -> dict[str, Any]:
 @loaded_once
 def large_reader() -> LargeReader | None:
     """The packaged large reader, loaded once; None where it or its base is missing, or for `COMPEER_GUARD=small`."""
-    from compeer.models.catalogue import BASES
-
     folder = packaged_folder()
     wanted = os.environ.get("COMPEER_GUARD") != "small"
     return LargeReader(folder) if wanted and folder.is_dir() and BASES[BASE].path.is_file() else None

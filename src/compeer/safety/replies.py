@@ -5,8 +5,6 @@ In a crisis the first reply of a kind is a full one; as the conversation goes on
 with the numbers, so that nobody reads the same text again and again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache
