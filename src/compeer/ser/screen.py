@@ -153,14 +153,11 @@ def _dialogues(corpora: Sequence[str], skip_bad: bool) -> Iterator[Dialogue | Co
         for dialogue in read_corpus(corpus, skip_bad=bad if skip_bad else None):
             if len(corpora) > 1:  # within one, ids are unique already
                 if dialogue.id in known:
-                    dialogue = dialogue.model_copy(update={"id": _free_id(dialogue.id, number, known)})
+                    names = (f"{number}{'x' * count}-{dialogue.id}" for count in range(len(known) + 1))
+                    dialogue = dialogue.model_copy(update={"id": next(name for name in names if name not in known)})
                 known.add(dialogue.id)
             yield dialogue
         yield bad.reasons
-
-
-def _free_id(own: str, corpus: int, known: set[str]) -> str:
-    return next(name for count in range(len(known) + 1) if (name := f"{corpus}{'x' * count}-{own}") not in known)
 
 
 def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> Done:
