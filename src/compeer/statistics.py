@@ -12,7 +12,7 @@ import numpy.typing as npt
 from compeer.io import Frozen
 
 Numbers = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
 _WORD = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+(?:['’][^\W_{_HAN}]+)*")
@@ -136,7 +136,7 @@ def percentile_interval(resamples: Numbers, share: float = 0.95) -> tuple[float,
     return float(low), float(high)
 
 
-def confusion_by_group(groups: Positions, truth: Positions, predicted: Positions, size: tuple[int, int]) -> Numbers:
+def confusion_by_group(groups: Indices, truth: Indices, predicted: Indices, size: tuple[int, int]) -> Numbers:
     """Counts by group, true class and predicted class, all given by their indices; `size`: groups and classes."""
     counts = np.zeros((size[0], size[1], size[1]))
     np.add.at(counts, (groups, truth, predicted), 1)
@@ -190,7 +190,7 @@ def _margins(confusions: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     return np.diagonal(confusions, axis1=-2, axis2=-1), confusions.sum(-1), confusions.sum(-2)
 
 
-def auc_by_group(groups: Positions, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
+def auc_by_group(groups: Indices, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
     """How often a True item has a higher score than a False one, ties half; one value a row of group weights.
 
     This is the area under the ROC curve; NaN where one of the two classes is not there. What items of one group win

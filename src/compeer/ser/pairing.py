@@ -19,16 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.dialogue import Emotion, Stage, Strategy, last_seeker
-from compeer.models.embedder import Embeds
+from compeer.models.embedder import Embeds, Matrix
 from compeer.reasoning import STEPS, STRATEGIES, EmotionStep, Part, SupportTurn, sentiment_of
 from compeer.ser.asking import regex, table
 from compeer.ser.record import StepLabel, StepLabels, silver_label
 from compeer.ser.sampling import Context
 from compeer.ser.wording import Reference, content_words
-from compeer.statistics import words
+from compeer.statistics import Numbers, words
 
 Allowed = npt.NDArray[np.bool_]
-Vector = npt.NDArray[np.float64]
 _NOISE = 0.15  # how much chance there is in who is near: without it the same few pairs would always meet
 
 
@@ -36,9 +35,9 @@ def exchange(
     cells: Sequence[Hashable],
     values: Sequence[Sequence[Hashable]],
     allowed: Allowed,
-    closeness: npt.NDArray[np.float32],
+    closeness: Matrix,
     share: float,
-    free: npt.NDArray[np.bool_],
+    free: Allowed,
     rng: np.random.Generator,
 ) -> list[tuple[int, int]]:
     """Disjoint pairs that exchange: at most `share` of the contexts that have each value.
@@ -75,7 +74,7 @@ def exchange(
     return pairs
 
 
-def closeness_of(texts: Sequence[str], embedder: Embeds) -> npt.NDArray[np.float32]:
+def closeness_of(texts: Sequence[str], embedder: Embeds) -> Matrix:
     """The cosine similarity of each two texts."""
     vectors = embedder.embed(texts)
     return np.round(vectors @ vectors.T, 4)  # the last bits differ between machines
@@ -119,7 +118,7 @@ class Moments:
         for feature in features(context):
             self.counts[feature][strategy] += 1
 
-    def lifts(self, context: Context) -> Vector:
+    def lifts(self, context: Context) -> Numbers:
         """For each strategy of the vocabulary how much more often than usual it is used at this moment."""
         usual = np.array([self.usual[strategy] + 1.0 for strategy in STRATEGIES])
         usual /= usual.sum()
@@ -127,7 +126,7 @@ class Moments:
         for feature in features(context):
             here = np.array([self.counts[feature][strategy] for strategy in STRATEGIES])
             shares *= (here + _PRIOR * usual) / ((here.sum() + _PRIOR) * usual)
-        found: Vector = shares / shares.sum() / usual
+        found: Numbers = shares / shares.sum() / usual
         return found
 
     def most_usual(self, context: Context) -> Strategy:
@@ -190,7 +189,7 @@ def pair_up(
     return partner, patterns
 
 
-def _wrong(references: Sequence[Reference], moments: Moments, closeness: npt.NDArray[np.float32]) -> dict[str, Allowed]:
+def _wrong(references: Sequence[Reference], moments: Moments, closeness: Matrix) -> dict[str, Allowed]:
     """For each step a matrix: whether the column's step is wrong in the row's context."""
     turns = [reference.turn for reference in references]
     elsewhere = differ([r.context.dialogue for r in references])

@@ -32,13 +32,11 @@ from compeer.io import Frozen, read_numbered
 from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.ser.asking import run_stage
 from compeer.ser.record import SPLITS, Split
-from compeer.statistics import generator, words
+from compeer.statistics import Indices, Numbers, generator, words
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 Keys = npt.NDArray[np.uint32]
-Indices = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.float64]
 ReadRows = Callable[[slice | Indices], Bytes]  # gives the sketches of some texts, a row a text
 
 LETTERS, CHARACTERS = 20, 6
